@@ -29,13 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from labtools.cli.loop import DEFAULT_BRANCHES
 from labtools.optimize import loop
 from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import Attribution
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import propose, rank_of_best, variants
-from labtools.optimize.budget import DEFAULT_RULE
+from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
 from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import Grid, export_kernel_tuner, grid_path, read_grid
 from labtools.optimize.loop_folder import LoopFolder
@@ -66,8 +65,12 @@ from labtools.record.trust import hash_file
 
 FAMILY = "tunable"
 SEEDS = {
-    **{"random": 1000, "random_leading": 1000, "tpe": 200, "kernel_tuner": 50},
-    **{"loop": 20, "old_policy": 50},
+    "random": 1000,
+    "random_leading": 1000,
+    "tpe": 200,
+    "kernel_tuner": 50,
+    "loop": 20,
+    "old_policy": 50,
 }
 TITLES = {
     "random": "random search over all points of the grid",
@@ -79,10 +82,12 @@ TITLES = {
 }
 OF_THE_FAMILY = ("random_leading", "loop", "old_policy")
 """Searches that read the family's file; the others know the grid's points alone."""
-STRATEGIES = (
-    *("minimize", "basinhopping", "diff_evo", "genetic_algorithm", "greedy_mls"),
-    *("ordered_greedy_mls", "greedy_ils", "dual_annealing", "mls", "pso", "simulated_annealing"),
-    *("firefly_algorithm", "bayes_opt", "hybrid_vndx", "adaptive_tabu_greywolf", "nsga2", "nsga3"),
+STRATEGIES = tuple(
+    """
+    minimize basinhopping diff_evo genetic_algorithm greedy_mls ordered_greedy_mls greedy_ils
+    dual_annealing mls pso simulated_annealing firefly_algorithm bayes_opt hybrid_vndx
+    adaptive_tabu_greywolf nsga2 nsga3
+    """.split()
 )
 LEFT_OUT = {
     "skopt": "its package, scikit-optimize, is not installed with Kernel Tuner",
@@ -165,10 +170,6 @@ def questions_of(table: SearchTable, choose: Callable[[str, list[int]], int]) ->
     A knob is asked for among the values that the table has with the knobs before it, so every
     answer is a point. What is asked is named by knob and values: the same values are one question,
     whatever came before.
-
-    Args:
-        table: the grid.
-        choose: takes the name of a question and its values; gives one of them.
     """
     left: Sequence[Row] = table.rows
     row: list[int] = []
@@ -256,8 +257,6 @@ def play_strategy(cache_file: Path, strategy: str, seeds: Sequence[int]) -> list
     """A strategy of Kernel Tuner with its own settings, simulated; points seen again are no runs.
 
     Args:
-        cache_file: the grid, exported.
-        strategy: as Kernel Tuner names it.
         seeds: of `random` and of numpy. What SciPy draws for ``diff_evo`` and scikit-learn for
             ``bayes_opt`` is seeded by neither.
     """
@@ -305,8 +304,6 @@ def try_strategy(
     """A strategy on the workloads by which one is chosen.
 
     Args:
-        name: of the strategy.
-        plays: by workload.
         best: fastest time of the grid by workload, microseconds.
     """
     after: dict[str, float | None] = {}
@@ -348,7 +345,6 @@ def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState
     """How much some seeds of the loop differ.
 
     Args:
-        bench: of the workload that they were played at.
         played: one for each seed.
     """
     states = [state for _, state in played]
@@ -438,8 +434,13 @@ class OldPolicy:
         """One method an axis, of those that the grid has together."""
         bench = self.bench
         return pick_one_an_axis(
-            *(self.family, point, bench.gaps(point), bench.shares(point)),
-            *(bench.problem, bench.limits, taken),
+            self.family,
+            point,
+            bench.gaps(point),
+            bench.shares(point),
+            bench.problem,
+            bench.limits,
+            taken,
             entry=bench.entry(point),
             refuses=lambda methods, _: (
                 None if self.candidates(point, methods) else "the grid has no point with them"
@@ -460,7 +461,6 @@ def count_groups(
     """Hold each verdict on a group against the ablation of its methods, one at a time.
 
     Args:
-        bench: of the grid.
         judged: point before, point with the group, and the group, of each round of each seed.
     """
     count = dict.fromkeys(("contradicted", "rides_along", "harmful", "dropped", "methods"), 0)
@@ -479,8 +479,14 @@ def count_groups(
             count["rides_along" if verdict.keeps else "dropped"] += 1
             count["harmful"] += verdict.keeps and one.high < -one.threshold
             found[point.key, one.method] = RidingMethod(
-                *(before.key, point.key, methods, round(verdict.gain, 4), one.method),
-                *(round(one.relative, 4), round(one.low, 4), round(one.high, 4)),
+                before.key,
+                point.key,
+                methods,
+                round(verdict.gain, 4),
+                one.method,
+                round(one.relative, 4),
+                round(one.low, 4),
+                round(one.high, 4),
             )
     return GroupCount(len(judged), **count, examples=_most_telling(found.values()))
 
@@ -613,12 +619,7 @@ def kept_from(path: Path, wanted: Iterable[str], baselines: Baselines) -> Search
 
 
 def play_all(wanted: Sequence[str], jobs: int) -> Searches:
-    """Play searches, and keep the others from the file that is there.
-
-    Args:
-        wanted: names.
-        jobs: processes at once.
-    """
+    """Play searches, and keep the others from the file that is there."""
     baselines = Baselines(load_family(FAMILY), jobs)
     family = baselines.family
     path = searches_path(family.rung.id, DEFAULT_GPU)

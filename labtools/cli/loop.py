@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError, create_model
 
 from labtools.measure.channel import adapter_of
 from labtools.optimize.attribution import (
@@ -28,7 +28,7 @@ from labtools.optimize.attribution import (
     say_untimed,
 )
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
-from labtools.optimize.log import say_command
+from labtools.optimize.log import disk, say_command
 from labtools.optimize.loop_folder import LoopFolder, LoopThere, family_lost
 from labtools.optimize.pick import Retry
 from labtools.optimize.state import (
@@ -65,46 +65,16 @@ DEFAULT_FAMILY = "tunable"
 # --------------------------------------------------------------------------------------- input
 
 
-class StepInput(BaseModel):
-    """What a step may be given; each field is an argument of the loop's method."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class GapsInput(StepInput):
-    """Counters by their stable names; None where one was not measured."""
-
-    counters: Mapping[str, float | None]
-
-
-class PickInput(StepInput):
-    """Methods, and with what one is tried again that the compiler dropped."""
-
-    methods: tuple[str, ...]
-    acknowledged: Mapping[str, Retry] = {}
-
-
-class BranchInput(StepInput):
-    """The knobs of each candidate."""
-
-    branches: tuple[Mapping[str, int], ...]
-
-
-class UpdateInput(StepInput):
-    """What was learnt, in words."""
-
-    analysis: str
-
-
-INPUTS: Mapping[str, type[StepInput]] = {
-    "gaps": GapsInput,
-    "pick": PickInput,
-    "branch": BranchInput,
-    "update": UpdateInput,
+INPUTS: Mapping[str, dict[str, Any]] = {
+    "gaps": {"counters": (Mapping[str, float | None], ...)},
+    "pick": {"methods": (tuple[str, ...], ...), "acknowledged": (Mapping[str, Retry], {})},
+    "branch": {"branches": (tuple[Mapping[str, int], ...], ...)},
+    "update": {"analysis": (str, ...)},
 }
+"""What each step may be given, as pydantic has fields; each is an argument of the loop's method."""
 
 
-def read_input(text: str | None, kind: type[StepInput]) -> dict[str, Any]:
+def read_input(text: str | None, step: str) -> dict[str, Any]:
     """What was given for a step: JSON in a file, or on stdin for ``-``; nothing for None.
 
     Raises:
@@ -116,6 +86,7 @@ def read_input(text: str | None, kind: type[StepInput]) -> dict[str, Any]:
         try:
             told = sys.stdin.read(MOST_BYTES) if text == "-" else read_given(given_path(text))
             json.loads(told, object_pairs_hook=_without_doubles)
+            kind = create_model(step, __config__=ConfigDict(extra="forbid"), **INPUTS[step])
             return dict(kind.model_validate_json(told, strict=True))
         except (OSError, ValueError, RecursionError) as error:  # pydantic's, json's: ValueErrors
             raise LabError(
@@ -301,7 +272,7 @@ def do_step(
     with _in_order():
         looked.require(step)
         family = _family_of(folder, looked.state)
-        asked = read_input(given, INPUTS.get(step, StepInput))
+        asked = read_input(given, step)
         with open_loop(folder, family, with_time_left(progress)) as loop:
             state = loop.take(step, **asked, **more)
             choices = _choices_of(family, state) if step == "pick" else {}
@@ -580,12 +551,8 @@ def summarise_loop(folder: Path, page: Path | None) -> LoopSummary:
     if page is not None:
         from labtools.optimize.page import summary_html
 
-        try:
+        with disk(f"{page} cannot be written.", "the summary as text"):
             write_whole(page, summary_html(state).encode())
-        except OSError as error:
-            raise LabError(
-                f"{page} cannot be written.", error.strerror or str(error), "the summary as text"
-            ) from error
     notices = (*looked.notices, *state.say_faster(folder))
     tables, text = summarise(state), summary_text(state)
     return LoopSummary(notices=notices, tables=tables, page=page, _text=text)

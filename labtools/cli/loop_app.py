@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -74,6 +74,12 @@ InputOption = Annotated[
 ]
 
 
+def _step(folder: Path, step: str, given: str | None, as_json: bool, **more: Any) -> None:
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, step, given, progress, **more), as_json)
+
+
 @loop_app.command("init", epilog=LOOP_EPILOG)
 def loop_init(
     folder: FolderArgument,
@@ -100,9 +106,7 @@ def loop_gaps(
 
     Input: {"counters": {"dram_throughput_pct": 41.5, ...}}, by stable names.
     """
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "gaps", given, progress), as_json)
+    _step(folder, "gaps", given, as_json)
 
 
 @loop_app.command("budget", epilog=LOOP_EPILOG)
@@ -110,9 +114,7 @@ def loop_budget(
     folder: FolderArgument, rule: RuleOption = None, as_json: JsonOption = False
 ) -> None:
     """Method slots an axis."""
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "budget", None, progress, rule=rule), as_json)
+    _step(folder, "budget", None, as_json, rule=rule)
 
 
 @loop_app.command("pick", epilog=LOOP_EPILOG)
@@ -125,9 +127,7 @@ def loop_pick(
     "..."}}}. A method that the compiler dropped needs what is different: the number of a form, or a
     "knob" with its "value", which the branches then have.
     """
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "pick", given, progress), as_json)
+    _step(folder, "pick", given, as_json)
 
 
 @loop_app.command("branch", epilog=LOOP_EPILOG)
@@ -140,9 +140,7 @@ def loop_branch(
     at the point that the round began from, with the round's methods on. A branch without one of
     them is refused, and so is one that would switch another method on or off.
     """
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "branch", given, progress), as_json)
+    _step(folder, "branch", given, as_json)
 
 
 @loop_app.command("ablate", epilog=LOOP_EPILOG)
@@ -152,17 +150,13 @@ def loop_ablate(
     as_json: JsonOption = False,
 ) -> None:
     """Time the champion with one method out at a time."""
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "ablate", None, progress, pairs=pairs), as_json)
+    _step(folder, "ablate", None, as_json, pairs=pairs)
 
 
 @loop_app.command("check", epilog=LOOP_EPILOG)
 def loop_check(folder: FolderArgument, as_json: JsonOption = False) -> None:
     """Look for each method in the champion's machine code."""
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "check", None, progress), as_json)
+    _step(folder, "check", None, as_json)
 
 
 @loop_app.command("update", epilog=LOOP_EPILOG)
@@ -173,9 +167,7 @@ def loop_update(
 
     Input: {"analysis": "what was learnt, in words"}.
     """
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "update", given, progress), as_json)
+    _step(folder, "update", given, as_json)
 
 
 @loop_app.command("run", epilog=LOOP_EPILOG)

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labtools.measure.bench import bench_together, default_candidates, every_baseline
 from labtools.measure.campaign.plan import load_plan
 from labtools.measure.campaign.recording import (
     CampaignReport,
@@ -17,8 +16,13 @@ from labtools.measure.campaign.recording import (
     record_rung,
 )
 from labtools.measure.cpu.memory import check_host_memory
-from labtools.measure.gpu.job import Candidate, require_device
-from labtools.measure.gpu.measure import PROCESSES, ROUNDS
+from labtools.measure.gpu.job import (
+    Candidate,
+    default_candidates,
+    every_baseline,
+    require_device,
+)
+from labtools.measure.gpu.measure import PROCESSES, ROUNDS, time_candidates
 from labtools.measure.rung_run import RungRun, run_rung
 from labtools.predict import sheet_floor_us
 from labtools.problem import (
@@ -43,6 +47,7 @@ from labtools.record import (
     say_oracle,
     say_timed,
     say_verdict,
+    standings,
     summary,
 )
 from labtools.toolchain import cuda_status
@@ -374,14 +379,13 @@ def bench_candidates(
     candidates = [*_with_peers(asked, workload), Candidate(against, "baseline")]
     unique = {candidate.label: candidate for candidate in candidates}
     require_device()
-    found = bench_together(
+    timing = time_candidates(
         list(unique.values()),
         workload,
         processes=processes or (QUICK_PROCESSES if quick else PROCESSES),
         rounds=QUICK_ROUNDS if quick else ROUNDS,
         progress=progress,
     )
-    timing = found.timing
     base = next((r for r in timing.records if r.candidate == f"baseline:{against.id}"), None)
     kept = {
         one.id: one.target.scheme(workload, one.knobs)
@@ -390,7 +394,7 @@ def bench_candidates(
     }
     rows = tuple(
         StandingRow(standing, base, kept.get(standing.record.candidate))
-        for standing in found.standings
+        for standing in standings(timing.records)
     )
     if not rows:
         reasons = "; ".join(f"{label}: {why}" for label, why in timing.failures.items())

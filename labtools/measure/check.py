@@ -14,14 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from labtools.problem import (
-    Drawn,
-    LabError,
-    Problem,
-    Rung,
-    merge_comparisons,
-    operation_of,
-)
+from labtools.problem import Drawn, LabError, Problem, Rung, merge_comparisons, operation_of
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
@@ -265,10 +258,7 @@ def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:
 
 
 def _check_on_cpu(
-    rung: Rung,
-    cases: Sequence[Problem],
-    knobs: Mapping[str, int] | None,
-    progress: Progress,
+    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None, progress: Progress
 ) -> list[CheckCase]:
     done: list[CheckCase] = []
     with contextlib.ExitStack() as stack:
@@ -380,10 +370,10 @@ def _check_on_gpu(
     progress: Progress,
     pool: LivePool | None,
 ) -> list[CheckCase]:
-    from .gpu.runner import run_cases_on_gpu
+    from .gpu.runner import run_jobs_on_gpu
 
     drawn = [one for workload in cases for one in (workload, second_draw(workload))]
-    runs = run_cases_on_gpu(rung, drawn, knobs, progress=progress, pool=pool)
+    runs = run_jobs_on_gpu([(rung, one, knobs) for one in drawn], progress=progress, pool=pool)
     done = []
     for index, workload in enumerate(cases):
         pair = runs[2 * index : 2 * index + 2]

@@ -121,11 +121,7 @@ def run_jobs(report: Reporter[BenchmarkAnswer], request: MicrobenchRequest) -> M
 
 
 def _measure(
-    bench: Rig,
-    session: Session,
-    job: BenchmarkJob,
-    touch: str,
-    report: Reporter[BenchmarkAnswer],
+    bench: Rig, session: Session, job: BenchmarkJob, touch: str, report: Reporter[BenchmarkAnswer]
 ) -> BenchmarkAnswer:
     """One benchmark: its samples, or why there are none."""
     bench.cubins = {**job.cubins, "touch": touch}

@@ -27,30 +27,21 @@ _SHARED = "shared memory"
 
 @dataclass(frozen=True)
 class CodeCheck:
-    """What one kernel of a microbenchmark must be in machine code.
+    """What one kernel of a microbenchmark must be in machine code."""
 
-    Attributes:
-        entry: the kernel.
-        counts: opcode to how often it occurs; ``A|B`` counts either. Modifiers may be left out.
-        where: ``loop``: in one trip of the innermost loop between the two reads of the clock;
-            ``trip``: likewise, in a kernel that reads no clock; ``kernel``: in all of it.
-        chained: opcodes that must form a chain, each needing the one before.
-        depth: the length of the longest such chain in one trip.
-        others: most instructions of other kinds in one trip.
-        in_flight: so many of the first counted opcode are issued before any result is used.
-        predicated: every one of the first counted opcode has a predicate.
-        registers, shared_bytes: least that the kernel asks for.
-        at_most: opcodes that may occur no more often than that.
-    """
-
-    entry: str
+    entry: str  # the kernel
+    # opcode to how often it occurs; ``A|B`` counts either. Modifiers may be left out.
     counts: Mapping[str, int]
+    # ``loop``: in one trip of the innermost loop between the two reads of the clock; ``trip``:
+    # likewise, in a kernel that reads no clock; ``kernel``: in all of it
     where: Literal["loop", "trip", "kernel"] = "loop"
-    chained: tuple[str, ...] = ()
-    depth: int | None = None
-    others: int | None = OTHERS
+    chained: tuple[str, ...] = ()  # opcodes that must form a chain, each needing the one before
+    depth: int | None = None  # the length of the longest such chain in one trip
+    others: int | None = OTHERS  # most instructions of other kinds in one trip
+    # so many of the first counted opcode are issued before any result is used
     in_flight: int | None = None
-    predicated: bool = False
+    predicated: bool = False  # every one of the first counted opcode has a predicate
+    # registers, shared_bytes: least that the kernel asks for
     registers: int | None = None
     shared_bytes: int | None = None
 

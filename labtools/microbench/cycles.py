@@ -11,15 +11,7 @@ import numpy as np
 from labtools.problem import LabError
 from labtools.problem.limits import MIB
 
-from .plan import (
-    CODE_KB,
-    LANE_BYTES,
-    PIPE_BY_NAME,
-    STORE_BYTES,
-    STORE_COUNTS,
-    STORE_WARPS,
-    Pipe,
-)
+from .plan import CODE_KB, LANE_BYTES, PIPE_BY_NAME, STORE_BYTES, STORE_COUNTS, STORE_WARPS, Pipe
 from .rig import LINE, REPEATS, Rig, Sample, repeated, sample
 
 LATENCY_TRIPS = 64

@@ -23,11 +23,7 @@ from labtools.toolchain import Cubin, DisassemblerMissing
 from labtools.toolchain.progress import Progress, silent
 
 from .child import BenchmarkAnswer, BenchmarkJob, MicrobenchDone, MicrobenchRequest, run_jobs
-from .code import (
-    Benchmark,
-    check_machine_code,
-    compile_benchmark,
-)
+from .code import Benchmark, check_machine_code, compile_benchmark
 from .plan import find_benchmarks
 
 CHILD_LIMIT_S = 900.0
@@ -55,9 +51,7 @@ class MicrobenchReport:
 
 
 def run_microbench(
-    out_dir: Path | str,
-    only: Sequence[str] | None = None,
-    progress: Progress = silent,
+    out_dir: Path | str, only: Sequence[str] | None = None, progress: Progress = silent
 ) -> MicrobenchReport:
     """Measure this GPU with the microbenchmarks.
 
@@ -158,10 +152,7 @@ def _store(folder: Path, name: str, cubin: Cubin) -> str:
 
 
 def _run_children(
-    jobs: Sequence[BenchmarkJob],
-    touch: str,
-    answers: dict[str, dict[str, Any]],
-    progress: Progress,
+    jobs: Sequence[BenchmarkJob], touch: str, answers: dict[str, dict[str, Any]], progress: Progress
 ) -> MicrobenchDone:
     """Run the jobs in a child; one that ends early loses one job, and another child goes on."""
     machine = MicrobenchDone()

@@ -66,6 +66,5 @@ def _judge(
     elif high < threshold:
         decided = "below"
     relative = found.ratio - 1.0
-    return Attribution(
-        *(name, left.key, relative * time_us, relative, low, high, threshold, decided)
-    )
+    delta_us = relative * time_us
+    return Attribution(name, left.key, delta_us, relative, low, high, threshold, decided)

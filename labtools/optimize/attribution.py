@@ -166,8 +166,12 @@ def interactions(
 # ---------------------------------------------------------------------------------------- telling
 
 PAIR_COLUMNS = (
-    *("without both", "us more", "longer by", "95 % interval"),
-    *("product of each alone", "interact"),
+    "without both",
+    "us more",
+    "longer by",
+    "95 % interval",
+    "product of each alone",
+    "interact",
 )
 """What `say_pairs` says of a pair."""
 

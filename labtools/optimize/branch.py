@@ -50,8 +50,7 @@ class Branching:
 
     branches: tuple[Branch, ...]  # to be checked and timed
     pruned: Mapping[str, int] = field(default_factory=dict)  # settings that went, by reason
-    # those that are left, in the forecast's order, the branches among them
-    ordered: tuple[Point, ...] = ()
+    ordered: tuple[Point, ...] = ()  # the settings left, in the forecast's order
 
 
 def variants(

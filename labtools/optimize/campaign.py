@@ -13,6 +13,7 @@ call with the same folder goes on where the first one ended.
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 import statistics
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -108,8 +109,7 @@ class PointCode:
     """A point compiled."""
 
     point: int  # its number in the plan
-    # its code by workload; empty where it does not compile or cannot be launched
-    at: dict[str, CodeAt] = field(default_factory=dict)
+    at: dict[str, CodeAt] = field(default_factory=dict)  # by workload; empty where it has none
     problem: str = ""  # why there is no code
 
 
@@ -119,14 +119,9 @@ class PointModel:
 
     point: int  # its number in the plan
     hashes: HashesField | None = None  # of the code at the headline
-    # by workload, where there is one
-    forecasts: dict[str, KeptForecast] = field(default_factory=dict)
-    # of the kernel at the headline that takes longest, by the forecast; of the first that is timed
-    # where there is none
-    resources: ResourcesField | None = None
-    # how many instructions of that kernel match each line of a method's signature, by method,
-    # whether the point has it on or not
-    signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    forecasts: dict[str, KeptForecast] = field(default_factory=dict)  # by workload
+    resources: ResourcesField | None = None  # of its longest kernel at the headline
+    signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by method, for each line
     # `code_numbers` of that kernel; empty where it cannot be followed
     numbers: dict[str, float | None] = field(default_factory=dict)
     problem: str = ""  # why there is nothing
@@ -397,64 +392,52 @@ def find_codes(
 ) -> dict[int, PointCode]:
     """Compile every point of a plan that the folder does not hold yet, and give all that it holds
     then, by the point's number."""
-    work = _PointWork(folder, limits, clock, folder.codes(), "codes")
-    return work.do(make_code, PointCode, processes)
+    held = folder.codes()
+    _make_points(folder, limits, clock, processes, "codes", make_code, PointCode, held)
+    return held
 
 
 def find_models(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointModel]:
     """The same of forecasts. It needs no GPU, and may go on beside the timing or after it."""
-    work = _PointWork(folder, limits, clock, folder.models(), "models")
-    return work.do(make_model, PointModel, processes)
+    held = folder.models()
+    _make_points(folder, limits, clock, processes, "models", make_model, PointModel, held)
+    return held
 
 
 _Made = TypeVar("_Made", PointCode, PointModel)
 
 
-class _PointWork(Generic[_Made]):
-    """Points on their way through children into one of the folder's files.
+def _make_points(
+    folder: GridFolder,
+    limits: Limits,
+    clock: Clock,
+    processes: int,
+    name: str,
+    make: Callable[[Reporter[None], PointRequest], _Made],
+    of: type[_Made],
+    held: dict[int, _Made],
+) -> None:
+    """Let children make the points that are not held, and keep each in one of the folder's files.
 
-    Args:
-        folder: with its plan.
-        limits: of the GPU.
-        clock: says when to stop.
-        held: what the file holds already, by the point's number.
-        name: of the file.
+    A point that takes its child down has nothing.
     """
+    plan, cubins = folder.plan(), str(folder.cubins)
+    todo = [
+        PointRequest(n, plan.knobs_of(n), plan.family, limits, plan.gpu, plan.workloads, cubins)
+        for n in range(len(plan))
+        if n not in held
+    ]
+    left, lock, done = iter(todo), threading.Lock(), itertools.count(1)
+    say = clock.counting(f"{name} of {plan.rung}")
 
-    def __init__(
-        self, folder: GridFolder, limits: Limits, clock: Clock, held: dict[int, _Made], name: str
-    ) -> None:
-        plan = folder.plan()
-        self._todo = [
-            PointRequest(
-                *(number, plan.knobs_of(number), plan.family, limits, plan.gpu, plan.workloads),
-                cubins=str(folder.cubins),
-            )
-            for number in range(len(plan))
-            if number not in held
-        ]
-        self._folder, self._clock, self._name = folder, clock, name
-        self._held: dict[int, _Made] = held
-        self._left = iter(self._todo)
-        self._say = clock.counting(f"{name} of {plan.rung}")
-        self._done = 0
-        self._lock = threading.Lock()
+    def take() -> PointRequest | None:
+        with lock:
+            return next(left, None) if clock.allows() else None
 
-    def do(
-        self, make: Callable[[Reporter[None], PointRequest], _Made], of: type[_Made], processes: int
-    ) -> dict[int, _Made]:
-        """Let so many children make all that is left, or what the clock allows."""
-        with ThreadPoolExecutor(processes) as threads:
-            working = [threads.submit(self._feed, make, of) for _ in range(processes)]
-        for one in working:
-            one.result()
-        return self._held
-
-    def _feed(self, make: Callable[[Reporter[None], PointRequest], _Made], of: type[_Made]) -> None:
-        """Ask one child after another; a point that takes its child down has nothing."""
-        request = self._take()
+    def feed() -> None:
+        request = take()
         while request is not None:
             with Worker() as worker:
                 while request is not None and worker.alive:
@@ -462,19 +445,16 @@ class _PointWork(Generic[_Made]):
                         made = worker.call(make, request, time_limit_s=POINT_LIMIT_S)
                     except WorkerDied as died:
                         made = of(request.point, problem=str(died))
-                    self._keep(made, of)
-                    request = self._take()
+                    with lock:
+                        held[made.point] = made
+                        folder.add(name, [made], of)
+                        say(next(done), len(todo))
+                    request = take()
 
-    def _take(self) -> PointRequest | None:
-        with self._lock:
-            return next(self._left, None) if self._clock.allows() else None
-
-    def _keep(self, made: _Made, of: type[_Made]) -> None:
-        with self._lock:
-            self._held[made.point] = made
-            self._done += 1
-            self._folder.add(self._name, [made], of)
-            self._say(self._done, len(self._todo))
+    with ThreadPoolExecutor(processes) as threads:
+        working = [threads.submit(feed) for _ in range(processes)]
+    for one in working:
+        one.result()
 
 
 # --------------------------------------------------------------------------------------- times
@@ -525,7 +505,10 @@ class Timer:
         began = time.monotonic()
         jobs = [*self._jobs_of(workload, batch), *self._anchor_jobs(workload, batch == 0)]
         request = make_request(
-            *(jobs, workload, self.limits, f"grid of {self.plan.rung}"),
+            jobs,
+            workload,
+            self.limits,
+            f"grid of {self.plan.rung}",
             seed=zlib.crc32(f"{workload.key()} {batch}".encode()),
             rounds=self.plan.rounds,
             with_torch=self._with_torch,
@@ -602,7 +585,9 @@ class Timer:
         jobs += [self._job(number, workload, again=True) for number in right[:BEST_PAIRS]]
         request = make_request(
             [*filter(None, jobs), *self._anchor_jobs(workload, ceiling=True)],
-            *(workload, self.limits, f"best points of {self.plan.rung}"),
+            workload,
+            self.limits,
+            f"best points of {self.plan.rung}",
             seed=zlib.crc32(workload.key().encode()),
             with_torch=self._with_torch,
         )

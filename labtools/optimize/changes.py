@@ -40,8 +40,7 @@ class CounterChange:
     before: float | None  # in the first; None where missing
     after: float | None  # in the second
     moved: bool | None  # by more than noise; None where either is missing
-    # relative to the larger value; of a rate of the peak, ``..._pct``, percentage points
-    noise: float
+    noise: float  # relative to the larger value; of a rate, percentage points
 
     def __str__(self) -> str:
         before, after = say_value(self.before), say_value(self.after)

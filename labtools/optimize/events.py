@@ -84,8 +84,7 @@ class GapsDone(_Event):
     gaps: Gaps  # of it
     counters: Mapping[str, float | None]  # behind them, by stable names; None where missing
     rising: tuple[Axis, ...] = ()  # axes whose gap rose two rounds running
-    # between which times are scored; None where the bench has no baseline
-    ends: ScoreEnds | None = None
+    ends: ScoreEnds | None = None  # None without a baseline
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,7 @@ class PickDone(_Event):
 
     round: int
     pick: Pick  # with all that was considered
-    # with what a method is tried again that the compiler dropped, by its id
-    acknowledged: Retries = field(default_factory=dict)
+    acknowledged: Retries = field(default_factory=dict)  # by a method's id
 
 
 @dataclass(frozen=True)
@@ -157,13 +155,10 @@ class BranchDone(_Event):
 
     round: int
     branches: tuple[BranchTried, ...]  # those that were run
-    # key of the fastest right one; None where none is right, and then the step may be done again
-    champion: str | None
-    # settings that went before anything ran, by reason
-    pruned: Mapping[str, int] = field(default_factory=dict)
+    champion: str | None  # key of the fastest right one; None: the step may be done again
+    pruned: Mapping[str, int] = field(default_factory=dict)  # settings that went before, by reason
     candidates: int = 0  # settings that the forecast ordered
-    # where it had put the fastest of these, from 1; None where their times are not all known
-    best_rank: int | None = None
+    best_rank: int | None = None  # where it put the fastest, from 1; None: not known
 
 
 @dataclass(frozen=True)
@@ -174,9 +169,7 @@ class AblateDone(_Event):
     aa: AA  # the smallest effect that can be told here
     attribution: tuple[Attribution, ...]  # of each method
     pairs: tuple[Attribution, ...] = ()  # of two methods out together, where that was asked for
-    # why the point without a method, or without two, has no time, by the name of the method or of
-    # the pair
-    untimed: Mapping[str, str] = field(default_factory=dict)
+    untimed: Mapping[str, str] = field(default_factory=dict)  # why, by method or pair
 
 
 @dataclass(frozen=True)
@@ -195,9 +188,7 @@ class UpdateDone(_Event):
     classes: Mapping[str, MethodClass]  # of each method of the round
     point: str  # that the next round begins from
     time_us: float  # of that point, microseconds
-    # of the round, relative to the point that it began from, where both were timed in one call;
-    # None where they were not
-    gain: float | None = None
+    gain: float | None = None  # relative to where it began; None: not both timed
     analysis: str = ""  # in words, by whoever drives the loop
 
 
@@ -205,8 +196,7 @@ class UpdateDone(_Event):
 class FrontierScored(_Event):
     """Points of the frontier, timed on other workloads."""
 
-    # microseconds by point and by workload's short form
-    times_us: Mapping[str, Mapping[str, float]]
+    times_us: Mapping[str, Mapping[str, float]]  # microseconds by point and workload
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,7 @@ class Point:
     """Values of all knobs, in canonical form: two points are equal if they are one kernel."""
 
     key: str  # short text that names only knobs that differ from the start: ``gqa=1 stages=3``
-    # value of every knob by name, in the rung's order; not to be changed
-    knobs: Annotated[Mapping[str, int], PlainSerializer(dict)]
+    knobs: Annotated[Mapping[str, int], PlainSerializer(dict)]  # every knob, in the rung's order
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "knobs", MappingProxyType(dict(self.knobs)))
@@ -114,9 +113,7 @@ class Pattern:
 
     text: str  # as it stands in the file
     regex: re.Pattern[str]  # what an instruction is searched for
-    # ``some``: at least ``least`` instructions match; ``none`` does; ``more`` or ``fewer`` match
-    # than in the code without the method
-    kind: PatternKind = "some"
+    kind: PatternKind = "some"  # ``more``, ``fewer``: than without the method
     least: int = 1  # see ``kind``
 
     def holds(self, count: int, without: int | None) -> bool | None:
@@ -174,12 +171,9 @@ class Method(_Data):
     min_arch: Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")] = "sm_75"
     trigger: _Words  # expression; its value in [0, 1] says how strongly it is called for
     skip: str = ""  # expression; where it holds the method is left out. Empty: never.
-    # of its machine code, see `read_pattern`; every line must hold
-    signature: Annotated[tuple[str, ...], _Tuple]
+    signature: Annotated[tuple[str, ...], _Tuple]  # see `read_pattern`; every line must hold
     proof: str = ""  # what proves it where it has no signature, as words that follow "proved where"
-    # the same as an expression, over values with the method and, under names that end in
-    # ``_without``, over those without it
-    proof_when: str = ""
+    proof_when: str = ""  # as an expression; ``_without`` ends values without it
     off: dict[str, int] = Field(default_factory=dict)  # setting of the knobs without it
     on: Annotated[tuple[_Setting, ...], _Tuple]  # settings with it, the default form first
     # values that further knobs must have, by name: one of a few each. Where a knob has none of
@@ -187,9 +181,7 @@ class Method(_Data):
     needs: dict[str, Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)]] = (
         Field(default_factory=dict)
     )
-    # values that further knobs are given when it is applied. They need not stay: what another
-    # method or a branch sets of them is as good.
-    along: dict[str, int] = Field(default_factory=dict)
+    along: dict[str, int] = Field(default_factory=dict)  # set when applied; need not stay
     # instead of a toggle, the ids of two shipped rungs, without it and with it
     pair: Annotated[tuple[str, str] | None, Field(default=None, strict=False)]
 
@@ -273,8 +265,7 @@ class GridBox(_Data):
         dict[str, Annotated[tuple[int, ...], Field(min_length=1, strict=False)]],
         Field(min_length=1),
     ]
-    # expression over the knobs; of the products only those where it holds. Empty: all.
-    only: str = ""
+    only: str = ""  # expression: products where it holds
 
 
 class _File(_Data):

@@ -94,15 +94,12 @@ class GridAt:
 
     workload: ProblemField  # what was computed
     samples: tuple[Times, ...]  # of each point, microseconds; empty where it has no time
-    # the largest relative error that a check found; None without a time
-    worst_error: tuple[float | None, ...]
+    worst_error: tuple[float | None, ...]  # largest relative; None without a time
     failures: dict[int, str]  # why a point has no time, by its number
     forecast_us: tuple[float | None, ...]  # microseconds; None where there is no forecast
-    # of the forecast; None where the model does not know
-    band_us: tuple[tuple[float, float] | None, ...]
+    band_us: tuple[tuple[float, float] | None, ...]  # None where the model does not know
     bound: tuple[Bound | None, ...]  # of the forecast; None where there is none
-    # that the forecast predicts, by name; None where it says none
-    counters: dict[str, tuple[float | None, ...]]
+    counters: dict[str, tuple[float | None, ...]]  # forecast, by name
     code: tuple[int, ...]  # number of each point's code in `Grid.codes`; -1 where it has none
     again: dict[int, Times]  # samples of points that were timed a second time, by their number
     anchors: dict[str, dict[int, Times]]  # samples by name and batch
@@ -137,18 +134,15 @@ class Grid:
     # thread, of each point's longest kernel at the headline; None without code
     registers: tuple[int | None, ...]
     spills: tuple[int | None, ...]
-    # name of each point's longest kernel at the headline, by the forecast
-    entries: tuple[str | None, ...]
+    entries: tuple[str | None, ...]  # longest kernel at the headline
     patterns: dict[str, tuple[str, ...]]  # the lines of each method's signature, by method
     # how many instructions of each point's longest kernel match these lines; None where it has no
     # code
     signatures: dict[str, tuple[tuple[int, ...] | None, ...]]
-    # `code_numbers` of each point's longest kernel, by name; None is missing
-    numbers: dict[str, tuple[float | None, ...]]
+    numbers: dict[str, tuple[float | None, ...]]  # `code_numbers`, by name
     problems: dict[int, str]  # why a point has no code, by its number
     at: tuple[GridAt, ...]  # one for each workload, the headline first
-    # the best points by the full protocol; None where they were not timed
-    full: FullProtocol | None = None
+    full: FullProtocol | None = None  # None where they were not timed
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -352,8 +346,7 @@ class GridFreshness:
     """Whether a grid is about the code as it stands."""
 
     compared: int  # points whose code was made again
-    # the points whose code is another now, by number, with the reason
-    changed: dict[int, str] = field(default_factory=dict)
+    changed: dict[int, str] = field(default_factory=dict)  # other code now, by number, and why
     reason: str = ""  # one sentence: what was compared
 
     @property

@@ -60,6 +60,15 @@ class LogRead:
         return self.lines[-1].hash if self.lines else FIRST_PREVIOUS
 
 
+@contextlib.contextmanager
+def disk(what: str, still_works: str) -> Iterator[None]:
+    """Inside, what the disk refuses is told as a LabError."""
+    try:
+        yield
+    except OSError as error:
+        raise LabError(what, error.strerror or str(error), still_works) from error
+
+
 class _Unreadable(Exception):
     """A line that is none, or is not what its hash says; with the version that it names, or 0."""
 
@@ -98,10 +107,11 @@ class EventLog:
     def append(self, event: Any) -> LogLine:
         """Add an event to a log that was read before, its lock held. When this returns, it is on
         the disk."""
-        kind = self._names[type(event)]
+        event_type: Any = type(event)
+        kind = self._names[event_type]
         number = self._last.n + 1 if self._last else 0
         previous = self._last.hash if self._last else FIRST_PREVIOUS
-        plain = adapter_of(type(event)).dump_python(event, mode="json")
+        plain = adapter_of(event_type).dump_python(event, mode="json")
         body = {
             "version": LOG_VERSION,
             "n": number,
@@ -119,14 +129,9 @@ class EventLog:
                 "the same with None in its place",
             ) from error
         text = json.dumps({**body, "hash": line.hash})
-        try:
+        still_works = "the same where there is room: all that was acknowledged is in the log"
+        with disk(f"{self.path} cannot be written.", still_works):
             append_lines(self.path, [text])
-        except OSError as error:
-            raise LabError(
-                f"{self.path} cannot be written.",
-                error.strerror or str(error),
-                "the same where there is room: all that was acknowledged is in the log",
-            ) from error
         self._last = line
         return line
 

@@ -24,6 +24,7 @@ from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
 
+from . import events
 from .ablation import TimeCall, ablate_methods, ablate_pairs
 from .attribution import Attribution, interactions, relative_gain
 from .bench import TimedOn, TimedPoints, TimingBench, open_bench
@@ -41,25 +42,10 @@ from .branch import (
 )
 from .budget import Budget, allocate, rule_named
 from .classes import MethodClass, classify
-from .events import (
-    AblateDone,
-    BranchDone,
-    BranchTried,
-    BudgetDone,
-    CheckDone,
-    FrontierScored,
-    GapsDone,
-    InitDone,
-    LoopStopped,
-    PickDone,
-    PointTimed,
-    Purpose,
-    UpdateDone,
-)
 from .family import Family, Point, family_hash_of, load_family
 from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_gaps, trigger_values
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
-from .log import say_command
+from .log import disk, say_command
 from .loop_folder import LoopFolder
 from .pick import (
     Pick,
@@ -159,7 +145,7 @@ class TuningLoop:
         history = [*(kept.gaps for kept in state.since_restart if kept.gaps is not None), found]
         ends = self.bench.score_ends()
         return self.folder.keep(
-            GapsDone(state.round, point.key, found, dict(values), rising(history), ends)
+            events.GapsDone(state.round, point.key, found, dict(values), rising(history), ends)
         )
 
     def budget(self, rule: str | None = None) -> LoopState:
@@ -170,7 +156,7 @@ class TuningLoop:
         with _given_by_somebody():
             chosen = rule_named(rule or state.rule)
         made = allocate(current.gaps, chosen, rising=current.rising)
-        return self.folder.keep(BudgetDone(state.round, made))
+        return self.folder.keep(events.BudgetDone(state.round, made))
 
     def pick(
         self,
@@ -212,7 +198,7 @@ class TuningLoop:
             with _given_by_somebody():
                 chosen = self._given(point, chosen, methods, taken, current.budget)
         used = {name: retry for name, retry in retries.items() if name in chosen.methods}
-        return self.folder.keep(PickDone(state.round, chosen, used))
+        return self.folder.keep(events.PickDone(state.round, chosen, used))
 
     def branch(self, branches: Sequence[Mapping[str, int]] | None = None) -> LoopState:
         """Step 4: the same methods with several hyperparameters; the fastest right one leads.
@@ -231,7 +217,7 @@ class TuningLoop:
         branching = self._branching(state, point, branches)
         if not branching.branches:
             reason = _say_no_branch(current, branching.pruned)
-            return self.folder.keep(LoopStopped(state.round, reason))
+            return self.folder.keep(events.LoopStopped(state.round, reason))
         points = [branch.point for branch in branching.branches]
         failures = _wrong_ones(self.bench, points)
         right = [point for point in points if point not in failures]
@@ -240,7 +226,7 @@ class TuningLoop:
         for branch in branching.branches:
             timed = times.get(branch.point)
             tried.append(
-                BranchTried(
+                events.BranchTried(
                     len(current.branches) + branch.branch,
                     branch.point.key,
                     timed.time_us if timed else None,
@@ -252,7 +238,7 @@ class TuningLoop:
         right_ones = [one for one in tried if one.is_right]
         fastest = min(right_ones, key=lambda one: one.time_us or 0.0, default=None)
         return self.folder.keep(
-            BranchDone(
+            events.BranchDone(
                 state.round,
                 tuple(tried),
                 fastest.point if fastest else None,
@@ -277,7 +263,7 @@ class TuningLoop:
 
         found = _ablate(self.bench, champion, methods, pairs, beside)
         return self.folder.keep(
-            AblateDone(
+            events.AblateDone(
                 state.round, self.bench.least_effect(), found.single, found.both, found.untimed
             )
         )
@@ -286,7 +272,7 @@ class TuningLoop:
         """Step 6: what of each method is in the champion's machine code."""
         state = self.folder.require("check")
         verdicts = check_methods(self.bench, self._champion(state), state.current.methods)
-        return self.folder.keep(CheckDone(state.round, verdicts))
+        return self.folder.keep(events.CheckDone(state.round, verdicts))
 
     def update(self, analysis: str = "") -> LoopState:
         """Step 7: class each method, and say where the next round begins; ``analysis`` are words of
@@ -302,7 +288,9 @@ class TuningLoop:
             if verdict.method in found or verdict.method in current.untimed
         }
         gain, point, time_us = self._next_point(state)
-        return self.folder.keep(UpdateDone(state.round, classes, point, time_us, gain, analysis))
+        return self.folder.keep(
+            events.UpdateDone(state.round, classes, point, time_us, gain, analysis)
+        )
 
     # ------------------------------------------------------------------------ the whole loop
 
@@ -315,7 +303,7 @@ class TuningLoop:
             if step == STEPS[0] and (limit := _limit_reached(state, max_rounds, max_runs)):
                 break
             if reason := self._reason_to_stop(state, step):
-                self.folder.keep(LoopStopped(state.round, reason))
+                self.folder.keep(events.LoopStopped(state.round, reason))
                 break
             done = state.rounds_since_restart * len(STEPS) + STEPS.index(step)
             self.progress(f"round {state.round}: {step}", done, max_rounds * len(STEPS))
@@ -352,13 +340,13 @@ class TuningLoop:
             for point in timed.samples:
                 found.setdefault(point.key, {})[str(problem)] = timed.median_us(point)
         if found:
-            self.folder.keep(FrontierScored(found))
+            self.folder.keep(events.FrontierScored(found))
 
     # --------------------------------------------------------------------------- measurements
 
     def _time(
-        self, purpose: Purpose, points: Sequence[Point], *, beside: Point
-    ) -> dict[Point, PointTimed]:
+        self, purpose: events.Purpose, points: Sequence[Point], *, beside: Point
+    ) -> dict[Point, events.PointTimed]:
         """Time points and keep each measurement; what this round has already is not timed again.
 
         A bench may compare only what it timed in one call. There a call of which the log has a
@@ -382,7 +370,7 @@ class TuningLoop:
         return {point: timed for point, timed in found.items() if timed is not None}
 
     def _keep_call(
-        self, purpose: Purpose, points: Sequence[Point], beside: Point | None = None
+        self, purpose: events.Purpose, points: Sequence[Point], beside: Point | None = None
     ) -> None:
         named = [(point, purpose) for point in points]
         if beside is not None:
@@ -393,16 +381,16 @@ class TuningLoop:
             samples, failure = timed.samples.get(point), timed.failures.get(point, "")
             knobs = dict(point.knobs)
             self.folder.keep(
-                PointTimed(number, why, point.key, call, samples, failure, knobs=knobs)
+                events.PointTimed(number, why, point.key, call, samples, failure, knobs=knobs)
             )
 
     def _kept(
-        self, purpose: Purpose, point: Point, calls: Collection[int] = ()
-    ) -> PointTimed | None:
+        self, purpose: events.Purpose, point: Point, calls: Collection[int] = ()
+    ) -> events.PointTimed | None:
         number = self.state.round
         return self.folder.measured(point.key, round=number, purpose=purpose, calls=calls)
 
-    def _calls(self, purpose: Purpose, points: Sequence[Point]) -> set[int]:
+    def _calls(self, purpose: events.Purpose, points: Sequence[Point]) -> set[int]:
         """The calls in which points were timed; none where the bench compares across calls."""
         kept = [self._kept(purpose, point) for point in points] if self.bench.one_call else []
         return {timed.call for timed in kept if timed is not None}
@@ -890,7 +878,7 @@ def init(
         raise LabError(
             what, reason, "another workload" + (", or --on forecast" if on == "recorded" else "")
         )
-    event = InitDone(
+    event = events.InitDone(
         family=_name_of(family),
         family_hash=family_hash_of(family),
         workload=bench.problem,
@@ -973,7 +961,7 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     if state.on == "forecast":  # what is measured must not be added to it
         device = f"forecast of {device}"
     knobs = {knob.name: knob.choices for knob in family.rung.knobs}
-    try:
+    with disk(f"{target} cannot be written.", "another folder"):
         target.mkdir(parents=True, exist_ok=True)
         write_whole(rung, _champion_rung(family, state).encode())
         write_kernel_tuner(
@@ -983,10 +971,6 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
             written.append(target / "kernel_tuner_grid.json")
             grid = read_grid(grid_path(family.rung.id, state.gpu))
             export_kernel_tuner(grid, written[-1], state.workload)
-    except OSError as error:
-        raise LabError(
-            f"{target} cannot be written.", error.strerror or str(error), "another folder"
-        ) from error
     return tuple(written)
 
 
@@ -994,7 +978,9 @@ def _tuner_entries(looked: LoopFolder) -> Iterator[TunerEntry]:
     """What a loop timed."""
     state = looked.state
     when = {
-        line.event.point: line.at for line in looked.lines if isinstance(line.event, PointTimed)
+        line.event.point: line.at
+        for line in looked.lines
+        if isinstance(line.event, events.PointTimed)
     }
     for key in dict.fromkeys(run.point for run in state.timed):
         timed = looked.measured(key)

@@ -22,7 +22,7 @@ from labtools.record.whole import write_whole
 
 from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose, kind_of
 from .family import load_family
-from .log import NO_BODY, EventLog, LogLine, LogRead, say_command
+from .log import NO_BODY, EventLog, LogLine, LogRead, disk, say_command
 from .round_files import files_of
 from .state import ROUND_PREFIX, STEPS, LoopState, OutOfOrder, StateFold, check_step
 
@@ -63,12 +63,8 @@ class LoopFolder:
             LoopThere: there is a loop already.
         """
         folder = cls(path, source)
-        try:
+        with disk(f"{path} cannot be made.", "another folder"):
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise LabError(
-                f"{path} cannot be made.", error.strerror or str(error), "another folder"
-            ) from error
         with folder.log.held():
             if cls.holds_loop(path):
                 raise LoopThere(
@@ -105,15 +101,13 @@ class LoopFolder:
     @classmethod
     def holds_loop(cls, path: Path) -> bool:
         """Whether a loop began in a folder: its log has a whole line."""
-        try:
-            with open(path / LOG_NAME, "rb") as file:
-                return file.readline().endswith(b"\n")
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise LabError(
-                f"{path} cannot be read.", error.strerror or str(error), "another folder"
-            ) from error
+        with (
+            disk(f"{path} cannot be read.", "another folder"),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            open(path / LOG_NAME, "rb") as file,
+        ):
+            return file.readline().endswith(b"\n")
+        return False
 
     @property
     def state(self) -> LoopState:
@@ -246,19 +240,13 @@ class LoopFolder:
         state = self.state
         wanted = dict(files_of(state, self.lines, self.source, rounds))
         wanted[STATE_NAME] = adapter_of(LoopState).dump_json(state, indent=1).decode() + "\n"
+        again = f"everything is in {self.log.path}; the next step writes the file again"
         for name, text in wanted.items():
             path, data = self.path / name, text.encode()
-            try:
-                if path.is_file() and path.read_bytes() == data:
-                    continue
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, data)
-            except OSError as error:
-                raise LabError(
-                    f"{path} cannot be written.",
-                    error.strerror or str(error),
-                    f"everything is in {self.log.path}; the next step writes the file again",
-                ) from error
+            with disk(f"{path} cannot be written.", again):
+                if not path.is_file() or path.read_bytes() != data:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_whole(path, data)
 
     def _append(self, event: Any) -> None:
         line = self.log.append(event)

@@ -35,8 +35,7 @@ class KernelCounts:
     registers: int  # a thread
     shared_bytes: int  # static shared memory of a block
     spill_bytes: int  # stored to and loaded from local memory, a thread
-    # how many instructions of each opcode, modifiers included; padding left out
-    opcodes: dict[str, int]
+    opcodes: dict[str, int]  # how many of each, modifiers included
 
 
 CodeCounts = dict[str, KernelCounts]

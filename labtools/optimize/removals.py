@@ -14,10 +14,8 @@ from .family import Family, InvalidPoint, Point
 class Removals:
     """A point without some of its methods."""
 
-    # by the name of the method that is out, or of the pair
-    points: dict[str, Point] = field(default_factory=dict)
-    # why there is no such point, by the same names: a constraint forbids what is left
-    refused: dict[str, str] = field(default_factory=dict)
+    points: dict[str, Point] = field(default_factory=dict)  # by the name of what is out
+    refused: dict[str, str] = field(default_factory=dict)  # why there is none, by the same names
 
 
 def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:

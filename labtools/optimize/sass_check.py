@@ -40,10 +40,8 @@ class SassVerdict:
     found: PatternCounts  # how many instructions match each line of the signature
     entry: str  # the kernel function that was looked at
     proof: str = ""  # how a method without a signature is proved, in words
-    # what that proof said; None where it could not be asked, or there is a signature
-    proved: bool | None = None
-    # as ``found``, in the code without the method; empty where there was none
-    without: PatternCounts = ()
+    proved: bool | None = None  # what it said; None: not asked, or a signature
+    without: PatternCounts = ()  # the same without the method; may be empty
     note: str = ""  # what decided, where that is not the counts alone
 
     def __str__(self) -> str:
@@ -135,9 +133,8 @@ def judge_counts(
 def judge_proof(method: Method, proof: Proof | None, entry: str) -> SassVerdict:
     """The verdict on a method without a signature; a proof that is None was not asked."""
     found = proof or Proof(None)
-    return SassVerdict(
-        *(method.id, "no signature", (), entry, method.proof), proved=found.said, note=found.why
-    )
+    kind: Found = "no signature"
+    return SassVerdict(method.id, kind, (), entry, method.proof, proved=found.said, note=found.why)
 
 
 def _adds(pattern: Pattern, count: int, without: int | None) -> bool:

@@ -37,9 +37,7 @@ class RunsUntil:
     """How soon a search came so near to the fastest point of the grid."""
 
     factor: float  # times the fastest time
-    # over all seeds, the run that first came so near; None where no median is known, because half
-    # of the seeds did not
-    median_runs: float | None
+    median_runs: float | None  # over all seeds; None where half of them did not
     reached: int  # seeds that did, within `MOST_RUNS`
 
 
@@ -64,11 +62,8 @@ class StrategyTrial:
     """A strategy of Kernel Tuner on the workloads by which one is chosen."""
 
     name: str  # as Kernel Tuner has it
-    # by workload, to come within the first of `NEAR_FACTORS`; None: see `RunsUntil`
-    median_runs: Mapping[str, float | None]
-    # by workload, median over the seeds of the best after `CHOSEN_AFTER` runs, times the fastest
-    # time of the grid; None where half of the seeds had none
-    best_after: Mapping[str, float | None]
+    median_runs: Mapping[str, float | None]  # over all seeds; None where half of them did not
+    best_after: Mapping[str, float | None]  # by workload, after `CHOSEN_AFTER` runs
 
 
 @dataclass(frozen=True)
@@ -90,16 +85,12 @@ class GroupCount:
     """How the old policy's verdicts on groups fare against each method's own ablation."""
 
     groups: int  # that were judged, over all seeds
-    # of these, groups with at least one method whose decided ablation says otherwise
-    contradicted: int
-    # methods called effective of which leaving them out costs less than what counts, that is
-    # decided
-    rides_along: int
+    contradicted: int  # of them, with a method that is decided otherwise
+    rides_along: int  # called effective, and decided not to be
     harmful: int  # of these, methods that make the kernel slower by more than what counts
     dropped: int  # methods called ineffective that are decided to help
     methods: int  # decided ones, over all groups
-    # the most telling different cases, the largest contradiction first
-    examples: tuple[RidingMethod, ...]
+    examples: tuple[RidingMethod, ...]  # the largest contradiction first
 
 
 @dataclass(frozen=True)
@@ -113,8 +104,7 @@ class LoopSpread:
     farthest: float  # the slowest of these over the fastest point that a round may lead with
     most_rounds: int  # of one seed
     played: ForecastHits  # the forecast in the rounds that were played
-    # the forecast at drawn points of the grid, each with up to three drawn methods
-    drawn: ForecastHits
+    drawn: ForecastHits  # at drawn points with drawn methods
 
 
 @dataclass(frozen=True)
@@ -135,8 +125,7 @@ class Searches:
     strategies: tuple[StrategyTrial, ...]  # of Kernel Tuner, the chosen one first
     left_out: Mapping[str, str]  # strategies of Kernel Tuner that were not played, with the reason
     groups: GroupCount  # of the old policy
-    # of the loop's seeds, by workload
-    spread: Mapping[str, LoopSpread] = field(default_factory=dict)
+    spread: Mapping[str, LoopSpread] = field(default_factory=dict)  # by workload
 
     def named(self, name: str) -> SearchResult:
         """The search of a name."""

@@ -73,14 +73,11 @@ class FrontierEntry:
     """
 
     iteration: int  # the round; 0 where the loop began
-    # its number in the round; 0 where it is no branch: a champion without one of its methods, or
-    # the start
-    branch: int
+    branch: int  # its number in the round; 0 where it is none
     point: str  # its key
     path: str  # of its source, in the loop's folder; empty for the start
     time_us: float  # at the loop's workload
-    # at other workloads, by their short form, once they were scored
-    others_us: Mapping[str, float] = field(default_factory=dict)
+    others_us: Mapping[str, float] = field(default_factory=dict)  # by other workload, once scored
 
 
 @dataclass(frozen=True)
@@ -109,8 +106,7 @@ class RoundKept:
     branches: tuple[BranchTried, ...] = ()
     pruned: Mapping[str, int] = field(default_factory=dict)
     candidates: int = 0  # settings that the forecast ordered, in the last attempt
-    # where it had put the fastest of them, from 1, where that is known
-    best_rank: int | None = None
+    best_rank: int | None = None  # of the fastest of them, where known
     retries: int = 0  # times that ``branch`` found nothing right
     champion: str | None = None
     time_us: float | None = None
@@ -179,8 +175,7 @@ class LoopState(LoopSetup):
     undecided_methods: tuple[str, ...]  # the interval says neither
     selected_methods: tuple[str, ...]  # of the round that is under way
     roofline_history: tuple[RooflineEntry, ...]  # gaps and budget of each round
-    # right candidates and points that were left, see `FrontierEntry`
-    frontier: tuple[FrontierEntry, ...]
+    frontier: tuple[FrontierEntry, ...]  # see `FrontierEntry`
     history: tuple[RoundKept, ...]  # each round
     timed: tuple[TimedRun, ...]  # runs of the search, in their order
     log_lines: int  # how many lines of the log this follows from
@@ -581,11 +576,8 @@ class ForecastHits:
 
     rounds: int  # with a right branch
     led: int  # of these, rounds whose fastest branch was one of the forecast's first, and not drawn
-    # rounds with more candidates than `BEST_FORECASTS` of which every time is known, on the
-    # recorded grid alone
-    known: int
-    # of those, rounds whose fastest candidate was among the forecast's first `BEST_FORECASTS`
-    best_four: int
+    known: int  # with more than `BEST_FORECASTS` candidates, all times known
+    best_four: int  # of those, with the fastest among the first `BEST_FORECASTS`
 
     def __str__(self) -> str:
         rounds = how_many(self.rounds, "round")
@@ -615,15 +607,10 @@ class LoopResult:
     rounds: int  # that are whole
     runs: int  # candidates that were run, ablations included
     stopped: str  # why
-    # the fastest point of the whole recorded grid; None where there is no grid
-    best: FoundPoint | None = None
-    # the fastest of its points that a round may lead with, and so the best that a loop can end
-    # with; None where there is no grid
-    best_leading: FoundPoint | None = None
-    # the champion's score between floor and baseline; None where there is no baseline
-    sol: SolScore | None = None
-    # how often the forecast was right about the fastest candidate, see `LoopState.forecast_hits`
-    forecast: ForecastHits | None = None
+    best: FoundPoint | None = None  # of the whole recorded grid
+    best_leading: FoundPoint | None = None  # of its points that may lead
+    sol: SolScore | None = None  # None without a baseline
+    forecast: ForecastHits | None = None  # see `LoopState.forecast_hits`
 
 
 @dataclass(frozen=True)
@@ -638,7 +625,5 @@ class AblatedPoint:
     sass_check: tuple[SassVerdict, ...]  # of each method that has a time
     classes: Mapping[str, MethodClass]  # of each method that has a time
     gpu: str = ""  # short name
-    # of each pair, what the two do together against what each does alone
-    interactions: tuple[Interaction, ...] = ()
-    # why there is no time, of a method or a pair
-    untimed: Mapping[str, str] = field(default_factory=dict)
+    interactions: tuple[Interaction, ...] = ()  # of each pair
+    untimed: Mapping[str, str] = field(default_factory=dict)  # why, by method or pair

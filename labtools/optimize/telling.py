@@ -12,20 +12,8 @@ from typing import Any
 
 from labtools.problem.text import how_many
 
+from . import events
 from .attribution import Attribution, interactions, pair_name, say_untimed
-from .events import (
-    AblateDone,
-    BranchDone,
-    BudgetDone,
-    CheckDone,
-    FrontierScored,
-    GapsDone,
-    InitDone,
-    LoopRestarted,
-    LoopStopped,
-    PickDone,
-    UpdateDone,
-)
 from .gaps import say_gaps
 from .log import LogLine
 from .sass_check import SassVerdict
@@ -129,11 +117,11 @@ def tell_steps(lines: Sequence[LogLine]) -> tuple[StepTold, ...]:
         explain = _EXPLAIN.get(type(line.event))
         if explain is not None:
             decided, numbers, rule = explain(line.event)
-            if isinstance(line.event, BudgetDone) and (gaps := fold.rounds[number].gaps):
+            if isinstance(line.event, events.BudgetDone) and (gaps := fold.rounds[number].gaps):
                 numbers = gaps.names()
             told.append(StepTold(line.n, line.at, line.kind, number, decided, numbers, rule))
-        if isinstance(line.event, BranchDone) and fold.stopped:  # nobody has to say it
-            decided, numbers, rule = _explain_stop(LoopStopped(number, fold.stopped))
+        if isinstance(line.event, events.BranchDone) and fold.stopped:  # nobody has to say it
+            decided, numbers, rule = _explain_stop(events.LoopStopped(number, fold.stopped))
             told.append(StepTold(line.n, line.at, STOP, number, decided, numbers, rule))
     return tuple(told)
 
@@ -142,7 +130,7 @@ _Explained = tuple[str, Mapping[str, Any], str]
 """What was decided, from which numbers, by which rule."""
 
 
-def _explain_init(event: InitDone) -> _Explained:
+def _explain_init(event: events.InitDone) -> _Explained:
     return (
         f"{event.kernel} for {event.workload}, timed {event.on} ({event.gpu}), from {event.start}",
         {"seed": event.seed, "branches": event.branches},
@@ -150,7 +138,7 @@ def _explain_init(event: InitDone) -> _Explained:
     )
 
 
-def _explain_gaps(event: GapsDone) -> _Explained:
+def _explain_gaps(event: events.GapsDone) -> _Explained:
     text = f"gaps of {event.point}: {say_gaps(event.gaps)}; bound {event.gaps.bound or 'unclear'}"
     if event.gaps.near_peak:
         text += "; near the peak on every axis"
@@ -163,13 +151,13 @@ def _explain_gaps(event: GapsDone) -> _Explained:
     return text, numbers, rule + event.gaps.origin
 
 
-def _explain_budget(event: BudgetDone) -> _Explained:
+def _explain_budget(event: events.BudgetDone) -> _Explained:
     found = event.budget
     text = f"slots: compute {found.compute}, memory {found.memory}, latency {found.latency}"
     return text, {}, found.reason
 
 
-def _explain_pick(event: PickDone) -> _Explained:
+def _explain_pick(event: events.PickDone) -> _Explained:
     numbers = {
         one.method: one.strength
         for one in event.pick.considered
@@ -189,7 +177,7 @@ def _explain_pick(event: PickDone) -> _Explained:
     return text, numbers, why or able or "no method passes its checks"
 
 
-def _explain_branch(event: BranchDone) -> _Explained:
+def _explain_branch(event: events.BranchDone) -> _Explained:
     numbers: dict[str, Any] = {one.point: one.time_us for one in event.branches}
     failed = [one for one in event.branches if one.failure]
     text = f"champion: {event.champion}" if event.champion else "no branch is right"
@@ -199,7 +187,7 @@ def _explain_branch(event: BranchDone) -> _Explained:
     return text, numbers, f"fastest right branch by its median, us; {pruned} pruned before"
 
 
-def _explain_ablate(event: AblateDone) -> _Explained:
+def _explain_ablate(event: events.AblateDone) -> _Explained:
     said = [_say_attribution(one) for one in event.attribution]
     met = interactions(event.attribution, event.pairs, event.aa)
     together = {pair_name(*one.methods): one for one in met}
@@ -224,7 +212,7 @@ def _say_attribution(one: Attribution) -> str:
     return f"{one.method} {one.delta_us:+.3g} us ({one.relative:+.1%}), {verdict}"
 
 
-def _explain_check(event: CheckDone) -> _Explained:
+def _explain_check(event: events.CheckDone) -> _Explained:
     said = "; ".join(f"{one.method}: {_say_check(one)}" for one in event.sass_check)
     numbers: dict[str, Any] = {}
     for one in event.sass_check:
@@ -241,7 +229,7 @@ def _say_check(one: SassVerdict) -> str:
     return f"{one} ({one.note})" if one.note else str(one)
 
 
-def _explain_update(event: UpdateDone) -> _Explained:
+def _explain_update(event: events.UpdateDone) -> _Explained:
     said = "; ".join(f"{method}: {found}" for method, found in event.classes.items())
     text = f"{said or NO_METHOD}; the next round begins from {event.point}"
     rule = "not in the machine code is implementation_failed whatever the time; above the "
@@ -251,7 +239,7 @@ def _explain_update(event: UpdateDone) -> _Explained:
     return text, {"time_us": event.time_us, "gain": event.gain}, rule
 
 
-def _explain_scores(event: FrontierScored) -> _Explained:
+def _explain_scores(event: events.FrontierScored) -> _Explained:
     numbers = {
         f"{point} at {workload}": time
         for point, times in event.times_us.items()
@@ -261,25 +249,25 @@ def _explain_scores(event: FrontierScored) -> _Explained:
     return text, numbers, "a loser at one size may win at another"
 
 
-def _explain_restart(event: LoopRestarted) -> _Explained:
+def _explain_restart(event: events.LoopRestarted) -> _Explained:
     text = f"round {event.round} begins from entry {event.entry} of the frontier, {event.point}"
     return text, {"time_us": event.time_us}, "asked for"
 
 
-def _explain_stop(event: LoopStopped) -> _Explained:
+def _explain_stop(event: events.LoopStopped) -> _Explained:
     return "the loop stops", {}, event.reason
 
 
 _EXPLAIN: Mapping[type, Callable[[Any], _Explained]] = {
-    InitDone: _explain_init,
-    GapsDone: _explain_gaps,
-    BudgetDone: _explain_budget,
-    PickDone: _explain_pick,
-    BranchDone: _explain_branch,
-    AblateDone: _explain_ablate,
-    CheckDone: _explain_check,
-    UpdateDone: _explain_update,
-    FrontierScored: _explain_scores,
-    LoopRestarted: _explain_restart,
-    LoopStopped: _explain_stop,
+    events.InitDone: _explain_init,
+    events.GapsDone: _explain_gaps,
+    events.BudgetDone: _explain_budget,
+    events.PickDone: _explain_pick,
+    events.BranchDone: _explain_branch,
+    events.AblateDone: _explain_ablate,
+    events.CheckDone: _explain_check,
+    events.UpdateDone: _explain_update,
+    events.FrontierScored: _explain_scores,
+    events.LoopRestarted: _explain_restart,
+    events.LoopStopped: _explain_stop,
 }

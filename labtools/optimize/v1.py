@@ -43,9 +43,9 @@ def pick_one_an_axis(
     refuses: Refuses | None = None,
     entry: str | None = None,
 ) -> Pick:
-    """The first method of each axis, by priority, that passes the four checks; see `pick_methods`."""
+    """The first method of each axis by priority that passes the four checks, see `pick_methods`."""
     return pick_methods(
-        *(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken, refuses, entry)
+        family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken, refuses, entry
     )
 
 
@@ -60,7 +60,7 @@ def judge_group(
 
 
 def contributions(champion_us: float, without_us: Mapping[str, float]) -> dict[str, float]:
-    """What each method contributes, relative to the champion's time, had it been out alone."""
+    """What each method contributes, relative to the champion's time: what leaving it out costs."""
     for name, time_us in {"the champion": champion_us, **without_us}.items():
         if not 0 < time_us < float("inf"):
             raise LabError(

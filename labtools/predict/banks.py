@@ -128,24 +128,31 @@ class AccessReport:
         return not self.faults and self.wavefronts == self.least
 
 
+def turns_of(words: np.ndarray, group: int, each: int) -> list[int]:
+    """Turns of each so many lanes that are served together: how often the most wanted bank is read.
+
+    Args:
+        words: number of the first 4-byte word that each lane names.
+        each: words of a lane.
+    """
+    found = []
+    for first in range(0, len(words), group):
+        used = np.unique(words[first : first + group, None] + np.arange(each))
+        found.append(int(np.bincount(used % BANKS).max()))
+    return found
+
+
 def check_access(tile: Tile, access: Access) -> AccessReport:
     """Alignment and bank conflicts of an access, from the address of every lane."""
     address = tile.address(access.rows, access.bytes)
     wrong = address % access.width != 0
-    turns, worst = 0, 1
-    words = -(-access.width // BANK_BYTES)
-    for first in range(0, len(address), access.group):
-        part = address[first : first + access.group] // BANK_BYTES
-        used = np.unique((part[:, None] + np.arange(words)).reshape(-1))
-        most = int(np.bincount(used % BANKS).max())
-        turns += most
-        worst = max(worst, most)
+    turns = turns_of(address // BANK_BYTES, access.group, -(-access.width // BANK_BYTES))
     return AccessReport(
         access.name,
         access.width,
-        turns,
+        sum(turns),
         -(-len(address) // access.group),
-        worst,
+        max(1, *turns),
         int(wrong.sum()),
         int(address[wrong].min()) if wrong.any() else None,
     )

@@ -19,15 +19,7 @@ from labtools.toolchain.sass import Sass
 from .counts import TripCounts, compare_counts, decided_lines
 from .lanes import lanes_of_block, lanes_of_blocks
 from .memory import CallMemory
-from .streams import (
-    BlockStreams,
-    LoopNode,
-    Node,
-    block_spans,
-    block_streams,
-    each_op,
-    union_bytes,
-)
+from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, each_op, union_bytes
 from .trace import Assumption, Trace, TraceError, each_execution, run_trace
 
 MOST_BLOCKS = 8192

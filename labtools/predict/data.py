@@ -16,7 +16,6 @@ from labtools.problem import element_dtype
 from labtools.toolchain.sass import Instruction, Operand
 
 from .semantics import (
-    COMBINE,
     SMALL_ACCESSES,
     Handler,
     State,
@@ -27,8 +26,10 @@ from .semantics import (
     compare_floats,
     evaluate,
     extend_sign,
+    joined,
     next_register,
     read_float,
+    read_floats,
     registers,
     take,
     with_sign,
@@ -133,12 +134,6 @@ def _flags(one: Instruction) -> list[Operand]:
     return [operand for operand in one.operands if operand.kind == "predicate"]
 
 
-def _floats(state: State, operands: Sequence[Operand]) -> list[np.ndarray] | None:
-    values = [read_float(state, operand) for operand in operands]
-    found = [value for value in values if value is not None]
-    return found if len(found) == len(values) else None
-
-
 def _rounded(one: Instruction, number: np.ndarray) -> np.ndarray:
     ways: Mapping[str, Callable[[np.ndarray], np.ndarray]]
     ways = {"TRUNC": np.trunc, "FLOOR": np.floor, "CEIL": np.ceil}
@@ -150,7 +145,7 @@ def _rounded(one: Instruction, number: np.ndarray) -> np.ndarray:
 
 def _float_extreme(state: State, one: Instruction) -> Written:
     destination, *sources = registers(one, 3)
-    least, values = state.predicate(one.operands[-1]), _floats(state, sources)
+    least, values = state.predicate(one.operands[-1]), read_floats(state, sources)
     if least is None or values is None or len(values) != 2:
         return []
     low, high = np.fmin(values[0], values[1]), np.fmax(values[0], values[1])
@@ -159,7 +154,7 @@ def _float_extreme(state: State, one: Instruction) -> Written:
 
 def _float_select(state: State, one: Instruction) -> Written:
     destination, *sources = registers(one, 3)
-    chosen, values = state.predicate(one.operands[-1]), _floats(state, sources)
+    chosen, values = state.predicate(one.operands[-1]), read_floats(state, sources)
     if chosen is None or values is None:
         return []
     return [(destination.name, _f32(np.where(chosen, values[0], values[1])))]
@@ -198,7 +193,7 @@ def _function(state: State, one: Instruction) -> Written:
 def _check_division(state: State, one: Instruction) -> Written:
     """FCHK: whether a division needs its slow path."""
     flag, a, b = take(one.operands, 3)
-    values = _floats(state, (a, b))
+    values = read_floats(state, (a, b))
     if values is None:
         return []
     powers = [np.where(v == 0, -200, np.frexp(v)[1]) for v in values]
@@ -366,14 +361,13 @@ def _half_compare(state: State, one: Instruction) -> Written:
         if truth is None:
             return []
         truths.append(truth)
-    how = COMBINE[next((m for m in one.modifiers if m in COMBINE), "AND")]
-    return [(first.name, how(truths[0], other)), (second.name, how(truths[1], other))]
+    return joined(one, (first, second), truths, other)
 
 
 def _pack(state: State, one: Instruction) -> Written:
     """F2FP.F16.F32.PACK_AB R, high, low."""
     destination, *sources = registers(one, 3)
-    values = _floats(state, sources)
+    values = read_floats(state, sources)
     if values is None or "PACK_AB" not in one.modifiers or len(values) != 2:
         return []
     kind = "bfloat16" if one.modifiers[0] == "BF16" else "float16"
@@ -438,8 +432,7 @@ def _double_compare(state: State, one: Instruction) -> Written:
     truth = compare_floats(one.modifiers[0], a, b)
     if truth is None:
         return []
-    how = COMBINE[next((m for m in one.modifiers[1:] if m in COMBINE), "AND")]
-    return [(first.name, how(truth, other)), (second.name, how(~truth, other))]
+    return joined(one, (first, second), (truth, ~truth), other)
 
 
 # ------------------------------------------------------------------------------------ warps

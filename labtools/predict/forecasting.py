@@ -16,13 +16,7 @@ from typing import Any
 
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
-from labtools.record.bound import (
-    FULL_UNITS,
-    LAUNCH_FACTOR,
-    Bound,
-    decide_bound,
-    nearest_bound,
-)
+from labtools.record.bound import FULL_UNITS, LAUNCH_FACTOR, Bound, decide_bound, nearest_bound
 from labtools.toolchain.apart import copies_at_once, each_apart
 from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, kept
 from labtools.toolchain.garbage import no_collection

@@ -244,9 +244,7 @@ def _indices(number: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
 
 
 def make_buffers(
-    launches: Iterable[Launch],
-    contents: Mapping[str, np.ndarray],
-    sizes: Mapping[str, int],
+    launches: Iterable[Launch], contents: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> Buffers:
     """Lay out every buffer that some launches name.
 

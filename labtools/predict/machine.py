@@ -40,9 +40,7 @@ READ_EFFICIENCY = 0.95
 reads at 97 % of its sheet's rate)."""
 USUAL_CODE_KIB, CACHED_CODE_KIB = 16, 32
 """Code as large as kernels mostly are, and as an SM's instruction caches hold."""
-FITTED = {
-    "h200": {"start_us": 0.28, "dram_scale": 1.03, "scattered": 0.88, "atomic_ns": 0.58},
-}
+FITTED = {"h200": {"start_us": 0.28, "dram_scale": 1.03, "scattered": 0.88, "atomic_ns": 0.58}}
 """By GPU, what no microbenchmark isolates; fitted on its calibration kernels of ``points.toml``
 alone. A GPU without any takes those of the GPU whose curves it has, else the reference's.
 
@@ -460,8 +458,7 @@ def _store_lines(known: Latencies) -> Curve:
     """`Machine.store_lines`, from stores of 4 bytes a lane."""
     points = sorted(known.by_number("interval.store_sm").items()) or [(128, 0.0)]
     return Curve(
-        tuple(float(size) for size, _ in points),
-        tuple(each * size / 128 for size, each in points),
+        tuple(float(size) for size, _ in points), tuple(each * size / 128 for size, each in points)
     )
 
 

@@ -52,11 +52,7 @@ class Waves:
 
 
 def occupancy(
-    gpu: Gpu | str,
-    threads: int,
-    registers: int,
-    smem_bytes: int,
-    max_blocks: int | None = None,
+    gpu: Gpu | str, threads: int, registers: int, smem_bytes: int, max_blocks: int | None = None
 ) -> Occupancy:
     """Blocks and warps that fit on one SM.
 

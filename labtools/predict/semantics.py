@@ -1,12 +1,11 @@
 """What integer, predicate and move instructions compute, over many lanes at once.
 
-The forecast needs what decides control flow and addresses: loop counters, comparisons, pointers.
-Floating-point data are unknown (None) and stay so, except the reciprocal that an integer division
-is made of. An opcode that is not known here gives an unknown result, never a wrong one.
+The forecast needs what decides control flow and addresses. Floating-point data are unknown (None)
+and stay so, except the reciprocal that an integer division is made of. An opcode that is not known
+here gives an unknown result, never a wrong one.
 
 A value is an array of uint32, one element a lane; a predicate is an array of bool. Semantics as
-published in NVIDIA, CUDA Binary Utilities (instruction set reference), and checked by the tests
-against the CPU runner's trip counts.
+published in NVIDIA, CUDA Binary Utilities (instruction set reference).
 """
 
 from __future__ import annotations
@@ -55,38 +54,19 @@ class IntegerComparison:
 
 
 class State:
-    """Registers of all lanes.
+    """Registers of all lanes."""
 
-    Attributes:
-        values: register or predicate name to its array, or None where unknown; a register that
-            was never written is absent and reads as unknown. Words of local memory (spills) and of
-            shared memory stand beside them as ``local:8`` and ``shared:1024``.
-        valid: for a register that only some lanes know, [N] bool which; absent means all.
-        active: [N] bool lanes that execute now; a read is unknown if one of them does not know.
-        comparisons: where not None, the integer comparisons made, in order.
-        lanes: who the lanes are, and the constant bank.
-        stored: which of local and shared memory have had a word among ``values``.
-        spaces: shared and local memory by name, where data are followed through them.
-        local_rows: [N] whose stack each lane has, of a copy of some lanes; None: its own.
-    """
-
-    __slots__ = (
-        *("active", "comparisons", "lanes", "local_rows", "spaces", "stored", "valid", "values"),
-    )
-
-    def __init__(
-        self,
-        lanes: Lanes,
-        values: dict[str, Value] | None = None,
-    ) -> None:
+    def __init__(self, lanes: Lanes, values: dict[str, Value] | None = None) -> None:
         self.lanes = lanes
+        # By name of a register, a predicate, or a word of local or shared memory (``local:8``).
+        # None is unknown, and so is what was never written.
         self.values = {} if values is None else values
-        self.valid: dict[str, np.ndarray] = {}
-        self.active = lanes.true
-        self.comparisons: list[IntegerComparison] | None = None
-        self.stored: frozenset[str] = frozenset()
-        self.spaces: dict[str, Space] = {}
-        self.local_rows: np.ndarray | None = None
+        self.valid: dict[str, np.ndarray] = {}  # [N] bool who knows it, where not all lanes do
+        self.active = lanes.true  # [N] bool who executes; they read what all of them know
+        self.comparisons: list[IntegerComparison] | None = None  # those made, if they are kept
+        self.stored: frozenset[str] = frozenset()  # memories that have had a word in `values`
+        self.spaces: dict[str, Space] = {}  # memories through which data are followed, by name
+        self.local_rows: np.ndarray | None = None  # [N] whose stack a copy has; None: its own
 
     def copy(self) -> State:
         """A copy that may be run on; arrays are shared, since none is changed in place."""
@@ -595,10 +575,7 @@ def _compare(state: State, one: Instruction) -> Written:
                 strict = COMPARE["LT" if kind in ("LT", "LE") else "GT"](a, b)
                 result = strict | (equal & low)
     other = state.predicate(rest[0]) if rest else state.lanes.true
-    how = COMBINE[next((m for m in one.modifiers if m in COMBINE), "AND")]
-    if other is None:
-        return []
-    return [(first.name, how(result, other)), (second.name, how(~result, other))]
+    return joined(one, (first, second), (result, ~result), other)
 
 
 def _compare_floats(state: State, one: Instruction) -> Written:
@@ -613,8 +590,17 @@ def _compare_floats(state: State, one: Instruction) -> Written:
     if result is None:
         return []
     _remember(state, kind.removesuffix("U"), _in_order(a), _in_order(b), 32, True)
-    how = COMBINE[next((m for m in one.modifiers[1:] if m in COMBINE), "AND")]
-    return [(first.name, how(result, other)), (second.name, how(~result, other))]
+    return joined(one, (first, second), (result, ~result), other)
+
+
+def joined(
+    one: Instruction, flags: Sequence[Operand], truths: Sequence[np.ndarray], other: Value
+) -> Written:
+    """What a comparison writes, joined with another predicate as its modifier says."""
+    if other is None:
+        return []
+    how = COMBINE[next((m for m in one.modifiers if m in COMBINE), "AND")]
+    return [(flag.name, how(truth, other)) for flag, truth in zip(flags, truths, strict=True)]
 
 
 def compare_floats(kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
@@ -667,19 +653,17 @@ def _select(state: State, one: Instruction) -> Written:
 
 
 def _least_or_most(state: State, one: Instruction) -> Written:
-    operands = [o for o in one.operands if o.kind != "predicate"]
+    operands = registers(one)
     take(operands, 4 if one.base == "VIADDMNMX" else 2)
+    destination, *terms = operands
     last = max(n for n, o in enumerate(one.operands) if o.kind != "predicate")
     choice = one.operands[last + 1 :][:1]
-    destination, *terms = operands
     least = state.predicate(choice[0]) if choice else None
     long = bool({"U64", "S64"} & set(one.modifiers))
-    values = []
-    for term in terms:
-        value = state.wide(term) if long else state.bits(term)
-        if least is None or value is None:
-            return []
-        values.append(value)
+    found = [state.wide(term) if long else state.bits(term) for term in terms]
+    values = [value for value in found if value is not None]
+    if least is None or len(values) < len(terms):
+        return []
     if one.base == "VIADDMNMX":
         values = [values[0] + values[1], values[2]]
     unsigned = bool({"U32", "U64"} & set(one.modifiers))
@@ -689,7 +673,7 @@ def _least_or_most(state: State, one: Instruction) -> Written:
     for value in values[1:]:
         _remember(state, "LT", values[0], value, 64 if long else 32, not unsigned or long)
         low, high = np.minimum(low, value), np.maximum(high, value)
-    result = np.where(least, low, high) if least is not None else low
+    result = np.where(least, low, high)
     if long:
         return as_pair(destination.name, result.astype(np.uint64))
     return [(destination.name, result.view(np.uint32))]
@@ -784,6 +768,13 @@ def read_float(state: State, operand: Operand) -> np.ndarray | None:
     return with_sign(operand, plain.view(np.float32))
 
 
+def read_floats(state: State, operands: Sequence[Operand]) -> list[np.ndarray] | None:
+    """Some operands as float32; None where one of them is not known."""
+    values = [read_float(state, operand) for operand in operands]
+    found = [value for value in values if value is not None]
+    return found if len(found) == len(values) else None
+
+
 def with_sign(operand: Operand, number: np.ndarray) -> np.ndarray:
     """Floats as an operand takes them: ``-`` and ``|x|`` applied."""
     if operand.absolute:
@@ -794,12 +785,9 @@ def with_sign(operand: Operand, number: np.ndarray) -> np.ndarray:
 def _float_arithmetic(state: State, one: Instruction) -> Written:
     base = one.base.removeprefix("U")
     destination, *sources = registers(one, 3 if base in ("FADD", "FMUL") else 4)
-    values = []
-    for source in sources:
-        number = read_float(state, source)
-        if number is None:
-            return []
-        values.append(number)
+    values = read_floats(state, sources)
+    if values is None:
+        return []
     with np.errstate(all="ignore"):
         if base == "FADD":
             result = values[0] + values[1]

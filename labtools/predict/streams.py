@@ -26,6 +26,7 @@ from labtools.toolchain.operands import (
 )
 from labtools.toolchain.sass import Instruction, Sass
 
+from .banks import turns_of
 from .lanes import BUFFER_SPACING, Buffers
 from .trace import Executed, Execution, Repeat, Trace, TraceError
 
@@ -370,23 +371,12 @@ def _per_warp(coded: np.ndarray) -> np.ndarray:
     return np.bincount((coded & np.uint64(63)).astype(np.int64), minlength=64)
 
 
-def _matrix_turns(words: np.ndarray, matrices: int) -> int:
-    """Of a matrix load: lanes 8i to 8i+7 name the rows of matrix i, which are read together."""
-    return sum(
-        int(np.bincount(np.unique(part[:, None] + np.arange(4)) % 32).max())
-        for part in np.split(words[: 8 * matrices], matrices)
-    )
-
-
 def _word_turns(words: np.ndarray, width: int) -> int:
-    """Of other accesses: 64-bit ones go in halves of a warp, 128-bit ones in quarters."""
+    """64-bit accesses go in halves of a warp, 128-bit ones in quarters."""
     parts = max(1, width // 4)
-    worst = 0
-    for piece in np.array_split(words, parts):
-        if len(piece):
-            every = np.unique(piece[:, None] + np.arange(parts))
-            worst += int(np.bincount(every % 32).max())
-    return worst if len(words) > 32 // parts else min(worst, parts)
+    pieces = [piece for piece in np.array_split(words, parts) if len(piece)]
+    turns = sum(max(turns_of(piece, len(piece), parts)) for piece in pieces)
+    return turns if len(words) > 32 // parts else min(turns, parts)
 
 
 class _Requests:
@@ -526,8 +516,12 @@ class _Requests:
         key = (kind, size, place.tobytes())
         found = self._turns.get(key)
         if found is None:
-            count = _matrix_turns if kind == "matrix" else _word_turns
-            found = self._turns[key] = count(place // 4, size)
+            words = place // 4
+            if kind == "matrix":  # lanes 8i to 8i+7 name the rows of matrix i, read together
+                found = sum(turns_of(words[: 8 * size], 8, 4))
+            else:
+                found = _word_turns(words, size)
+            self._turns[key] = found
         return found
 
     # ------------------------------------------------------------------ what was touched before

@@ -28,14 +28,7 @@ from labtools.toolchain.operands import (
 )
 from labtools.toolchain.sass import Instruction, Sass
 
-from .data import (
-    STORES,
-    evaluate_data,
-    load_space,
-    memory_width,
-    store_space,
-    stored_values,
-)
+from .data import STORES, evaluate_data, load_space, memory_width, store_space, stored_values
 from .lanes import Buffers, Lanes
 from .semantics import (
     COMPARE,
@@ -943,12 +936,7 @@ class _Follower:
         return np.minimum(turns, worst)
 
     def _differ(
-        self,
-        period: _Period,
-        lanes: np.ndarray,
-        turns: np.ndarray,
-        trips: np.ndarray,
-        strict: bool,
+        self, period: _Period, lanes: np.ndarray, turns: np.ndarray, trips: np.ndarray, strict: bool
     ) -> np.ndarray:
         """[len(trips)] Does a period that far ahead differ from the last one?"""
         source = np.tile(lanes, len(trips))

@@ -78,11 +78,8 @@ class AttentionProblem(Problem):
         return [getattr(self, name) for name in self.shape_fields]
 
     def defines(self) -> dict[str, str]:
-        """``HEAD_DIM``, and ``BF16=1`` for bfloat16."""
-        defines = {"HEAD_DIM": str(self.head_dim)}
-        if self.dtype == "bfloat16":
-            defines["BF16"] = "1"
-        return defines
+        """``HEAD_DIM``, and those of the type."""
+        return {"HEAD_DIM": str(self.head_dim), **super().defines()}
 
     def usual_refusal(self) -> str | None:
         """Other elements or pages need other code than contiguous fp16."""
@@ -120,15 +117,9 @@ def kernel_supports(
     groups: Sequence[int] | None = None,
     empty: bool = False,
 ) -> Callable[[Any], str | None]:
-    """A ``supports`` function for an attention kernel that is written for certain problems only.
-
-    Args:
-        head_dims: the head dimensions D that it takes.
-        dtypes: the element types that it takes.
-        layouts: the layouts of K and V that it takes.
-        groups: the query heads a KV head (Hq / Hkv) that it takes; None takes any.
-        empty: whether it gives zeros for a sequence without keys.
-    """
+    """A ``supports`` function for an attention kernel that takes these head dimensions D, types,
+    layouts of K and V, query heads a KV head (None: any), and with ``empty`` a sequence without
+    keys, whose output is zeros."""
 
     def supports(problem: AttentionProblem) -> str | None:
         if problem.head_dim not in head_dims:
@@ -159,16 +150,10 @@ def draw_qkv(
     rows: int,
     profile: Callable[[], np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """q, k and v of a problem's distribution, in float32.
+    """q ``[B, Hkv, rows, D]``, k and v ``[B, Hkv, S, D]`` of a problem's distribution, in float32.
 
-    Args:
-        rng: what they are drawn with.
-        problem: its shape and distribution.
-        rows: of q that share one KV head of a sequence: heads times queries.
-        profile: the wanted scores, float32 ``[B, Hkv, S]``; asked for where there are any.
-
-    Returns:
-        q ``[B, Hkv, rows, D]``, k and v ``[B, Hkv, S, D]``.
+    ``rows`` of q share one KV head of a sequence: heads times queries. ``profile`` gives the wanted
+    scores, float32 ``[B, Hkv, S]``, where there are any.
     """
     batch, heads, length, dim = problem.kv_buffer().shape
     q = rng.standard_normal((batch, heads, rows, dim), dtype=np.float32)
@@ -189,14 +174,8 @@ def draw_qkv(
 def score_profile(
     distribution: str, length: int, low: bool, rng: np.random.Generator
 ) -> np.ndarray:
-    """The wanted scores t of one (sequence, KV head), float32 ``[length]``.
-
-    Args:
-        distribution: one of `DISTRIBUTIONS`.
-        length: keys.
-        low: ``large`` lies below -100 throughout.
-        rng: draws the places.
-    """
+    """The wanted scores t of one (sequence, KV head), float32 ``[length]``; with ``low`` those of
+    ``large`` lie below -100 throughout."""
     row = np.zeros(length, np.float32)
     if not length:
         return row
@@ -222,14 +201,8 @@ def score_profile(
 def altered_rows(
     q: np.ndarray, keys: np.ndarray, rng: np.random.Generator
 ) -> list[tuple[str, int, np.ndarray]]:
-    """Rows of k and v that give one query another answer by far: (buffer, row, its new content).
-
-    Another row of V where most weight is, and the key of that row at another place too.
-
-    Args:
-        q: ``[D]``.
-        keys: those that it sees, ``[n, D]``.
-        rng: draws the content and the other place.
+    """Rows that give a query ``[D]`` that sees the keys ``[n, D]`` another answer by far: (buffer,
+    row, its new content). Another row of V where most weight is, and that row's key elsewhere too.
     """
     if not len(keys):
         return []
@@ -243,14 +216,10 @@ def altered_rows(
 
 
 def softmax(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The weights of rows of scores, and the natural log of the sum of their exponentials.
+    """The weights ``[rows, n]`` of scores ``[rows, n]``, and the natural log of the sum of their
+    exponentials ``[rows]``, all float64.
 
-    Args:
-        scores: float64 ``[rows, n]``; -infinity for a key that a row does not see. Every row sees
-            one, or n is 0.
-
-    Returns:
-        weights ``[rows, n]`` and log-sum-exp ``[rows]``, both float64.
+    -infinity stands for a key that a row does not see. Every row sees one, or n is 0.
     """
     if not scores.shape[1]:
         return scores, np.full(len(scores), -np.inf)

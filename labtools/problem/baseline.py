@@ -98,11 +98,7 @@ def list_baselines(operation: str | None = DEFAULT_OPERATION) -> list[Baseline]:
 
 
 def load_baseline(name: str) -> Baseline:
-    """One baseline by id.
-
-    Raises:
-        LabError: there is none of that name.
-    """
+    """One baseline by id; a LabError where there is none of that name."""
     known = {baseline.id: baseline for baseline in list_baselines(None)}
     if name not in known:
         raise LabError(

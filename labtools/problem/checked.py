@@ -30,15 +30,8 @@ _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
 
 
 def check_fields(value: Any, whose: str) -> None:
-    """Hold every field of a dataclass against its annotation.
-
-    Args:
-        value: the dataclass; a list passes for a tuple, of any length.
-        whose: who has the field, in words that begin a sentence.
-
-    Raises:
-        LabError: names the first field that does not fit.
-    """
+    """Hold every field of a dataclass against its annotation; a list passes for a tuple, of any
+    length. The LabError names the first that does not fit, after ``whose`` it is."""
     for name, kind, is_kind in _fields_of(cast(Hashable, type(value))):
         if not is_kind(getattr(value, name)):
             found = type(getattr(value, name)).__name__
@@ -50,16 +43,8 @@ def check_fields(value: Any, whose: str) -> None:
 
 
 def check_name(name: str, whose: str, *, in_c: bool = True) -> None:
-    """Refuse what is no name.
-
-    Args:
-        name: as it was given.
-        whose: of what, in words that begin a sentence.
-        in_c: a name in C; otherwise one that a file may have.
-
-    Raises:
-        LabError: it is none.
-    """
+    """Refuse what is no name in C, or with ``in_c`` False of a file; ``whose`` begins the
+    sentence."""
     form = _IN_C if in_c else _OF_FILE
     if len(name) > LONGEST_NAME or not form.fullmatch(name):
         raise LabError(

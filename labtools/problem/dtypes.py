@@ -10,11 +10,8 @@ _BYTES_OF_OTHERS = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 def element_dtype(name: str) -> np.dtype:
-    """The numpy type of a name; numpy itself does not know ``bfloat16`` and the 8-bit floats.
-
-    Raises:
-        LabError: the package ml_dtypes, which brings them, is not installed.
-    """
+    """The numpy type of a name; numpy itself does not know ``bfloat16`` and the 8-bit floats; a
+    LabError where the package ml_dtypes, which brings them, is not installed."""
     if name not in _BYTES_OF_OTHERS:
         return np.dtype(name)
     try:

@@ -36,18 +36,11 @@ warnings.formatwarning = _format_notice
 
 
 class LabError(Exception):
-    """A failure told in plain words.
-
-    Args:
-        what: what happened, one sentence.
-        why: the cause, as far as it is known.
-        still_works: what the reader can do in spite of it.
-    """
+    """A failure told in plain words: what happened in one sentence, the cause as far as it is
+    known, and what the reader can do in spite of it."""
 
     def __init__(self, what: str, why: str = "", still_works: str = "") -> None:
-        self.what = what
-        self.why = why
-        self.still_works = still_works
+        self.what, self.why, self.still_works = what, why, still_works
         super().__init__(what)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -66,12 +59,9 @@ class LabError(Exception):
         return ": ".join(filter(None, [self.what.rstrip("."), self.why]))
 
     def __str__(self) -> str:
-        parts = [self.what]
-        if self.why:
-            parts.append(f"Why: {self.why}")
-        if self.still_works:
-            parts.append(f"What still works: {self.still_works}")
-        return _sayable("\n".join(parts))
+        why = f"Why: {self.why}" if self.why else ""
+        still_works = f"What still works: {self.still_works}" if self.still_works else ""
+        return _sayable("\n".join(filter(None, (self.what, why, still_works))))
 
     def _render_traceback_(self) -> list[str]:
         """Tell IPython to print the message alone, without a stack trace."""

@@ -27,14 +27,8 @@ _Held = dict[tuple[Any, str], Any]
 
 @contextlib.contextmanager
 def nothing_changed(whose: str) -> Iterator[None]:
-    """Inside, somebody's Python runs, which may change nothing of what judges.
-
-    Args:
-        whose: what messages call it.
-
-    Raises:
-        KernelError: it did; all is as before again.
-    """
+    """Inside, somebody's Python runs, which may change nothing of what judges; a KernelError where
+    it did, and all is as before again."""
     before = _held()
     modules = {name: sys.modules.get(name) for name in _GPU}
     failed: Exception | None = None

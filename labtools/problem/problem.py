@@ -1,9 +1,8 @@
 """What is computed, as every later room reads it: a Problem, and the Operation that it belongs to.
 
-A Problem is data: a shape, types, the state of the cache, and what follows from them (buffers,
-bytes, operations). Its Operation is what can be done with such data: draw inputs, say the answer,
-list small problems that find wrong kernels. Decode attention is one operation (`decode`), a
-row-wise one another (`rows`). No file outside an operation's own names its fields.
+A Problem is data: a shape, types, the state of the cache, and what follows from them. Its Operation
+draws inputs, says the answer, and lists small problems that find wrong kernels. No file outside an
+operation's own names its fields.
 """
 
 from __future__ import annotations
@@ -46,7 +45,9 @@ SHORT_DTYPES = {
     "bf16": {"dtype": "bfloat16"},
     "fp32": {"dtype": "float32"},
 }
-"""Options of the short form that every operation with these types has."""
+WARM = {"warm": {"cache_state": "warm"}}
+TYPE_DEFINES = {"float16": {}, "bfloat16": {"BF16": "1"}, "float32": {"FP32": "1"}}
+"""Preprocessor definitions of each type."""
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 
 P = TypeVar("P", bound="Problem")
@@ -68,12 +69,10 @@ class Buffer:
 
     @property
     def elements(self) -> int:
-        """How many there are."""
         return math.prod(int(n) for n in self.shape)
 
     @property
     def bytes(self) -> int:
-        """Size in bytes."""
         return self.elements * element_bytes(self.dtype)
 
 
@@ -102,13 +101,8 @@ class Drawn(Protocol):
 class StoredAs(Protocol):
     """How a rung keeps inputs that it does not read as they are given, such as in eight bits."""
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
-
-    @property
-    def operation(self) -> str:
-        """Whose inputs it keeps, by name."""
+    name: str
+    operation: str  # whose inputs it keeps, by name
 
     @property
     def bits(self) -> int:
@@ -129,27 +123,28 @@ class Problem(ABC):
     (0 for those in `may_be_zero`), and which has the fields below with defaults.
     """
 
-    operation: ClassVar[str]
-    """Its name; also the prefix of the short form."""
+    operation: ClassVar[str]  # its name; also the prefix of the short form
     shape_fields: ClassVar[tuple[str, ...]]
     may_be_zero: ClassVar[tuple[str, ...]] = ()
-    letters: ClassVar[str]
-    """The shape as a short form shows it, such as ``R,C``."""
-    options: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """What may stand behind a short form, after a slash: the fields that it sets."""
+    letters: ClassVar[str]  # the shape as a short form shows it, such as ``R,C``
+    # what may stand behind a short form, after a slash: the fields that it sets
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {**SHORT_DTYPES, **WARM}
+    # options that are letters and a whole number, such as ``/q64``: the field that each sets
     counted: ClassVar[Mapping[str, str]] = {}
-    """Options that are letters and a whole number, such as ``/q64``: the field that each sets."""
-    example: ClassVar[str]
-    """A short form."""
+    example: ClassVar[str]  # a short form
     distributions: ClassVar[tuple[str, ...]] = ("normal",)
+    # of `output`. All but the last number a part, which is compared with the oracle by itself
     axes: ClassVar[tuple[str, ...]]
-    """What the axes of `output` are called. All but the last number a part, which is compared
-    with the oracle by itself."""
 
     dtype: str  # element type of the inputs that are drawn
     distribution: str  # which kind of inputs, one of `distributions`
     seed: int  # seed of the input generator
     cache_state: str  # ``cold`` (buffers rotated past the L2) or ``warm``
+
+    def __post_init__(self) -> None:
+        self.check_shape()
+        self.check_kind()
+        self.check_size()
 
     # ---- what it says of itself, operation by operation
 
@@ -190,14 +185,13 @@ class Problem(ABC):
 
     @property
     def visits(self) -> int:
-        """Vectors of about a hundred elements that a kernel goes through: how long a run on the
-        CPU and the oracle take."""
-        return -(-self.output.elements // VISIT)
+        """Pieces of `VISIT` elements that a kernel goes through: how long the CPU takes."""
+        return self.num_parts * self.part_visits
 
     @property
     def part_visits(self) -> int:
         """`visits` of one part, at most."""
-        return -(-self.visits // max(1, self.num_parts))
+        return max(1, -(-self.output.shape[-1] // VISIT))
 
     @property
     def call_inputs(self) -> tuple[str, ...]:
@@ -205,10 +199,7 @@ class Problem(ABC):
         return tuple(self.inputs)
 
     def blank(self) -> Self:
-        """The problem without what only its inputs follow from: what a rung's functions are given.
-
-        A launch follows from the shape. One that knew the seed could know the answer.
-        """
+        """What a rung's functions are given: one that knew the seed could know the answer."""
         return self.replace(seed=0, distribution=self.distributions[0])
 
     @property
@@ -236,18 +227,15 @@ class Problem(ABC):
         return None
 
     def defines(self) -> dict[str, str]:
-        """Preprocessor definitions that every kernel of the operation gets."""
-        return {}
+        """Preprocessor definitions that every kernel of the operation gets: those of the type."""
+        return dict(TYPE_DEFINES[self.dtype])
 
     def code_key(self) -> tuple[Any, ...]:
-        """What other machine code is compiled for: a check of one speaks for all that share it."""
+        """Equal for problems whose kernels share machine code: a check of one speaks for all."""
         return (self.dtype, *sorted(self.defines().items()))
 
     def usual_refusal(self) -> str | None:
-        """Why a rung that says nothing of what it supports cannot run it, or None.
-
-        Other elements need other code than fp16.
-        """
+        """Why a rung that says nothing of what it supports cannot run it: elements but fp16."""
         if self.dtype != "float16":
             return f"its elements are {self.dtype}; this kernel is written for ['float16']"
         return None
@@ -319,13 +307,10 @@ class Problem(ABC):
         expected: np.ndarray | Arrays,
         tolerance: float | None = None,
     ) -> Comparison:
-        """Compare outputs with the oracle's, part by part.
+        """Compare outputs, each by name or the first alone, with the oracle's, part by part.
 
-        Args:
-            out: what was written, by output or of the first alone.
-            expected: as out, float64; NaN in parts that were not computed.
-            tolerance: relative error allowed of `output`; None takes `Problem.tolerance`. An output
-                of another type is allowed as many times that of its type.
+        ``expected`` is float64, NaN in parts that were not computed. ``tolerance`` is the relative
+        error allowed of `output`, None that of its type; another type is allowed in proportion.
         """
         found, wanted = self.by_output(out), self.by_output(expected)
         chosen = self.tolerance if tolerance is None else tolerance
@@ -370,14 +355,10 @@ class Problem(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the short form or the path of a JSON file (the long form).
+        """Read the short form, such as ``rows:8192,4096/bf16``, or the path of a JSON file.
 
-        The short form is the shape, and behind slashes and in any order what is not as usual,
-        such as ``8,32,8,4096,128/bf16/paged16`` or ``rows:8192,4096/bf16``. Space around a part
-        and capital letters do not matter.
-
-        Raises:
-            LabError: the text is neither.
+        Options stand in any order; space around a part and capital letters do not matter.
+        A LabError where the text is neither.
         """
         if text.endswith(".json"):
             return cls.from_dict(_read_json(text, cls))
@@ -418,11 +399,7 @@ class Problem(ABC):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`.
-
-        Raises:
-            LabError: a field is missing or unknown.
-        """
+        """The inverse of `to_dict`; a LabError where a field is missing or unknown."""
         if not isinstance(data, dict):
             cls.refuse(repr(data), "a JSON workload is an object with named fields")
         fields = {name: value for name, value in data.items() if name != "operation"}
@@ -454,10 +431,7 @@ class Problem(ABC):
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
     def short(self) -> str:
-        """The short form: the shape, and the options that are not as usual but for ``/warm``.
-
-        Whatever an option cannot say (a seed, a distribution) is not in it.
-        """
+        """The shape and the options that are not as usual, without ``/warm``."""
         text = ",".join(str(getattr(self, name)) for name in self.shape_fields)
         if self.operation != DEFAULT_OPERATION:
             text = f"{self.operation}:{text}"
@@ -501,11 +475,7 @@ class Problem(ABC):
 
     @classmethod
     def refuse(cls, what: str, why: str) -> NoReturn:
-        """Say that this is no problem of the operation.
-
-        Raises:
-            LabError: always.
-        """
+        """Say that this is no problem of the operation: a LabError."""
         raise LabError(
             f"This is not a workload: {what}.",
             f"{why}.",
@@ -546,10 +516,8 @@ class Problem(ABC):
             )
 
     def check_kind(self, **choices: Sequence[str]) -> None:
-        """Refuse a seed that is no whole number, and fields that are not among their choices.
-
-        Type, distribution and cache state are always looked at; ``choices`` are further fields.
-        """
+        """Refuse a seed that is no whole number, and a type, distribution, cache state or field of
+        ``choices`` that is not among its choices."""
         if not is_whole(self.seed) or self.seed < 0:
             self.refuse(f"seed is {self.seed!r}", "it must be a whole number of at least 0")
         object.__setattr__(self, "seed", int(self.seed))
@@ -564,6 +532,11 @@ class Problem(ABC):
                 self.refuse(f"{name} is {getattr(self, name)!r}", f"it must be one of {allowed}")
 
 
+def supported(cases: Iterable[P], problem: P, supports: Supports) -> list[P]:
+    """Each of the cases once, without those that are refused; the problem itself stays."""
+    return [case for case in dict.fromkeys(cases) if case is problem or not supports(case)]
+
+
 def span(name: str, values: Iterable[int]) -> str:
     """``S 1 to 4113``, or ``D 128`` where there is one value only."""
     found = sorted(set(values))
@@ -573,11 +546,8 @@ def span(name: str, values: Iterable[int]) -> str:
 def draw_supported(
     draw: Callable[[], P], count: int, supports: Supports, tries: int = 1000
 ) -> list[P]:
-    """Draw problems until ``count`` are supported; of one that is not, fp32 is offered too.
-
-    Raises:
-        LabError: ``supports`` refuses nearly everything.
-    """
+    """Draw problems until ``count`` are supported; of one that is not, fp32 is offered too; a
+    LabError where ``supports`` refuses nearly everything."""
     drawn: list[P] = []
     reason = "nothing was drawn"
     for _ in range(tries * max(1, count)):
@@ -604,6 +574,11 @@ def is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
+def kinds_of(cases: Iterable[Problem], *fields: str) -> list[str]:
+    """The values that each field has among the cases, such as ``float16, bfloat16``."""
+    return [", ".join(dict.fromkeys(str(getattr(one, name)) for one in cases)) for name in fields]
+
+
 class Operation(ABC, Generic[P, D]):
     """What can be done with problems of one kind: inputs, the answer, and problems to check with.
 
@@ -611,21 +586,13 @@ class Operation(ABC, Generic[P, D]):
     """
 
     problem: type[P]
-    """Its problems."""
-    headline: P
-    """The problem that is meant when none is named."""
-    small: P
-    """Small enough for the CPU runner."""
-    watched: P
-    """Small enough for a sanitizer, which slows a kernel down a hundredfold, and odd."""
-    bytes_name: str
-    """What `Problem.streamed_bytes` are, in words: rates are said to be of it."""
-    minimal_name: str
-    """What `Problem.minimal_bytes` are, in words."""
-    folder: str = ""
-    """The folder of its kernels and of its baselines; none is that of its name."""
-    baseline: str | None = None
-    """Id of the baseline that a time is held against where none is named."""
+    headline: P  # the problem that is meant when none is named
+    small: P  # small enough for the CPU runner
+    watched: P  # small enough for a sanitizer, a hundred times slower, and odd
+    bytes_name: str  # what `Problem.streamed_bytes` are, in words: rates are said to be of it
+    minimal_name: str  # what `Problem.minimal_bytes` are, in words
+    folder: str = ""  # of its kernels and of its baselines; none is that of its name
+    baseline: str | None = None  # id of the one that a time is held against where none is named
 
     @property
     def name(self) -> str:
@@ -654,29 +621,19 @@ class Operation(ABC, Generic[P, D]):
         """What cases cover, each in a few words such as ``C 1 to 5001``."""
         names = zip(self.problem.letters.split(","), self.problem.shape_fields, strict=True)
         said = [span(letter, [getattr(one, field) for one in cases]) for letter, field in names]
-        for field in ("distribution", "dtype"):
-            said.append(", ".join(dict.fromkeys(str(getattr(one, field)) for one in cases)))
-        return said
+        return said + kinds_of(cases, "distribution", "dtype")
 
     @abstractmethod
     def draw_problems(
         self, count: int, seed: int, supports: Supports = lambda problem: None
     ) -> list[P]:
-        """Seeded random problems, small to medium, of every kind that a kernel takes.
-
-        Raises:
-            LabError: ``supports`` refuses nearly everything.
-        """
+        """Seeded random problems, small to medium, of every kind that a kernel takes; a LabError
+        where ``supports`` refuses nearly everything."""
 
     @abstractmethod
     def read_part(self, problem: P, part: Part, fetch: Callable[..., np.ndarray]) -> D:
-        """The inputs of one part as a problem of its own, from buffers that lie elsewhere.
-
-        Args:
-            problem: whose buffers they are.
-            part: which part.
-            fetch: ``fetch(name, index)`` gives a copy of ``buffer[index]``.
-        """
+        """The inputs of one part as a problem of its own, from buffers that lie elsewhere:
+        ``fetch(name, index)`` gives a copy of ``buffer[index]``."""
 
     @abstractmethod
     def alter_part(
@@ -690,12 +647,7 @@ class Operation(ABC, Generic[P, D]):
         """Change a few elements of the inputs, at places drawn anew, so that a part's answer is
         another one by far: an answer that was kept, or looked up by some of the inputs, is wrong.
 
-        Args:
-            problem: whose buffers they are.
-            part: which part.
-            fetch: as for `read_part`.
-            store: ``store(name, index, array)`` puts an array into ``buffer[index]``.
-            rng: draws the places.
+        ``store(name, index, array)`` puts an array into ``buffer[index]``.
         """
 
     def alter(self, inputs: D, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -727,23 +679,15 @@ class Operation(ABC, Generic[P, D]):
         raise NotImplementedError(f"{self.name} has no such schemes")
 
     def check_scheme(self, rung: str, scheme: Any) -> None:
-        """Refuse a scheme that no part can be checked by itself with.
-
-        Raises:
-            LabError: it is one.
-        """
+        """Refuse a scheme that no part can be checked by itself with."""
 
     def read_scheme(self, data: Mapping[str, Any]) -> Any:
         """The scheme whose fields these are."""
         raise NotImplementedError(f"{self.name} has no such schemes")
 
     def errors_of_scheme(self, problem: P, keeps: Any) -> Mapping[str, float]:
-        """The error that comes from keeping the inputs in few bits alone, by kind of inputs.
-
-        Args:
-            problem: whose inputs they are.
-            keeps: a `StoredAs`; None is what the libraries with as few bits keep.
-        """
+        """The error that comes from keeping the inputs in few bits alone, by kind of inputs;
+        ``keeps`` None is what the libraries with few bits keep."""
         raise NotImplementedError(f"{self.name} has no such schemes")
 
     def expect(
@@ -788,11 +732,7 @@ def operations() -> dict[str, Operation[Any, Any]]:
 
 
 def operation_of(what: Problem | str) -> Operation[Any, Any]:
-    """The operation of a problem, or of a name.
-
-    Raises:
-        LabError: there is none of that name.
-    """
+    """The operation of a problem, or of a name; a LabError where there is none of that name."""
     name = what if isinstance(what, str) else what.operation
     if name not in _OPERATIONS:
         raise LabError(
@@ -813,9 +753,7 @@ def parse_problem(text: str) -> Problem:
     """Read a short form of any operation (``NAME:...``), or the path of a JSON file.
 
     Without a name it is one of `DEFAULT_OPERATION`.
-
-    Raises:
-        LabError: it is neither, or there is no such operation.
+    A LabError where it is neither, or there is no such operation.
     """
     if text.endswith(".json"):
         return problem_from_dict(_read_json(text, operation_of(DEFAULT_OPERATION).problem))
@@ -834,9 +772,7 @@ def _parts_of(text: str) -> tuple[str, str, list[str]]:
 
 def problem_from_dict(data: Mapping[str, Any]) -> Problem:
     """The problem that `Problem.to_dict` wrote, of any operation.
-
-    Raises:
-        LabError: it is none.
+    A LabError where it is none.
     """
     name = data.get("operation", DEFAULT_OPERATION) if isinstance(data, dict) else DEFAULT_OPERATION
     return operation_of(str(name)).problem.from_dict(data)  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -60,9 +60,12 @@ class UnknownRung(LabError):
     """No rung has the name that was given."""
 
 
+def _refuse_launch(what: str, why: str, instead: str = "correct the launch function") -> NoReturn:
+    raise LabError(what, why, instead)
+
+
 BROKEN = ("faults", "wrong")
-"""What a kernel that is broken on purpose does, the worst first: it has no output, or a wrong
-one."""
+"""What a kernel that is broken on purpose does, the worst first: no output, or a wrong one."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,9 @@ class Workspace:
         except TypeError:
             usable = False
         if not usable:
-            raise LabError(
+            _refuse_launch(
                 f"The workspace {self.name} is {self.shape} of {self.dtype!r}.",
                 "sizes are 0 or more, and a type is called as numpy calls it, or bfloat16",
-                "correct the launch function",
             )
 
     @property
@@ -153,26 +155,18 @@ class TensorMap:
             or self.swizzle not in (0, SWIZZLED_ROW_BYTES)
             or (self.swizzle and row != self.swizzle)
         ):
-            raise LabError(
+            _refuse_launch(
                 f"The copy engine takes no tensor map {self}.",
                 "strides and rows of a box are multiples of 16 bytes, a box has at most 256 of a "
                 "dimension, and a row that is swizzled has 128 bytes",
-                "correct the launch function",
             )
 
     @classmethod
     def of_planes(
         cls, buffer: str, shape: tuple[int, int, int], rows: int, dtype: str
     ) -> TensorMap:
-        """The map of a buffer without gaps whose boxes have 128 bytes of some rows of one plane,
-        in which chunks are exchanged.
-
-        Args:
-            buffer: its name.
-            shape: planes, rows and columns.
-            rows: of a box.
-            dtype: of an element.
-        """
+        """The map of a buffer ``[planes, rows, columns]`` without gaps, whose boxes have 128 bytes
+        of some rows of one plane, in which chunks are exchanged."""
         row = int(shape[2] * element_bytes(dtype))
         columns = int(SWIZZLED_ROW_BYTES / element_bytes(dtype))
         strides = (shape[1] * row, row)
@@ -181,10 +175,8 @@ class TensorMap:
     @property
     def words(self) -> tuple[int, ...]:
         """Sizes, strides and box, the innermost first, swizzle and bytes of an element."""
-        return (
-            *(*self.shape[::-1], *self.strides[::-1], *self.box[::-1]),
-            *(self.swizzle, int(element_bytes(self.dtype))),
-        )
+        sizes = (*self.shape[::-1], *self.strides[::-1], *self.box[::-1])
+        return (*sizes, self.swizzle, int(element_bytes(self.dtype)))
 
 
 @dataclass(frozen=True)
@@ -211,37 +203,33 @@ class Launch:
         for name, most in (("grid", MOST_GRID), ("block", MOST_BLOCK)):
             dims = tuple(int(n) for n in getattr(self, name))
             if not 1 <= len(dims) <= 3 or min(dims) < 1:
-                raise LabError(
+                _refuse_launch(
                     f"The launch of {self.entry} has {name} {dims}.",
                     "a launch needs one to three sizes of at least 1",
-                    "correct the launch function",
                 )
             whole = (*dims, 1, 1)[:3]
             if any(n > limit for n, limit in zip(whole, most, strict=True)):
-                raise LabError(
+                _refuse_launch(
                     f"The launch of {self.entry} has {name} {dims}.",
                     f"a GPU takes at most {most}",
                     "a smaller workload, or another launch function",
                 )
             object.__setattr__(self, name, whole)
         if self.num_threads > MOST_THREADS:
-            raise LabError(
+            _refuse_launch(
                 f"The launch of {self.entry} has blocks of {self.num_threads} threads.",
                 f"a GPU takes at most {MOST_THREADS}",
-                "correct the launch function",
             )
         if self.smem_bytes < 0:
-            raise LabError(
+            _refuse_launch(
                 f"The launch of {self.entry} asks for {self.smem_bytes} bytes of shared memory.",
                 "less than none cannot be had",
-                "correct the launch function",
             )
         for arg in self.args:
             if not isinstance(arg, (str, np.generic, TensorMap)):
-                raise LabError(
+                _refuse_launch(
                     f"The launch of {self.entry} passes {arg!r} of type {type(arg).__name__}.",
                     "a scalar needs its width, for example np.int32(4) or np.float32(0.5)",
-                    "correct the launch function",
                 )
 
     @property
@@ -279,16 +267,8 @@ def prepared_bytes(launches: Sequence[Launch]) -> int:
 def least_call_bytes(
     problem: Problem, launches: Sequence[Launch], scheme: StoredAs | None = None
 ) -> float:
-    """Least bytes that a call of these launches moves.
-
-    The inputs that it names, its output, and what its preparation wrote of the others.
-
-    Args:
-        problem: what is computed.
-        launches: of one call, its preparation among them.
-        scheme: how the prepared inputs are stored; None counts them as they lie, less their
-            padding.
-    """
+    """Least bytes that a call moves: the inputs that it names, its outputs, and what its
+    preparation wrote of the others, in ``scheme`` or, with None, as they lie without padding."""
     moved = problem.call_bytes(_named_in_calls(launches))
     if scheme is not None:
         return moved + scheme.stored_bytes(problem)
@@ -310,11 +290,8 @@ def move_outside(launches: Sequence[Launch]) -> list[Launch]:
 
 
 def reset_launch(finished: Workspace) -> Launch:
-    """The preparation ``reset_counters``, which zeroes the counters of finished blocks.
-
-    Args:
-        finished: uint32, one dimension.
-    """
+    """The preparation ``reset_counters``, which zeroes counters, uint32 ``[n]``, of finished
+    blocks."""
     count = finished.shape[0]
     return Launch(
         entry="reset_counters",
@@ -360,11 +337,6 @@ class OfOperation:
         return reason or None
 
 
-def usual_refusal(problem: Problem) -> str | None:
-    """What a rung supports that says nothing."""
-    return problem.usual_refusal()
-
-
 @dataclass(frozen=True)
 class Rung:
     """One kernel of the guide, or of a reader."""
@@ -383,7 +355,7 @@ class Rung:
     # returns why a problem of its operation cannot run, or None, from its shape and type alone. A
     # rung that gives none takes what the operation takes for usual: of decode every shape, but fp16
     # and a contiguous cache only.
-    supports: Supports = usual_refusal
+    supports: Supports = lambda problem: problem.usual_refusal()
     text: str | None = None  # replaces the content of ``source`` (an edited cell), or None
     edited: bool = False  # True when source or launch is not the shipped one
     # largest relative error of one part of the output against the oracle, for a kernel that rounds
@@ -448,11 +420,8 @@ class Rung:
         return is_arch_since(arch, self.min_arch)
 
     def target(self, arch: str) -> str:
-        """The architecture that it is compiled for, on ``arch``: with the suffix that it needs.
-
-        Raises:
-            LabError: it needs instructions that one other architecture has alone.
-        """
+        """The architecture that it is compiled for, on ``arch``: with the suffix that it needs; a
+        LabError where it needs instructions that one other architecture has alone."""
         if not self.min_arch.endswith("a"):
             return arch
         if not self.runs_on(arch):
@@ -466,11 +435,7 @@ class Rung:
 
     @property
     def source_text(self) -> str:
-        """The CUDA C++ source.
-
-        Raises:
-            LabError: the file is not text, or is gone.
-        """
+        """The CUDA C++ source; a LabError where the file is not text, or is gone."""
         if self.text is not None:
             return self.text
         try:
@@ -488,11 +453,8 @@ class Rung:
         return (self.source.resolve().parent, kernels_dir() / "include")
 
     def resolve_knobs(self, chosen: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Every knob with its value: the chosen one or the default.
-
-        Raises:
-            LabError: an unknown knob or a value that is no choice.
-        """
+        """Every knob with its value: the chosen one or the default; a LabError for an unknown knob
+        or a value that is no choice."""
         chosen = dict(chosen or {})
         values = {}
         for knob in self.knobs:
@@ -525,14 +487,8 @@ class Rung:
     def defines(
         self, problem: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
     ) -> dict[str, str]:
-        """Preprocessor definitions: every compiled knob in upper case, and the problem's own.
-
-        Of decode these are ``HEAD_DIM``, ``BF16=1`` for bfloat16 and ``PAGE_SIZE`` for a paged
-        cache. What `defines_extra` gives comes on top.
-
-        Raises:
-            LabError: `defines_extra` gives a name that is taken.
-        """
+        """Preprocessor definitions: every compiled knob in upper case, the problem's own, and what
+        `defines_extra` gives; a LabError where that gives a name that is taken."""
         values = self.resolve_knobs(knobs)
         own = problem.defines()
         defines = own | {
@@ -541,8 +497,8 @@ class Rung:
         blank = problem.blank()
         extra = {}
         if self.defines_extra is not None:
-            extra = _ask(self.id, self.defines_extra, blank, limits, values)
-            extra = _check_defines(self.id, extra)
+            found = _ask(self.id, self.defines_extra, blank, limits, values)
+            extra = _check_defines(self.id, found)
         if taken := sorted(set(extra) & set(defines)):
             raise LabError(
                 f"{self.id} defines {', '.join(taken)} twice.",
@@ -553,11 +509,8 @@ class Rung:
         return defines | extra
 
     def scheme(self, problem: Problem, knobs: Mapping[str, int] | None = None) -> Any:
-        """How inputs are stored for a problem, a `StoredAs`; None where they stay as they are.
-
-        Raises:
-            LabError: a scheme that no part of the output can be checked by itself with.
-        """
+        """How inputs are stored for a problem, a `StoredAs`; None where they stay as they are; a
+        LabError for a scheme that no part of the output can be checked by itself with."""
         if self.stores is None:
             return None
         scheme = _ask(self.id, self.stores, problem.blank(), self.resolve_knobs(knobs))
@@ -608,11 +561,9 @@ class Rung:
         return list(launches)
 
     def tolerance_for(self, problem: Problem, launches: Sequence[Launch]) -> float:
-        """The relative error that is allowed of one part of the output.
-
-        What the rung states, but no more than its type of output may have. One whose preparation
-        keeps inputs in eight bits may have `MOST_TOLERANCE_IN_8_BITS`, unless it names the scheme.
-        """
+        """The relative error that is allowed of one part of the output: what the rung states, but
+        no more than its type may have, or `MOST_TOLERANCE_IN_8_BITS` of one whose preparation
+        keeps inputs in eight bits and names no scheme."""
         if self.tolerance is None:
             return problem.tolerance
         kept = [one for launch in launches if launch.prepare for one in launch.workspace]
@@ -696,12 +647,9 @@ def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> No
     Three places are not enough: ``launch(workload, knobs, sms=132)`` has them too, and would take
     the limits for knobs.
     """
-    if function is None:
-        return
     asked = _FORMS[name]
     try:
-        signature = inspect.signature(function)
-        if _places(signature) == len(asked) and _in_order(signature, asked):
+        if function is None or _takes(inspect.signature(function), asked):
             return
     except TypeError:
         pass  # it is no function
@@ -716,25 +664,17 @@ def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> No
     )
 
 
-def _places(signature: inspect.Signature) -> int | None:
-    """How many arguments a function must be given by place; None where it also takes any number
-    of them, or needs one by name."""
-    places = 0
-    for one in signature.parameters.values():
-        if one.kind == one.VAR_POSITIONAL or (
-            one.kind == one.KEYWORD_ONLY and one.default is one.empty
-        ):
-            return None
-        by_place = one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
-        places += by_place and one.default is one.empty
-    return places
-
-
-def _in_order(signature: inspect.Signature, asked: Sequence[str]) -> bool:
-    """Whether no argument is called as another one is that stands elsewhere."""
-    names = list(signature.parameters)[: len(asked)]
-    return not any(
-        name in asked and name != wanted for name, wanted in zip(names, asked, strict=False)
+def _takes(signature: inspect.Signature, asked: Sequence[str]) -> bool:
+    """Whether exactly these must be given by place, and none is called as another one is."""
+    needed = [
+        one
+        for one in signature.parameters.values()
+        if one.default is one.empty and one.kind != one.VAR_KEYWORD
+    ]
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len(needed) == len(asked) and all(
+        one.kind in by_place and (one.name == wanted or one.name not in asked)
+        for one, wanted in zip(needed, asked, strict=True)
     )
 
 
@@ -776,10 +716,7 @@ def _same_text(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
 
 
 def list_rungs(folder: str = DEFAULT_OPERATION) -> list[Rung]:
-    """The shipped rungs of one folder, such as an operation's name, in ladder order.
-
-    A family of kernels is no step of a ladder and has a grid of its own: see `list_families`.
-    """
+    """The shipped rungs of an operation or another folder, in ladder order, without families."""
     return [rung for rung in _load_folder(folder) if not rung.is_family]
 
 
@@ -801,11 +738,7 @@ def list_studies(operation: str = DEFAULT_OPERATION) -> list[Rung]:
 
 def load_rung(name: str | Path) -> Rung:
     """Load a rung by id (``r03_one_warp``), by number (``r03``) or by the path of its ``.py``.
-
-    Study kernels are found in the same way: ``s01_warp_rows``, ``s01``.
-
-    Raises:
-        LabError: no such rung, or the file does not define ``RUNG``.
+    A LabError where there is no such rung, or the file does not define ``RUNG``.
     """
     path = _find_rung(name)
     says = None
@@ -883,11 +816,8 @@ def _shipped_rungs() -> list[tuple[str, str]]:
 
 
 def load_by_path(path: Path) -> ModuleType:
-    """Import a Python file by path, afresh, under a name that clashes with nothing.
-
-    Raises:
-        LabError: the file does not import.
-    """
+    """Import a Python file by path, afresh, under a name that clashes with nothing; a LabError
+    where the file does not import."""
     name = f"_labtools_loaded_{abs(hash(str(path))):x}_{path.stem}"
     loader = importlib.machinery.SourceFileLoader(name, str(path))  # whatever it is called
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)

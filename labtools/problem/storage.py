@@ -84,11 +84,7 @@ CODECS = {
 
 @dataclass(frozen=True)
 class StorageFormat:
-    """How the elements of a buffer are kept.
-
-    Raises:
-        LabError: a format that does not exist.
-    """
+    """How the elements of a buffer are kept; a LabError for a format that does not exist."""
 
     codec: str  # one of `CODECS`, or `AS_GIVEN`
     # which elements share a scale. ``tensor``: all; ``row``: those along the last axis;

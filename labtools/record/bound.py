@@ -86,20 +86,15 @@ FEW_WAVES = 4
 def decide_bound(shares: Mapping[str, float], empty_launches: float | None = None) -> Bound | None:
     """The bound that some shares show: the first rule that holds decides.
 
-    1. ``launch``: the time is under `LAUNCH_FACTOR` empty launches. Averages over so short a
-       kernel say little, so nothing else is asked.
+    1. ``launch``: the time is under `LAUNCH_FACTOR` empty launches, over which averages say little.
     2. ``bandwidth``: device memory or the L2 at `FULL` of its peak or more.
     3. ``issue``: a scheduler issues in `FULL` of its cycles or more, or the tensor cores work in as
        many: one instruction keeps them busy for long.
     4. ``chain``: memory and the L2 below `MEMORY_LOW`, and at least `CHAIN_STALLS` of a warp's
        time in `CHAIN_REASONS`.
 
-    Otherwise the bound is None: the shares are ambiguous, or one that a rule needs is not known.
-
-    Args:
-        shares: of 1: ``dram``, ``l2``, ``issue``, ``tensor`` and ``chain``. What is not known is
-            left out; the L2 and the tensor cores count only where they are known.
-        empty_launches: the time over that of an empty launch; None where it is not known.
+    Otherwise it is None. ``shares`` are of 1: ``dram``, ``l2``, ``issue``, ``tensor`` and
+    ``chain``, without what is not known.
     """
     if empty_launches is not None and empty_launches < LAUNCH_FACTOR:
         return "launch"
@@ -115,12 +110,7 @@ def decide_bound(shares: Mapping[str, float], empty_launches: float | None = Non
 def nearest_bound(shares: Mapping[str, float]) -> Bound:
     """Of `decide_bound`'s rules on shares the one that falls short by least.
 
-    For a forecast, which names a bound even where the shares are ambiguous: between `MEMORY_LOW`
-    and `FULL` a memory that is nearer to full makes it bandwidth.
-
-    Args:
-        shares: ``dram``, ``issue`` and ``chain`` of 1, and ``l2`` and ``tensor`` where they are
-            known.
+    For a forecast, which names a bound even where the shares are ambiguous.
     """
     short = {bound: FULL - _busiest(bound, shares) for bound in FULL_UNITS}
     memory = _busiest("bandwidth", shares)
@@ -370,13 +360,7 @@ def explain_disagreement(
     values: Mapping[str, float | None],
 ) -> str:
     """Why a forecast and the counters name different bounds: what each says, then every cause that
-    the numbers speak for.
-
-    Args:
-        forecast_terms: the model's time by bound, all in one unit; other names are ignored.
-        counted: what `counted_bound` says of the same kernel and workload.
-        values: the counters behind it.
-    """
+    the numbers speak for. ``forecast_terms`` are times by bound, all in one unit."""
     bound = counted.bound
     if bound == forecast_bound:
         return f"Both say {forecast_bound}: {counted.reason}."

@@ -164,14 +164,11 @@ NOTE_TOGETHER = "rows that share a letter were timed in the same processes; comp
 def distinguish(
     rows: Sequence[Sequence[Record]], errors: Sequence[Sequence[Record]] = ()
 ) -> dict[str, list[str]]:
-    """The columns that a table of recorded numbers needs besides its own, each with its cells.
+    """The columns that a table of recorded numbers needs besides its own: by heading, a text a row.
 
     Args:
         rows: of each row the records that its numbers come from.
-        errors: of each row the records whose errors it shows; none where the table shows none.
-
-    Returns:
-        by heading, one text a row; empty where nothing but candidate and workload differs.
+        errors: of each row the records whose errors it shows.
     """
     every = [record for row in rows for record in row]
     names = {one: _letter(number) for number, one in enumerate(_campaigns(every))}

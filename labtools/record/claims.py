@@ -93,11 +93,7 @@ class Claim(BaseModel):
 
     @property
     def number(self) -> float:
-        """The value of a claim with one number.
-
-        Raises:
-            LabError: it has none, or several.
-        """
+        """The value of a claim with one number."""
         if isinstance(self.value, (int, float)):
             return float(self.value)
         raise LabError(
@@ -116,11 +112,7 @@ class Ledger(BaseModel):
     claims: tuple[Claim, ...]
 
     def find(self, claim_id: str) -> Claim:
-        """A claim by its id.
-
-        Raises:
-            LabError: there is none.
-        """
+        """A claim by its id."""
         for claim in self.claims:
             if claim.id == claim_id:
                 return claim
@@ -156,11 +148,7 @@ def ledger_path() -> Path:
 
 @functools.lru_cache(maxsize=4)
 def load_ledger(path: Path | None = None) -> Ledger:
-    """Read the ledger and put each claim's figure in its place.
-
-    Raises:
-        LabError: the file is missing or not a ledger.
-    """
+    """Read the ledger and put each claim's figure in its place."""
     import yaml
 
     path = path or ledger_path()

@@ -41,11 +41,7 @@ class ExpressionError(LabError):
 
 
 class MissingName(LabError):
-    """An expression asked for what was not measured.
-
-    Args:
-        name: what has no value.
-    """
+    """An expression asked for what was not measured."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -145,14 +141,9 @@ def names_in(text: str) -> frozenset[str]:
 
 
 def evaluate_expression(text: str, names: Mapping[str, Quantity | None]) -> Quantity:
-    """The value of an expression.
+    """The value of an expression, of names by value; None is missing, and so is what is not there.
 
-    Conditions joined by ``and`` and ``or`` are looked at from left to right, and no further than
-    the answer needs.
-
-    Args:
-        text: the expression.
-        names: values by name; None is missing, and so is what is not there.
+    ``and`` and ``or`` are looked at from left to right, no further than the answer needs.
 
     Raises:
         MissingName: it asks for a name without a value.

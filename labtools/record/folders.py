@@ -13,11 +13,7 @@ def shipped_records_dir() -> Path:
 
 
 def work_dir(root: Path | None = None) -> Path:
-    """The reader's own folder, ``work/``; git ignores it.
-
-    Args:
-        root: the repository; by default this one.
-    """
+    """The reader's own folder, ``work/``, of this repository or another; git ignores it."""
     return (root or repository_root()) / "work"
 
 

@@ -49,12 +49,7 @@ class Headline:
 def find_headline(
     records: Iterable[Record], gpu: str, workload: Problem = HEADLINE
 ) -> Headline | None:
-    """The headline as recorded; None without a campaign that timed r03 beside a fair library.
-
-    Args:
-        gpu: slug of the GPU.
-        workload: whose campaign speaks.
-    """
+    """The headline as recorded; None without a campaign that timed r03 beside a fair library."""
     fitting = at_default_knobs(select(records, gpu=gpu, workload=workload, experiment=None))
     found = standings(measured_together(fitting)) if fitting else []
     by_name = {standing.record.candidate: standing for standing in found}
@@ -128,14 +123,7 @@ def compare_rungs(
     rungs: Sequence[str],
     gpu: str,
 ) -> list[Compared]:
-    """Every rung on every workload that has records; what has none is left out.
-
-    Args:
-        records: any.
-        workloads: in the order wanted.
-        rungs: ids.
-        gpu: slug of the GPU.
-    """
+    """Every rung on every workload that has records; what has none is left out."""
     mine = at_default_knobs(select(records, gpu=gpu, experiment=None))
     found = []
     for workload in workloads:

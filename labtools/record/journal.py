@@ -68,17 +68,12 @@ class Journal:
     Args:
         url: a path, beside which the lines stand as ``.jsonl``, or the URL of a class's database;
             None takes ``LABTOOLS_JOURNAL_URL``, and without it ``work/journal.sqlite``.
-        lines: the append-only file; by default beside that path, else ``work/journal.jsonl``.
-        reader: whose predictions; by default ``LABTOOLS_READER_NAME``, the JupyterHub user, or
-            the login name.
+        lines: the append-only file, where it is another one.
+        reader: None takes ``LABTOOLS_READER_NAME``, the JupyterHub user, or the login name.
 
     Attributes:
         notices: what to know of its files, for a widget to show; each is also a `JournalWarning`.
-        database: where an index in SQLite stood beside the lines. What it alone holds is taken
-            over, and it is renamed.
-
-    Raises:
-        JournalError: a URL that names no database, or a folder that cannot be written.
+        database: where an index in SQLite once stood; what it alone holds is taken over.
     """
 
     def __init__(

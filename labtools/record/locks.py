@@ -14,11 +14,7 @@ from labtools.toolchain.cache import cache_dir, own_folder
 
 
 def lock_folder() -> Path:
-    """A folder of this user alone for lock files; they may not litter a repository.
-
-    Raises:
-        LabError: there is none to be had.
-    """
+    """A folder of this user alone for lock files; they may not litter a repository."""
     user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
     passing = Path(tempfile.gettempdir()) / f"labtools-locks{user}"
     folder = passing if own_folder(passing) else cache_dir("locks")
@@ -32,10 +28,6 @@ def lock_folder() -> Path:
 
 
 def file_lock(path: Path) -> FileLock:
-    """The lock that guards one file, for every process of this user on this machine.
-
-    Raises:
-        LabError: there is no place for it.
-    """
+    """The lock that guards one file, for every process of this user on this machine."""
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
     return FileLock(str(lock_folder() / f"{name}.lock"))

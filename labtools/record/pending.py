@@ -27,11 +27,7 @@ class Pending:
 
 
 def read_pending(path: Path | None = None) -> dict[str, Pending]:
-    """The listed rungs by id; None reads the project's own list.
-
-    Raises:
-        LabError: an entry names no shipped rung, or lacks a date or a reason.
-    """
+    """The listed rungs by id; None reads the project's own list."""
     path = path or kernels_dir() / "pending.toml"
     found = {}
     for entry in tomllib.loads(path.read_text("utf-8")).get("pending", []):

@@ -31,8 +31,7 @@ SIZES = (
     (2.0, 1, ": the right order"),
     (MISUNDERSTOOD_FROM, 1, ": something large is missing from the picture"),
 )
-"""What is said of a guess that is off by up to so much: the factor's digits, and words. From
-`MISUNDERSTOOD_FROM` on it is `MISUNDERSTOOD`."""
+"""Of a guess that is off by up to so much: the factor's digits, and words."""
 
 Interval = tuple[float, float]
 _Text = Annotated[str, AfterValidator(mend_text)]
@@ -121,10 +120,7 @@ class ModelPrediction(_Entry):
         return self
 
 
-_SEALED = (
-    *("question_id", "ratio", "band", "baseline_us", "candidate_us"),
-    *("bounds", "model", "gpu"),
-)
+_SEALED = {"question_id", "ratio", "band", "baseline_us", "candidate_us", "bounds", "model", "gpu"}
 
 
 def seal_of(said: ModelPrediction) -> str:
@@ -150,9 +146,6 @@ def model_says(
     """A model's prediction, sealed, from its two forecasts in microseconds.
 
     Six digits are more than the model knows, and the same on every machine.
-
-    Raises:
-        ValidationError: times that are none.
     """
     return ModelPrediction(
         question_id=question_id,

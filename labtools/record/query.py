@@ -1,12 +1,8 @@
 """The one query over records: which fit, which two were timed together, and who is fast.
 
-Every recorded number of a page, of the README and of the command line comes from here:
 `RecordStore` reads the records, `select` and `timings_of` choose among them, and `pair` gives two
-that shared their processes, which is what a ratio needs.
-
-A fair peer is a baseline that is not handicapped, reads the cache cold or warm as the candidate
-does, and keeps what it streams in as many bits. Everything compared was timed in the same
-processes.
+that shared their processes, which is what a ratio needs. A fair peer is a baseline that is not
+handicapped and keeps what it streams in as many bits.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ from labtools.problem import (
     parse_problem,
     problem_from_dict,
 )
+from labtools.problem.storage import AS_GIVEN
 
 from .folders import shipped_records_dir
 from .schema import Record, SanitizerVerdict, default_knobs_of, slug_of_gpu
@@ -91,21 +88,15 @@ def select(
     """The records that fit, newest first.
 
     Args:
-        records: any.
         gpu: slug (``h200``) or name (``NVIDIA H200``).
         candidate: ``r03_one_warp``, ``r03``, ``baseline:sdpa`` or ``sdpa``.
         workload: a Problem, its short form, or its fields.
-        knobs: every knob named here must have this value; others may have any.
-        kind: ``rung``, ``baseline`` or ``ceiling``.
-        experiment: what was done to the candidate, as in a record; by default nothing, so that an
-            experiment is not taken for the rung. None takes all.
-        protocol: name and version of the way it was timed.
-        campaign: what was measured in one go.
+        knobs: those named here; others may have any value.
+        experiment: as in a record; None takes all.
         shipped: leave out rungs outside the ladder.
-        fresh: leave out what no longer belongs to the code, which compiles each rung once.
-        latest: keep only the newest of several records of the same thing. Of the shipped ones, a
-            record that was timed beside baselines is kept before one that was not, because it can
-            be compared.
+        fresh: leave out what no longer belongs to the code.
+        latest: only the newest of several records of the same thing; of the shipped ones, those
+            timed beside baselines before the others.
     """
     every = list(records)
     slug = None if gpu is None else slug_of_gpu(gpu)
@@ -145,14 +136,7 @@ def timings_of(
 ) -> list[Record]:
     """Every record of a variant, newest first; knobs that it does not name have their defaults.
 
-    Args:
-        records: any.
-        tried: what was timed.
-        workload: what it ran; None takes any.
-        **fits: further conditions, as `select` takes them.
-
-    Raises:
-        LabError: there is no such rung, knob or value.
+    ``fits`` are further conditions, as `select` takes them.
     """
     variant = as_variant(tried)
     candidate, knobs = variant.candidate, {}
@@ -172,18 +156,8 @@ def pair(
     workload: Problem | None = None,
     **fits: Any,
 ) -> tuple[Record, Record] | None:
-    """The newest records of two variants that shared their processes, or None.
-
-    Args:
-        records: any.
-        first: what stands above the line of their ratio.
-        second: what stands below it.
-        workload: what both ran; None takes any, the same for both.
-        **fits: further conditions, as `select` takes them.
-
-    Raises:
-        LabError: there is no such rung, knob or value.
-    """
+    """The newest records of two variants that shared their processes, or None; of any workload
+    where none is given."""
     every = list(records)
     above = timings_of(every, first, workload, **fits)
     for record in timings_of(every, second, workload, **fits):
@@ -201,25 +175,17 @@ def timed_in_one_go(
     Of two campaigns with equally many the newer one is taken.
     """
     every = list(records)
-    found = [timings_of(every, one, workload) for one in tried]
-    newest = sorted((one for held in found for one in held), key=_date, reverse=True)
-    goes = list(dict.fromkeys(map(_go_of, newest)))
-    chosen = max(
-        goes, key=lambda go: sum(any(_go_of(one) == go for one in held) for held in found),
-        default=None,
-    )  # fmt: skip
-    return [next((one for one in held if _go_of(one) == chosen), None) for held in found]
+    found = [timings_of(every, variant, workload) for variant in tried]
+    by_go = [{_go_of(record): record for record in reversed(held)} for held in found]
+    newest = sorted(itertools.chain.from_iterable(found), key=_date, reverse=True)
+    goes = map(_go_of, newest)
+    chosen = max(goes, key=lambda go: sum(go in held for held in by_go), default=None)
+    return [None if chosen is None else held.get(chosen) for held in by_go]
 
 
 def every_pair(records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
-    """Every two of some records that shared their processes, on one workload.
-
-    Args:
-        records: any.
-
-    Yields:
-        Two, in the order of their candidates and knobs; campaign after campaign, by name.
-    """
+    """Every two of some records that shared their processes, in the order of their candidates and
+    knobs; campaign after campaign."""
     for _, together in sorted(_by_go(records).items()):
         together.sort(key=lambda record: (record.candidate, sorted(record.knobs.items())))
         yield from itertools.combinations(together, 2)
@@ -245,16 +211,8 @@ def with_counters(records: Iterable[Record]) -> list[Record]:
 def sanitizer_verdicts(
     records: Iterable[Record], rung: Rung, knobs: Mapping[str, int]
 ) -> tuple[list[SanitizerVerdict], Record | None]:
-    """What compute-sanitizer said of a rung at some knobs, and the record that holds it.
-
-    A kernel that is broken as it was written has no record of its own: the record of its repaired
-    form, at the default knobs, has its verdicts too.
-
-    Args:
-        records: to look through, of one GPU.
-        rung: the kernel.
-        knobs: those that differ from the defaults.
-    """
+    """What compute-sanitizer said of a rung at knobs that differ from the defaults, and the record
+    that holds it: that at the default knobs, as a kernel that is broken has none of its own."""
     usual, wanted = rung.resolve_knobs(), rung.resolve_knobs(knobs)
     for record in records:
         if record.candidate != rung.id or record.knobs != usual:
@@ -306,11 +264,7 @@ def at_default_knobs(records: Iterable[Record]) -> list[Record]:
 
 def default_knobs(record: Record) -> dict[str, int]:
     """Every knob of a record's rung at its default; empty of a baseline, a ceiling, and of a rung
-    outside the project, whose Python no record makes run.
-
-    Raises:
-        LabError: the rung is not there any more.
-    """
+    outside the project, whose Python no record makes run."""
     if record.kind != "rung" or record.rung_path is not None:
         return {}
     return load_rung(record.candidate).resolve_knobs()
@@ -334,23 +288,17 @@ def describe_records(records: Iterable[Record]) -> str:
 class Errors:
     """Both errors of a candidate, each the worst relative one of a part of the output."""
 
-    # recorded, against float64 on what its kernel was given; None where the record holds an error
-    # against the unquantised cache, in which the kernel's is contained
+    # recorded, against float64 on what its kernel was given; None where `total` holds it
     arithmetic: float | None
-    total: float | None  # that error; None of every other candidate
-    # computed, from keeping the inputs in few bits alone, by kind of inputs; empty where nothing is
-    # kept in fewer bits, or where it is not known how
+    total: float | None  # against the unquantised cache, of a library that converts it
+    # computed, by kind of inputs, from keeping them in few bits alone; empty where they are not,
+    # or where it is not known how
     of_scheme: Mapping[str, float]
 
 
 def errors_of(record: Record, scheme: StoredAs | None = None) -> Errors:
-    """Both errors of a record's candidate.
-
-    Args:
-        record: any.
-        scheme: how its rung keeps its inputs; None asks a shipped rung.
-    """
-    error, few = record.comparison.worst_error, record.kv_bits < 16
+    """Both errors of a record's candidate; a shipped rung's scheme is asked."""
+    error, few = record.comparison.worst_error, record.codec != AS_GIVEN
     converts = few and record.kind == "baseline"
     if few and scheme is None and record.kind == "rung" and record.rung_path is None:
         scheme = load_rung(record.candidate).scheme(record.problem, record.knobs)
@@ -361,10 +309,8 @@ def errors_of(record: Record, scheme: StoredAs | None = None) -> Errors:
 
 
 def same_output(record: Record, others: Iterable[Record]) -> list[Record]:
-    """Those of some records whose error is the same to the last digit, at the same place.
-
-    Two ways to call one kernel give one output. That the output is the same is inferred from this.
-    """
+    """Those of some records whose error is the same to the last digit, at the same place, from
+    which follows that their output is the same."""
     mine = record.comparison
     return [
         other
@@ -387,10 +333,7 @@ def fair_peers(
 ) -> list[Record]:
     """The fair baselines among some records that keep ``kv_bits`` an element, fastest first.
 
-    Args:
-        records: of one workload and one campaign.
-        kv_bits: 16, or 8 for the libraries with an 8-bit cache.
-        baselines: by id; None takes the shipped ones.
+    ``records`` are of one workload and one campaign; None for ``baselines`` takes the shipped ones.
     """
     known = _shipped_baselines() if baselines is None else baselines
     fair = [
@@ -438,15 +381,7 @@ def say_verdict(ratio: Ratio | None) -> str:
 def standings(
     records: Sequence[Record], baselines: Mapping[str, Baseline] | None = None
 ) -> list[Standing]:
-    """Every rung and baseline of one measurement, fastest first; the ceiling is left out.
-
-    Args:
-        records: of one workload and one campaign.
-        baselines: by id; None takes the shipped ones.
-
-    Raises:
-        LabError: they are of several workloads or campaigns.
-    """
+    """Every rung and baseline of one measurement, fastest first; the ceiling is left out."""
     if len(_by_go(records)) > 1:
         raise LabError(
             "These records were not measured together.",
@@ -495,14 +430,11 @@ def _to_floor(record: Record, reader: Record | None) -> Ratio | None:
 
 
 def measured_together(records: Iterable[Record], having: str | None = None) -> list[Record]:
-    """Of each GPU and workload the campaign that timed most rungs beside baselines.
+    """Of each GPU and workload the campaign that timed most rungs beside baselines, the newer of
+    two.
 
-    Of two that timed equally many the newer one is taken; records of different campaigns are
-    never mixed, since times of different processes are not compared.
-
-    Args:
-        records: any; those of rungs outside the ladder are left out.
-        having: id of a rung that the campaign must have timed; None takes any campaign.
+    Records of different campaigns are never mixed, and those of rungs outside the ladder are left
+    out. ``having`` is the id of a rung that the campaign must have timed.
     """
     groups = _by_go(record for record in records if record.rung_path is None)
     chosen: dict[tuple[str, str], list[Record]] = {}

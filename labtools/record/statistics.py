@@ -91,9 +91,6 @@ def paired_ratio(first: Record, second: Record, seed: int = 0) -> Ratio:
     The interval is a bootstrap in two stages: processes are drawn with replacement, then rounds
     within each. With five processes its ends reach the least and the largest of the five ratios,
     which is as much as five processes can say.
-
-    Raises:
-        LabError: the two were not timed in the same processes, or on different workloads.
     """
     if first.campaign != second.campaign or first.workload != second.workload:
         raise LabError(
@@ -122,15 +119,9 @@ def paired_ratio(first: Record, second: Record, seed: int = 0) -> Ratio:
 def ratio_of_samples(
     above: list[np.ndarray], below: list[np.ndarray], seed: int = 0
 ) -> tuple[float, float, float]:
-    """Median of the per-process ratios and its 95 % interval.
+    """Median of the per-process ratios and the ends of its 95 % interval, by a bootstrap.
 
-    Args:
-        above: one array of times a process.
-        below: the same processes in the same order.
-        seed: of the bootstrap.
-
-    Returns:
-        ratio, low, high.
+    ``above`` and ``below`` hold an array of times a process, in the same order.
     """
     rng = np.random.default_rng(seed)
     ratios = [float(np.median(a) / np.median(b)) for a, b in zip(above, below, strict=True)]

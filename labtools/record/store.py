@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -38,15 +38,10 @@ class DamagedRecordWarning(Notice):
 
 
 class RecordStore:
-    """Every record in some folders.
-
-    Args:
-        folders: searched with their sub-folders; None takes the shipped records and the
-            reader's own. A folder that does not exist is empty.
+    """Every record in some folders; None takes the shipped records and the reader's own.
 
     Attributes:
-        problems: what could not be read, or is not as the project ships it; filled by `load` and
-            `query`.
+        problems: what could not be read, or is not as the project ships it; filled by `load`.
     """
 
     def __init__(self, folders: Sequence[Path | str] | None = None) -> None:
@@ -96,10 +91,7 @@ class RecordStore:
         experiment: str | None = "",
         latest: bool = True,
     ) -> list[Record]:
-        """The records that fit, newest first: `select` over all that the folders hold.
-
-        Of several records of the same thing only the newest, unless ``latest`` is False.
-        """
+        """The records that fit, newest first: `select` over all that the folders hold."""
         return select(
             self.load(),
             gpu=gpu,
@@ -124,16 +116,9 @@ class RecordStore:
 def append_records(path: Path, records: Iterable[Record], *, supersede: bool = False) -> Path:
     """Add records to a file so that a reader or a crash never sees half of them.
 
-    The file is written anew beside the old one and renamed over it, under a lock. What could not
-    be read in the old file is kept in a copy named ``.damaged``.
-
-    Args:
-        path: ends in ``.jsonl.gz`` or ``.jsonl``; folders are made.
-        records: what to add.
-        supersede: drop older records of the same GPU, candidate, knobs and workload.
-
-    Raises:
-        LabError: the file cannot be written.
+    The file, ``.jsonl.gz`` or ``.jsonl``, is written anew under a lock; what could not be read in
+    it is kept in a copy named ``.damaged``. ``supersede`` drops older records of the same GPU,
+    candidate, knobs and workload.
     """
     if not path.name.endswith(_ENDINGS):
         raise LabError(
@@ -185,11 +170,8 @@ def _write_records(path: Path, records: list[Record]) -> None:
 
 
 def read_records(path: Path) -> tuple[list[Record], list[LabError]]:
-    """The records of one file, and what of it could not be read.
-
-    A file is read once in a process, and again when it changed: what it held is kept with its
-    time, size and inode. Two callers get the same records, in lists of their own.
-    """
+    """The records of one file, and what of it could not be read. A file is read once in a process,
+    and again when it changed."""
     held = _read(path)
     return list(held.records), list(held.problems)
 
@@ -207,47 +189,35 @@ def _read(path: Path) -> _Contents:
                 signed = is_signed(path, data)
                 with no_collection():  # records hold no circles
                     kept = _Contents(mark, *_parse_records(path, data, signed), signed)
-                if began_ns - max(mark.changed_ns, mark.modified_ns) > _SETTLED_NS:
+                if began_ns - max(mark[:2]) > _SETTLED_NS:
                     _files.put(str(path), kept)
     except OSError as error:
         problem = _damage(path, None, error.strerror or str(error))
-        return _Contents(_Mark(0, 0, 0, 0, 0), [], [problem], False)
+        return _Contents((), [], [problem], False)
     return kept
-
-
-class _Mark(NamedTuple):
-    """What changes when a file does."""
-
-    modified_ns: int
-    changed_ns: int
-    size: int
-    device: int
-    inode: int
 
 
 @dataclass(frozen=True)
 class _Contents:
     """What a file held when it had this mark."""
 
-    mark: _Mark
+    mark: tuple[int, ...]  # what changes when a file does
     records: list[Record]
     problems: list[LabError]
     signed: bool
 
 
 _SETTLED_NS = 100_000_000
-"""A file that changed less long ago may change again within one tick of its clock. It is read,
-and not kept."""
+"""A file that changed less long ago may change again within one tick of its clock."""
 _files: Recent[_Contents] = Recent(256)
 
 
-def _mark_of(found: os.stat_result) -> _Mark:
-    return _Mark(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_dev, found.st_ino)
+def _mark_of(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_dev, found.st_ino)
 
 
 def _parse_records(path: Path, data: bytes, signed: bool) -> tuple[list[Record], list[LabError]]:
-    """The records of a file's bytes. Those of the project's own files were looked at when they were
-    bound; what others say is computed again."""
+    """The records of a file's bytes; what others than the project's own say is computed again."""
     problems: list[LabError] = []
     breaks_off = False
     if path.name.endswith(".gz"):

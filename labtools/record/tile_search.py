@@ -58,11 +58,7 @@ class SearchedProblem:
         return self.derived.median_us / self.best.median_us
 
     def deriving(self, kernel: str, knobs: Mapping[str, int]) -> SearchedProblem | None:
-        """The same times with another tile for the derived one, or None where it has none.
-
-        Args:
-            kernel, knobs: what is derived now.
-        """
+        """The same times with this tile for the derived one, or None where it was not timed."""
         rung = load_rung(kernel)
         wanted = rung.resolve_knobs(knobs)
         tiles = (self.derived, *self.others)
@@ -102,12 +98,7 @@ def text_hash(kernel: str) -> str:
 
 
 def search_path(gpu: str, seed: int | None = None) -> Path:
-    """Where the table of a GPU stands, by the short name of its data sheet.
-
-    Args:
-        gpu: short name.
-        seed: of another draw than the table's own.
-    """
+    """Where the table of a GPU's short name stands, or that of another draw by its seed."""
     drawn = "" if seed is None else f".seed{seed}"
     return kernels_dir() / "grids" / f"tiles.{gpu}{drawn}.json"
 
@@ -119,11 +110,7 @@ def search_paths(gpu: str) -> list[Path]:
 
 
 def read_search(path: Path) -> TileSearch:
-    """The table of a file.
-
-    Raises:
-        LabError: it is not there, or is damaged.
-    """
+    """The table of a file."""
     try:
         data: dict[str, Any] = json.loads(path.read_text("utf-8"))
         problems = tuple(

@@ -80,14 +80,7 @@ def hash_file(data: bytes) -> str:
 
 
 def read_manifest(folder: Path | None = None) -> Mapping[str, str]:
-    """The hashes of the project's files of records, by path below their folder.
-
-    Args:
-        folder: None takes that of the shipped records.
-
-    Raises:
-        LabError: the list is gone or damaged.
-    """
+    """The hashes of the project's files of records, by path below their folder."""
     path = (folder or shipped_records_dir()) / MANIFEST
     try:
         return _read_manifest(path, path.stat().st_mtime_ns)
@@ -118,12 +111,7 @@ def is_signed(path: Path, data: bytes) -> bool:
 
 
 def shipped_problems(changed: Mapping[str, bool]) -> list[LabError]:
-    """What is not as the project ships it.
-
-    Args:
-        changed: by path below the folder of the shipped records, whether a file that is there is
-            signed.
-    """
+    """What is not as the project ships it, of the files that are there, each signed or not."""
     try:
         wanted = read_manifest()
     except LabError as error:

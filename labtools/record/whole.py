@@ -17,13 +17,7 @@ process."""
 def write_whole(path: Path, data: bytes, *, durable: bool = False, mode: int = 0o644) -> None:
     """Write a file beside its place and move it there: a reader never finds a part of it.
 
-    What a killed process left beside it goes first.
-
-    Args:
-        path: the file; its folder is there.
-        data: all that it holds.
-        durable: wait until the disk has it, before the old file goes.
-        mode: its permissions.
+    What a killed process left beside it goes first. ``durable`` waits until the disk has it.
 
     Raises:
         OSError: it could not be written; what stood there is untouched.
@@ -64,14 +58,10 @@ def remove_left_over(path: Path) -> None:
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Add lines to a file and wait until they are on disk.
+    """Add lines, without their ends, to a file and wait until they are on disk.
 
     What could not be written whole is undone. A last line without its end, which a process left
     that died in mid-line, is left alone: a new line begins behind it.
-
-    Args:
-        path: the file, or where it will be; its folder is there.
-        lines: without their ends.
 
     Raises:
         OSError: they could not be written.

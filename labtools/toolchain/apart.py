@@ -63,12 +63,10 @@ def limit_memory(more_bytes: int) -> tuple[int, int]:
 
 
 def work_apart(work: Callable[[], bytes], *, limit_s: float, limit_bytes: int) -> bytes:
-    """Do work in a copy of this process.
+    """What work in a copy of this process returns; what it raises does not come back.
 
-    Args:
-        work: what it returns comes back; what it raises does not, so it must say that itself.
-        limit_s: seconds of processor time, and four times as many by the clock.
-        limit_bytes: how much memory it may take, beside what this process has.
+    ``limit_s`` are seconds of processor time, and four times as many by the clock; ``limit_bytes``
+    is memory beside what this process has.
 
     Raises:
         Stopped: it did not end in that time, ran out of memory, or ended its process.
@@ -117,13 +115,8 @@ def each_apart(
     """The answer of each item, as ``[work(item) for item in items]`` gives it, but in less time.
 
     Copies of this process, one a core, take the items in turn. What a copy cannot do, or does not
-    end, is done here afterwards: so an error is raised as if there were no copies.
-
-    Args:
-        work: may keep things on disk; what else it changes is lost with the copy. Its answers can
-            be pickled.
-        items: any number; a single one, and all where there is one core, are done here.
-        limit_s, limit_bytes: of each copy, as for `work_apart`.
+    end, is done here afterwards: so an error is raised as if there were no copies. ``work`` may
+    keep things on disk; what else it changes is lost with the copy.
     """
     copies = min(len(items), copies_at_once())
     if copies < 2 or not can_work_apart():

@@ -216,16 +216,9 @@ def own_folder(folder: Path) -> bool:
 def in_folder(name: str, work: Callable[[Path], T], what: str) -> T:
     """Do work that leaves files which other programs read by their path.
 
-    The folder is `cache_dir`. With the cache switched off, and where that folder cannot be
-    written, it is a temporary one that goes when this process ends.
-
-    Args:
-        work: writes into the folder and says what is there. It is done once more from its start
-            when the files vanish meanwhile, and when they need the other folder.
-        what: the files in words, for the message.
-
-    Raises:
-        LabError: neither folder can be written, and why.
+    The folder is `cache_dir`; with the cache switched off, and where that cannot be written, a
+    temporary one that goes with this process. ``work`` is done once more from its start where the
+    files vanish meanwhile or need the other folder. ``what`` names the files in the message.
     """
     for _ in range(2 if limit_bytes() else 0):
         folder = cache_dir(name)
@@ -275,11 +268,9 @@ def _passing_folder(name: str) -> Path:
 
 
 def prune_kept(name: str, written: int, spare: Collection[Path] = ()) -> None:
-    """Bring a folder of `in_folder` down to its part of the limit, now and then.
+    """Bring a folder of `in_folder` down to its part of the limit, now and then, but for ``spare``.
 
-    Args:
-        written: how many bytes, at most, were written there since the last call.
-        spare: what is still needed, whenever it was used.
+    ``written`` are bytes written there since the last call.
     """
     folder = cache_dir(name) if limit_bytes() else None
     if folder is not None and _size_is_due(written, share_bytes(name)):
@@ -386,11 +377,8 @@ def kept(kind: str, parts: Iterable[Any], make: Callable[[], T]) -> T:
     """A value that is made once for its content, on this machine.
 
     Two calls get equal objects of their own. What ``make`` raises is raised, and not kept.
-
-    Args:
-        kind: what it is, one word: ``cubin``, ``forecast``.
-        parts: all that the value follows from, as for `content_key`; where project code makes it,
-            the `code_digest` of that code too.
+    ``parts`` are all that the value follows from; where project code makes it, its `code_digest`
+    too.
     """
     files = _files()
     if files is None:

@@ -1,8 +1,8 @@
 """CUDA C++ to a cubin with NVRTC: no driver, no GPU and no toolkit needed.
 
-NVRTC is reached through cuda-core where it is installed, else through CuPy's binding. The options
-are the same on both ways. What identifies a compiled rung follows: its machine code, and its source
-where compilers differ.
+NVRTC is reached through the bindings that cuda-core brings, else through CuPy's, with the same
+options. What identifies a compiled rung follows: its machine code, and its source where compilers
+differ.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import importlib.util
-import io
 import json
 import os
+import pickle
 import re
-import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
 from labtools.problem.text import first_line
 
 from .apart import Stopped, can_work_apart, copies_at_once, work_apart
-from .cache import Recent, binary_mark, kept
+from .cache import Recent, binary_mark, content_key, kept
 from .cubin import Cubin, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
 from .hints import kept_lines
@@ -69,11 +67,7 @@ class Compiler:
 
 
 def find_compiler(compiler: CompilerName = "auto") -> Compiler:
-    """The NVRTC that will compile.
-
-    Args:
-        compiler: ``cuda-core``, ``cupy`` (the one `cupy.RawKernel` uses), or the first of them that
-            works; ``live`` begins with CuPy's.
+    """The NVRTC that will compile: cuda-core's, else CuPy's; ``live`` begins with CuPy's.
 
     Raises:
         CompilerMissing: none can be reached; says why for each.
@@ -83,7 +77,7 @@ def find_compiler(compiler: CompilerName = "auto") -> Compiler:
         try:
             version = _nvrtc_version(name)
         except Exception as error:  # a missing library surfaces as any of a dozen types
-            reasons.append(f"{name}: {_say_error(error)}")
+            reasons.append(f"{name}: {type(error).__name__}: {first_line(str(error))}")
         else:
             return Compiler(name, version)
     raise CompilerMissing(
@@ -107,14 +101,10 @@ def compile_cubin(
     """Compile CUDA C++ for a named architecture.
 
     Args:
-        source: CUDA C++; kernels are ``extern "C" __global__``.
-        arch: for example ``sm_90``.
-        defines: preprocessor definitions, name to value.
+        source: kernels are ``extern "C" __global__``.
         name: what messages and line tables call the source.
         include_dirs: searched for ``#include "..."`` before ``kernels/include`` and CUDA's headers.
-        compiler: which NVRTC; the default takes cuda-core's, else CuPy's.
-        limit_s: seconds of processor time that it may take; ``LABTOOLS_COMPILE_LIMIT_S`` allows
-            more.
+        limit_s: of processor time; ``LABTOOLS_COMPILE_LIMIT_S`` allows more.
 
     Raises:
         CompileError: the source does not compile, and names the line; or it takes too long, or too
@@ -127,18 +117,18 @@ def compile_cubin(
     _check_known(found, arch)
     defines = dict(defines or {})
     folders = all_include_dirs(include_dirs)
-    key = _key(source, arch, defines, name, folders, found)
+    # The text of the headers counts: editing one must not give the old code.
+    expanded = expand_includes(source, folders)
+    key = content_key(expanded, arch, defines, name, folders, found)
     known = _cubins.get(key)
     if known is not None:
         return known
     refuse_odd_includes(source, folders, name)
 
     def make() -> tuple[bytes, str, str]:
-        image, log, failed, keeps = _compile_apart(
-            *(found, source, arch, defines, name, folders, limit_s)
-        )
-        if failed:
-            raise _explain(log, source, name, folders)
+        image, log, keeps = _compile_apart(found, source, arch, defines, name, folders, limit_s)
+        if not image:
+            raise parse_compile_log(log.replace("\0", "").strip(), source, name, folders)
         return image, log, keeps
 
     builds = _nvrtc_builds(found)
@@ -161,39 +151,9 @@ def compile_cubin(
     return cubin
 
 
-def _key(
-    source: str,
-    arch: str,
-    defines: Mapping[str, str],
-    name: str,
-    folders: tuple[Path, ...],
-    compiler: Compiler,
-) -> str:
-    # The text of the headers counts: editing one must not give the old code.
-    parts = (
-        expand_includes(source, folders),
-        arch,
-        repr(sorted(defines.items())),
-        name,
-        repr(folders),
-        repr(compiler),
-    )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _say_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {first_line(str(error))}"
-
-
-def _nvrtc_version(name: str) -> str:
-    if name == "cuda-core":
-        _import_cuda_core()
-        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
-        result, major, minor = nvrtc.nvrtcVersion()
-        if int(result) != 0:
-            raise RuntimeError(f"nvrtcVersion returned {result}")
-    else:
-        major, minor = _import_cupy_nvrtc().getVersion()
+def _nvrtc_version(package: str) -> str:
+    nvrtc = _import_nvrtc(package)
+    major, minor = nvrtc.getVersion() if package == "cupy" else _ask(nvrtc, "Version")
     return f"{major}.{minor}"
 
 
@@ -221,21 +181,19 @@ def _keeps_a_cache(version: str) -> bool:
     return tuple(int(part) for part in version.split(".")[:2]) >= (12, 9)
 
 
-def _import_cuda_core() -> Any:
-    try:
-        module = importlib.import_module("cuda.core")
-        if hasattr(module, "Program"):
-            return module
-    except ImportError:
-        if importlib.util.find_spec("cuda") is None:
-            raise
-    return importlib.import_module("cuda.core.experimental")  # its name before 1.0
+def _import_nvrtc(package: str) -> Any:
+    """The binding that a package brings."""
+    if package == "cupy":
+        return importlib.import_module("cupy.cuda").nvrtc
+    return importlib.import_module("cuda.bindings.nvrtc")
 
 
-def _import_cupy_nvrtc() -> Any:
-    from cupy.cuda import nvrtc
-
-    return nvrtc
+def _ask(nvrtc: Any, name: str, *args: Any) -> Any:
+    """What a function of `cuda.bindings.nvrtc` gives besides its status."""
+    result, *values = getattr(nvrtc, f"nvrtc{name}")(*args)
+    if int(result) != 0:
+        raise RuntimeError(f"nvrtc{name} returned {result}")
+    return values[0] if len(values) == 1 else values
 
 
 def allowed_s(limit_s: float) -> float:
@@ -278,134 +236,78 @@ def _compile_apart(
     name: str,
     folders: tuple[Path, ...],
     limit_s: float,
-) -> tuple[bytes, str, bool, str]:
-    """The cubin, the log, whether it failed, and how it keeps lines in L2.
+) -> tuple[bytes, str, str]:
+    """The cubin, empty where it failed, the log, and how it keeps lines in L2.
 
     It works in a process of its own where there can be one.
     """
-    run = _compile_with_cuda_core if compiler.name == "cuda-core" else _compile_with_cupy
-    if not can_work_apart():
-        return run(source, arch, defines, name, folders)
-
-    def work() -> bytes:
-        try:
-            image, log, failed, keeps = run(source, arch, defines, name, folders)
-        except MemoryError:
-            raise
-        except Exception as error:
-            image, log, failed, keeps = b"", f"{type(error).__name__}: {error}", True, ""
-        head = json.dumps([log, failed, keeps]).encode()
-        return len(head).to_bytes(8, "little") + head + image
-
-    try:
-        data = work_apart(work, limit_s=allowed_s(limit_s), limit_bytes=COMPILE_BYTES)
-    except Stopped as error:
-        raise stopped_compiling(name, str(error)) from None
-    size = int.from_bytes(data[:8], "little")
-    log, failed, keeps = json.loads(data[8 : 8 + size])
-    return data[8 + size :], log, failed, keeps
-
-
-def _compile_with_cuda_core(
-    source: str,
-    arch: str,
-    defines: Mapping[str, str],
-    name: str,
-    folders: tuple[Path, ...],
-) -> tuple[bytes, str, bool, str]:
-    core = _import_cuda_core()
-    log = io.StringIO()
-    fresh = {"no_cache": True} if _keeps_a_cache(_nvrtc_version("cuda-core")) else {}
-    options = core.ProgramOptions(
-        name=name,
-        arch=arch,
-        std="c++17",
-        lineinfo=True,
-        ftz=True,
-        device_as_default_execution_space=True,
-        define_macro=sorted((key, str(value)) for key, value in defines.items()) or None,
-        include_path=[str(folder) for folder in folders],
-        ptxas_options=["-v"],
-        **fresh,
-    )
-    code, failure, ptx = _run_program(core, name_lines(source, name), options, log)
-    if failure:
-        return b"", f"{log.getvalue()}\n{failure}", True, ""
-    return code, log.getvalue(), False, kept_lines(ptx)
-
-
-def _run_program(core: Any, text: str, options: Any, log: io.StringIO) -> tuple[bytes, str, str]:
-    """The cubin, what the compiler said where there is none, and the PTX.
-
-    Alone in a frame, so that no error holds the program.
-
-    An error's traceback holds the frames it passed. A program in one of them would be freed by the
-    garbage collector instead of its reference count, and cuda-core 1.2 then prints a traceback of
-    its own.
-    """
-    program = core.Program(text, "c++", options)
-    try:
-        image = bytes(program.compile("cubin", logs=log).code)
-        return image, "", _read_ptx(program.handle)
-    except Exception as error:  # the package's own class has moved between versions
-        said = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        _release_frames(error)
-        return b"", said or type(error).__name__, ""
-    finally:
-        program.close()
-
-
-def _read_ptx(program: Any) -> str:
-    """The PTX of a program that was compiled; as a target of its own it would ask for a driver."""
-    from cuda.bindings import nvrtc
-
-    _, size = nvrtc.nvrtcGetPTXSize(program)
-    text = b" " * size
-    nvrtc.nvrtcGetPTX(program, text)
-    return text.rstrip(b"\0").decode("utf-8", "replace")
-
-
-def _release_frames(error: BaseException) -> None:
-    """Let go of the frames that an error and its causes hold."""
-    chain: BaseException | None = error
-    while chain is not None:
-        traceback.clear_frames(chain.__traceback__)
-        chain.__traceback__ = None
-        chain = chain.__cause__ or chain.__context__
-
-
-def _compile_with_cupy(
-    source: str,
-    arch: str,
-    defines: Mapping[str, str],
-    name: str,
-    folders: tuple[Path, ...],
-) -> tuple[bytes, str, bool, str]:
-    nvrtc = _import_cupy_nvrtc()
     options = (
         f"-arch={arch}",
         *COMMON_OPTIONS,
         *CUPY_ADDED_OPTIONS,
         "--ptxas-options=-v",
-        *(["--no-cache"] if _keeps_a_cache(_nvrtc_version("cupy")) else []),
+        *(["--no-cache"] if _keeps_a_cache(compiler.version) else []),
         *define_options(defines),
         *(f"-I{folder}" for folder in folders),
     )
-    program = nvrtc.createProgram(name_lines(source, name), name, (), ())
-    try:
+    run = _compile_with_cupy if compiler.name == "cupy" else _compile_with_bindings
+
+    def work() -> bytes:
         try:
-            nvrtc.compileProgram(program, options)
-        except nvrtc.NVRTCError as error:
-            return b"", f"{nvrtc.getProgramLog(program)}\n{error}", True, ""
+            image, log, ptx = run(name_lines(source, name), name, options)
+        except MemoryError:
+            raise
+        except Exception as error:
+            image, log, ptx = b"", f"{type(error).__name__}: {error}", ""
+        return pickle.dumps((image, log, kept_lines(ptx)))
+
+    if not can_work_apart():
+        return pickle.loads(work())  # type: ignore[no-any-return]
+    try:
+        data = work_apart(work, limit_s=allowed_s(limit_s), limit_bytes=COMPILE_BYTES)
+    except Stopped as error:
+        raise stopped_compiling(name, str(error)) from None
+    return pickle.loads(data)  # type: ignore[no-any-return]
+
+
+def _compile_with_bindings(text: str, name: str, options: Sequence[str]) -> tuple[bytes, str, str]:
+    """The cubin, empty where it failed, the log and the PTX."""
+    nvrtc = _import_nvrtc("cuda-core")
+    program = _ask(nvrtc, "CreateProgram", text.encode(), name.encode(), 0, [], [])
+
+    def read(what: str) -> bytes:
+        data = b" " * _ask(nvrtc, f"Get{what}Size", program)
+        _ask(nvrtc, f"Get{what}", program, data)
+        return data
+
+    def read_text(what: str) -> str:
+        return read(what).rstrip(b"\0").decode("utf-8", "replace")
+
+    coded = [option.encode() for option in options]
+    try:
+        _ask(nvrtc, "CompileProgram", program, len(coded), coded)
+    except RuntimeError as error:
+        return b"", f"{read_text('ProgramLog')}\n{error}", ""
+    else:
+        return read("CUBIN"), read_text("ProgramLog"), read_text("PTX")
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _compile_with_cupy(text: str, name: str, options: Sequence[str]) -> tuple[bytes, str, str]:
+    """The same through CuPy."""
+    nvrtc = _import_nvrtc("cupy")
+    program = nvrtc.createProgram(text, name, (), ())
+    try:
+        nvrtc.compileProgram(program, options)
+    except nvrtc.NVRTCError as error:
+        return b"", f"{nvrtc.getProgramLog(program)}\n{error}", ""
+    else:
         ptx = nvrtc.getPTX(program)
-        keeps = kept_lines(ptx.decode("utf-8", "replace") if isinstance(ptx, bytes) else ptx)
-        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program)), False, keeps
+        ptx = ptx.decode("utf-8", "replace") if isinstance(ptx, bytes) else ptx
+        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program)), ptx
     finally:
         nvrtc.destroyProgram(program)
-
-
-def _explain(log: str, source: str, name: str, folders: tuple[Path, ...]) -> LabError:
-    return parse_compile_log(log.replace("\0", "").strip(), source, name, folders)
 
 
 def _check_known(compiler: Compiler, arch: str) -> None:
@@ -427,11 +329,10 @@ def _check_known(compiler: Compiler, arch: str) -> None:
 def _known_archs(compiler: Compiler) -> tuple[int, ...]:
     """The architectures that it compiles for, such as 90; empty where it does not say."""
     try:
+        nvrtc = _import_nvrtc(compiler.name)
         if compiler.name == "cupy":
-            return tuple(_import_cupy_nvrtc().getSupportedArchs())
-        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
-        result, archs = nvrtc.nvrtcGetSupportedArchs()
-        return tuple(archs) if int(result) == 0 else ()
+            return tuple(nvrtc.getSupportedArchs())
+        return tuple(_ask(nvrtc, "GetSupportedArchs"))
     except Exception:  # an older library has no such call
         return ()
 
@@ -460,19 +361,10 @@ def compile_rung(
     arch: str | None = None,
     compiler: CompilerName = "auto",
 ) -> Cubin:
-    """Compile a rung for a workload, a GPU and knobs.
+    """Compile a rung for a workload, a GPU and knobs, the others at their defaults.
 
-    Args:
-        rung: what to compile.
-        workload: what is computed.
-        limits: of the GPU; a layout that is compiled in follows from them.
-        knobs: some of the rung's; the others are at their defaults.
-        arch: another architecture than that of ``limits``, for the same layout.
-        compiler: which NVRTC, as `compile_cubin`.
-
-    Raises:
-        CompileError: it does not compile; names the line.
-        CompilerMissing: there is no NVRTC here.
+    ``arch`` is another architecture than that of ``limits``, for the same layout. It raises what
+    `compile_cubin` raises.
     """
     return _compilation(rung, workload, limits, knobs, arch, compiler)()
 
@@ -484,11 +376,7 @@ def compile_ahead(
 ) -> None:
     """Compile what `compile_rung` will be asked for, side by side where there are cores for it.
 
-    What does not compile is left for `compile_rung` to say.
-
-    Args:
-        asked: rung, workload and knobs.
-        limits, compiler: as for `compile_rung`.
+    What does not compile is left for `compile_rung` to say. ``asked`` are rung, workload and knobs.
     """
     left: dict[str, functools.partial[Cubin]] = {}
     for rung, workload, knobs in asked:
@@ -585,13 +473,8 @@ def codes_path() -> Path:
 def shipped_hash(
     source_hash: str, entries: Sequence[str], arch: str, nvrtc_version: str | None
 ) -> str | None:
-    """The ``sass_hash`` of `Hashes` where the project's file has it, else None.
-
-    Args:
-        source_hash: of the source with its headers, definitions and options.
-        entries: the kernels that are launched, in order.
-        arch, nvrtc_version: whose machine code.
-    """
+    """The ``sass_hash`` of `Hashes` of a source's hash where the project's file has it, else
+    None."""
     path = codes_path()
     try:
         known = _read_codes(path, path.stat().st_mtime_ns)

@@ -52,11 +52,7 @@ class Cubin:
     keeps_lines: str = ""
 
     def resources_of(self, entry: str) -> Resources:
-        """The resources of one kernel.
-
-        Raises:
-            LabError: there is no such kernel; says which there are.
-        """
+        """The resources of one kernel."""
         if entry in self.entries:
             return self.entries[entry]
         mangled = [name for name in self.entries if re.match(rf"_Z\d+{re.escape(entry)}", name)]
@@ -75,9 +71,6 @@ def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
 
     Registers, shared memory, stack and spills are what the assembler reported (``ptxas -v``);
     the launch bound and the code are read from the file itself.
-
-    Raises:
-        LabError: the image is no cubin, or the log misses a kernel.
     """
     sections = _read_sections(image)
     reported = parse_assembler_log(log)

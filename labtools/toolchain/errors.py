@@ -70,14 +70,8 @@ _HINTS = [
 def parse_compile_log(
     log: str, source: str, name: str, include_dirs: Iterable[Path] = ()
 ) -> CompileError:
-    """Turn an NVRTC log into one message about its first error.
-
-    Args:
-        log: what the compiler printed.
-        source: the text that was compiled.
-        name: what the compiler was told to call it.
-        include_dirs: where the text of a header named in the log is looked up.
-    """
+    """Turn an NVRTC log into one message about its first error; headers are looked up in the
+    folders."""
     lines = log.splitlines()
     for index, raw in enumerate(lines):
         found = _MESSAGE.match(raw)

@@ -1,17 +1,16 @@
 """The typed machine code of a rung: compiled here, or read from a listing that was stored.
 
-A forecast needs the machine code and nothing else. A listing that travels with the project stands
-in for a compilation where it says the same: made from the same text, definitions and headers, by
-the version of the compiler that is here. Any other code is compiled and disassembled here. Where
-there is no compiler (macOS), a listing of the same source serves, whichever version made it.
+A listing that travels with the project stands in for a compilation of the same text, definitions
+and headers by the same compiler; where there is no compiler (macOS), whichever version made it.
 
-Stored listings are ``kernels/listings/<arch>/<rung>.json.gz``. The lines of all listings of one
-file are stored once, in a table; a listing names them by number. Addresses are left out, because
-instructions of these architectures all take 16 bytes. `tools.write_listings` writes the files.
+Stored listings are ``kernels/listings/<arch>/<rung>.json.gz``, written by `tools.write_listings`. A
+table holds each line once; a listing names them by number. Addresses are left out, because all
+instructions take 16 bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import hashlib
@@ -71,14 +70,8 @@ class MachineCode:
 
 
 class _LateEntries(Mapping[str, Sass]):
-    """Typed instructions that are made of a listing when somebody asks for them.
-
-    They are not kept on disk: to make them of the text again takes less time than to load them.
-
-    Args:
-        names: of the kernels.
-        read: the instructions of all of them.
-    """
+    """Typed instructions that are made of a listing when asked for, which takes less than
+    loading."""
 
     def __init__(self, names: Iterable[str], read: Callable[[], Mapping[str, Sass]]) -> None:
         self._names, self._read = tuple(names), read
@@ -143,7 +136,8 @@ def machine_code(
     """
     arch = check_arch(arch or limits.arch)
     defines = rung.defines(workload, limits, knobs)
-    key = _key(rung, defines, arch)
+    # The text itself and not what it says: an added comment moves the line numbers.
+    key = (text_hash_of(rung), repr(sorted(defines.items())), arch, source_name(rung))
     known = _codes.get(key)
     if known is not None:
         return known
@@ -157,19 +151,17 @@ def machine_code(
         except CompileError:
             raise
         except LabError as error:
-            instead = _stored_or_raise(rung, defines, arch, error)
+            instead = _stored_of(rung, defines, arch)  # whichever version made it
+            if instead is None:
+                raise _no_code(rung, defines, arch, error) from error
             code = _of_stored(instead, rung, arch, began)
     _codes.put(key, code)
     return code
 
 
 def source_text_of(line: SourceLine | None, rung: Rung) -> str | None:
-    """The text of a source line that an instruction comes from, or None where it is not at hand.
-
-    Args:
-        line: file and number as the machine code names them.
-        rung: whose code it is; its own text counts, edited or not.
-    """
+    """The text of the line that an instruction comes from, edited or not; None where it is not
+    here."""
     if line is None:
         return None
     text = _text_of_file(line.file, rung)
@@ -210,15 +202,10 @@ def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) ->
 def portable_listing(cubin: Cubin, rung: Rung) -> str:
     """The listing of all kernels, its source lines named by paths that hold on every machine."""
     listing = disassemble(cubin, None, LISTING_OPTIONS)
-    names: dict[str, str] = {}
-
-    def rename(match: re.Match[str]) -> str:
-        name = match[1]
-        if name not in names:
-            names[name] = portable_name(name, rung)
-        return f'//## File "{names[name]}"'
-
-    return re.sub(r'//## File "([^"]*)"', rename, listing)
+    portable = lru_cache(maxsize=None)(lambda name: portable_name(name, rung))
+    return re.sub(
+        r'//## File "([^"]*)"', lambda match: f'//## File "{portable(match[1])}"', listing
+    )
 
 
 def portable_name(file: str, rung: Rung) -> str:
@@ -240,29 +227,16 @@ def portable_name(file: str, rung: Rung) -> str:
 
 
 def _text_of_file(file: str, rung: Rung) -> str | None:
-    if file == source_name(rung) or _names_source(file, rung):
+    place = repository_root() / file  # which is the file where its path is absolute
+    if file == source_name(rung) or place.resolve() == rung.source.resolve():
         return rung.source_text
-    candidates = [Path(file)] if Path(file).is_absolute() else [repository_root() / file]
+    candidates = [place]
     if file.startswith(CUDA_PREFIX):
-        inner = file.removeprefix(CUDA_PREFIX)
-        candidates = [folder / inner for folder in all_include_dirs()]
+        candidates = [folder / file.removeprefix(CUDA_PREFIX) for folder in all_include_dirs()]
     for path in candidates:
-        try:
+        with contextlib.suppress(OSError):
             return path.read_text("utf-8", errors="replace")
-        except OSError:
-            continue
     return None
-
-
-def _names_source(file: str, rung: Rung) -> bool:
-    path = Path(file) if Path(file).is_absolute() else repository_root() / file
-    return path.resolve() == rung.source.resolve()
-
-
-def _key(rung: Rung, defines: Mapping[str, str], arch: str) -> str:
-    # The text itself and not what it says: an added comment moves the line numbers.
-    parts = (text_hash_of(rung), repr(sorted(defines.items())), arch, source_name(rung))
-    return "\0".join(parts)
 
 
 def text_hash_of(rung: Rung) -> str:
@@ -285,11 +259,7 @@ def stored_path(rung_id: str, arch: str) -> Path:
 
 
 def read_stored(path: Path) -> list[StoredListing]:
-    """The listings of one file.
-
-    Raises:
-        LabError: it cannot be read, or is not a file of listings.
-    """
+    """The listings of one file."""
     try:
         return list(_read_file(path, path.stat().st_mtime_ns))
     except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
@@ -319,12 +289,11 @@ def _read_file(path: Path, _changed: int) -> tuple[StoredListing, ...]:
     )
 
 
-def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bool:
-    """Write the listings of one rung and architecture; says whether the file changed.
+_STORED_FIELDS = ("source_hash", "text_hash", "defines", "resources", "lines")
 
-    Raises:
-        LabError: they do not come from one compiler.
-    """
+
+def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bool:
+    """Write the listings of one rung and architecture; says whether the file changed."""
     listings = list(listings)
     versions = {one.nvrtc_version for one in listings}
     if len(versions) != 1:
@@ -334,21 +303,12 @@ def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bo
             "compile all of them with one",
         )
     table, runs = pack_lines(one.lines for one in listings)
-    stored = [
-        {
-            "source_hash": one.source_hash,
-            "text_hash": one.text_hash,
-            "defines": dict(one.defines),
-            "resources": {
-                name: {
-                    key: value for key, value in dataclasses.asdict(found).items() if key != "entry"
-                }
-                for name, found in one.resources.items()
-            },
-            "lines": numbers,
-        }
-        for one, numbers in zip(listings, runs, strict=True)
-    ]
+    stored = []
+    for listing, numbers in zip(listings, runs, strict=True):
+        held = dataclasses.asdict(listing) | {"lines": numbers}
+        for found in held["resources"].values():
+            del found["entry"]
+        stored.append({name: held[name] for name in _STORED_FIELDS})
     data: dict[str, Any] = {
         "arch": arch,
         "nvrtc_version": versions.pop(),
@@ -366,11 +326,7 @@ def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bo
 def make_stored(
     rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int]
 ) -> StoredListing:
-    """Compile a rung and take its listing down to what is kept.
-
-    Raises:
-        LabError: there is no compiler or disassembler, or it does not compile.
-    """
+    """Compile a rung and take its listing down to what is kept."""
     defines = rung.defines(workload, limits, knobs)
     target = rung.target(limits.arch)
     cubin = compile_cubin(rung.source_text, target, defines, source_name(rung), rung.include_dirs)
@@ -384,35 +340,24 @@ def make_stored(
     )
 
 
-def _stored_of(rung: Rung, defines: Mapping[str, str], arch: str) -> StoredListing | None:
+def _listings_of(rung: Rung, arch: str) -> list[StoredListing]:
     path = stored_path(rung.id, arch)
+    return read_stored(path) if path.is_file() else []
+
+
+def _stored_of(rung: Rung, defines: Mapping[str, str], arch: str) -> StoredListing | None:
     wanted = hash_source(rung.source_text, defines, rung.include_dirs)
-    listings = read_stored(path) if path.is_file() else []
-    return next((one for one in listings if one.source_hash == wanted), None)
+    return next((kept for kept in _listings_of(rung, arch) if kept.source_hash == wanted), None)
 
 
 def _stored_alike(rung: Rung, defines: Mapping[str, str], arch: str) -> StoredListing | None:
     """The listing that a compilation here would give: of this very text, by this version."""
     try:
-        version = find_compiler().version
+        alike = (find_compiler().version, text_hash_of(rung))
         found = _stored_of(rung, defines, arch)
     except LabError:  # no compiler, or a damaged file, which costs a compilation
         return None
-    if found is None or (found.nvrtc_version, found.text_hash) != (version, text_hash_of(rung)):
-        return None
-    return found
-
-
-def _stored_or_raise(
-    rung: Rung, defines: Mapping[str, str], arch: str, because: LabError
-) -> StoredListing:
-    """The listing that stands in where nothing can be compiled, whichever version made it."""
-    found = _stored_of(rung, defines, arch)
-    if found is None:
-        path = stored_path(rung.id, arch)
-        listings = read_stored(path) if path.is_file() else []
-        raise _no_code(rung, defines, arch, listings, because)
-    return found
+    return found if found and (found.nvrtc_version, found.text_hash) == alike else None
 
 
 def _of_stored(found: StoredListing, rung: Rung, arch: str, began: float) -> MachineCode:
@@ -440,34 +385,28 @@ def _of_stored(found: StoredListing, rung: Rung, arch: str, began: float) -> Mac
     )
 
 
-def _no_code(
-    rung: Rung,
-    defines: Mapping[str, str],
-    arch: str,
-    listings: list[StoredListing],
-    because: LabError,
-) -> LabError:
+def _no_code(rung: Rung, defines: Mapping[str, str], arch: str, because: LabError) -> LabError:
+    """What to say where nothing can be compiled and no stored listing matches."""
+
     def says(values: Mapping[str, str]) -> str:
         return ", ".join(f"{name.lower()} {value}" for name, value in sorted(values.items()))
 
-    why = because.why or because.what
-    if not isinstance(because, CompilerMissing):
-        why = because.clause
-    else:
-        why = f"there is no CUDA compiler here ({why})"
-    same = [one for one in listings if one.defines == dict(defines)]
-    if same:
+    why = because.clause
+    if isinstance(because, CompilerMissing):
+        why = f"there is no CUDA compiler here ({because.why or because.what})"
+    listings = _listings_of(rung, arch)
+    archs = sorted(path.parent.name for path in listings_dir().glob(f"*/{rung.id}.json.gz"))
+    still = f"this kernel on {', '.join(archs)}" if archs else "the shipped kernels"
+    if any(stored.defines == dict(defines) for stored in listings):
         why += "; the stored listing was made from another source than this one"
         still = "the unedited kernel"
     elif listings:
         why += f"; of {rung.id}, listings are stored for {arch} with other values"
-        some = [says(one.defines) for one in listings[:3]]
+        some = "; or ".join(says(stored.defines) for stored in listings[:3])
         more = f" and {len(listings) - 3} more" if len(listings) > 3 else ""
-        still = f"this kernel with {'; or '.join(some)}{more}"
+        still = f"this kernel with {some}{more}"
     else:
-        archs = sorted(path.parent.name for path in listings_dir().glob(f"*/{rung.id}.json.gz"))
         why += f"; no listing of {rung.id} is stored for {arch}"
-        still = f"this kernel on {', '.join(archs)}" if archs else "the shipped kernels"
     return LabError(
         f"The machine code of {rung.id} for {arch} with {says(defines)} is not at hand.",
         why,
@@ -488,11 +427,7 @@ _STORED_CODE = re.compile(r"^(?P<low>[0-9a-f]{16}) (?P<high>[0-9a-f]{16}) (?P<te
 
 
 def compact_lines(listing: str) -> list[str]:
-    """A listing without what no reader of it needs: comments of columns, blanks, addresses.
-
-    Raises:
-        LabError: an instruction stands at an address that could not be restored.
-    """
+    """A listing without what no reader of it needs: comments of columns, blanks, addresses."""
     kept: list[str] = []
     address = 0
     for line in listing.splitlines():
@@ -539,14 +474,7 @@ def expand_lines(lines: Iterable[str]) -> str:
 
 
 def pack_lines(listings: Iterable[Iterable[str]]) -> tuple[list[str], list[str]]:
-    """Some listings as a table that holds each line once, and each listing's places in it.
-
-    Args:
-        listings: of `compact_lines`.
-
-    Returns:
-        The table, and for each listing the text that `unpack_lines` reads.
-    """
+    """A table that holds each line once, and each listing's places in it, for `unpack_lines`."""
     table: dict[str, int] = {}
     runs = [_write_runs(table.setdefault(line, len(table)) for line in lines) for lines in listings]
     return list(table), runs

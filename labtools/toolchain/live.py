@@ -35,19 +35,10 @@ def compile_raw(
     name: str = "kernel.cu",
     include_dirs: Iterable[Path | str] = (),
 ) -> Any:
-    """Compile with CuPy for the GPU of this process and load it.
+    """The `cupy.RawKernel` of ``entry``, or the `cupy.RawModule`, loaded for the GPU of this
+    process.
 
     The options equal those of `compile_cubin`, so that with one NVRTC the machine code is the same.
-
-    Args:
-        source: CUDA C++.
-        defines: preprocessor definitions, name to value.
-        entry: a kernel's name; an empty string gives the whole module.
-        name: what messages and line tables call the source.
-        include_dirs: searched for ``#include "..."`` first.
-
-    Returns:
-        The `cupy.RawKernel` of ``entry``, or the `cupy.RawModule`.
 
     Raises:
         CompileError: the source does not compile; names the line.

@@ -23,11 +23,7 @@ the two would differ."""
 
 
 def check_arch(arch: str) -> str:
-    """Return ``arch`` if it looks like ``sm_90`` or ``sm_90a``.
-
-    Raises:
-        LabError: it does not.
-    """
+    """Return ``arch`` if it looks like ``sm_90`` or ``sm_90a``."""
     if not re.fullmatch(r"sm_[0-9]{2,3}[af]?", arch):
         raise LabError(
             f"{arch!r} is not a GPU architecture.",

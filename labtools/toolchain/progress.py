@@ -59,11 +59,7 @@ def say_duration(seconds: float) -> str:
 
 
 class ProgressLine:
-    """A `Progress` on stderr: on a terminal one line that moves, elsewhere a line now and then.
-
-    Args:
-        stream: where to; None takes stderr as it is at the first line.
-    """
+    """A `Progress` on stderr: on a terminal one line that moves, elsewhere a line now and then."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream

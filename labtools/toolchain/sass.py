@@ -1,10 +1,8 @@
 """Machine code: disassembled, and as typed instructions with control bits, lines and loops.
 
-One listing of nvdisasm holds everything: the text, the encoding (the scheduling control bits are
-in it) and the source lines. Which registers an instruction reads and writes follows from its
-opcode and operands, so a stored listing is enough and no tool need be installed. nvdisasm's JSON
-lacks the encodings and the names of labels and of called functions, and it is no faster to print
-(2.7 s against 2.2 s for one kernel, most of it nvdisasm's own start).
+One listing of nvdisasm holds everything: the text, the encoding with the scheduling bits, and the
+source lines; its JSON lacks the encodings and the names of labels and called functions. A stored
+listing is enough, and no tool need be installed.
 
 The control bits are the 21 bits above bit 104 of the 128-bit instruction, as described by Jia et
 al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (arXiv 1804.06826),
@@ -165,11 +163,7 @@ class Instruction:
         return never or self.base == "NOP"
 
     def matches(self, opcodes: str) -> bool:
-        """Whether the opcode is one of some.
-
-        Args:
-            opcodes: with or without the first modifiers: ``LDG``, ``LDG.E.64``; ``A|B`` is either.
-        """
+        """Whether the opcode begins with ``LDG`` or ``LDG.E.64``; ``A|B`` is either."""
         parts = self.opcode.split(".")
         wanted = (opcode.split(".") for opcode in opcodes.split("|"))
         return any(parts[: len(one)] == one for one in wanted)
@@ -195,11 +189,7 @@ class Loop:
         return Counter({opcode: self.count(opcode) for opcode in opcodes})
 
     def sketch(self, letters: Mapping[str, str] = SKETCH_LETTERS) -> str:
-        """One letter an instruction that matters, in program order; a run becomes ``s5``.
-
-        Args:
-            letters: opcode to letter; other instructions are left out.
-        """
+        """One letter an instruction that matters, in program order; a run becomes ``s5``."""
         named = (
             next((letter for opcode, letter in letters.items() if one.matches(opcode)), None)
             for one in self.instructions
@@ -236,13 +226,8 @@ def loads_in_flight(
     """The largest set of loads of one warp, by bytes, that nothing has waited for yet.
 
     A warp issues in order. A load counts until an instruction names a register that it fills: there
-    the warp stops. A copy to shared memory counts until a wait for its group.
-
-    Args:
-        trip: instructions of a loop; several trips are walked, so that what is asked for in a later
-            trip counts.
-        loads: which loads into registers, as `Instruction.matches`.
-        copies: count asynchronous copies to shared memory too.
+    the warp stops. A copy to shared memory counts until a wait for its group. Several trips are
+    walked; ``loads`` are opcodes as for `Instruction.matches`.
     """
     pending: list[Instruction] = []
     opened: list[Instruction] = []  # copies that are in no group yet
@@ -454,20 +439,14 @@ _listings: Recent[str] = Recent(4)
 def disassemble(
     cubin: Cubin | bytes, entry: str | None = None, options: Sequence[str] = ("-c",)
 ) -> str:
-    """The SASS of a cubin.
+    """The SASS of one kernel of a cubin, or of all.
 
-    Args:
-        cubin: what `compile_cubin` returned, or the bytes of a cubin.
-        entry: one kernel; None gives all of them.
-        options: for nvdisasm; ``-c`` prints code alone, ``-hex`` adds the encoding, ``-plr`` the
-            live ranges, ``-g`` the source lines.
-
-    Raises:
-        LabError: there is no nvdisasm, it refused the file, or there is no such kernel.
+    ``options`` of nvdisasm: ``-c`` prints code alone, ``-hex`` adds the encoding, ``-plr`` the live
+    ranges, ``-g`` the source lines.
     """
     image = cubin.image if isinstance(cubin, Cubin) else cubin
     tool = disassembler()
-    parts = _disassembly_parts(image, options, tool)
+    parts = (image, tuple(options), binary_mark(tool))
     text = _listings.get(parts)
     if text is None:
         text = kept("disassembly", parts, lambda: _run_nvdisasm(tool, image, options))
@@ -477,13 +456,7 @@ def disassemble(
 
 def is_disassembled(cubin: Cubin, options: Sequence[str] = ("-c",)) -> bool:
     """Whether `disassemble` need only read what it said before."""
-    return is_kept("disassembly", _disassembly_parts(cubin.image, options, disassembler()))
-
-
-def _disassembly_parts(
-    image: bytes, options: Sequence[str], tool: Path
-) -> tuple[bytes, tuple[str, ...], str]:
-    return image, tuple(options), binary_mark(tool)
+    return is_kept("disassembly", (cubin.image, tuple(options), binary_mark(disassembler())))
 
 
 def disassembler() -> Path:
@@ -542,28 +515,16 @@ def _cut(text: str, entry: str) -> str:
 
 
 def read_sass(cubin: Cubin | bytes, entry: str) -> Sass:
-    """Disassemble one kernel of a cubin into typed instructions.
-
-    Raises:
-        LabError: no nvdisasm here, no such kernel, or a listing in an unknown form.
-    """
+    """Disassemble one kernel of a cubin into typed instructions."""
     return parse_listing(disassemble(cubin, None, LISTING_OPTIONS), entry)
 
 
 def parse_listing(listing: str, entry: str | None = None) -> Sass:
-    """Typed instructions of one kernel from a listing with encodings (``nvdisasm -c -hex -g``).
-
-    Args:
-        listing: of one or more kernels; a stored one is as good as a fresh one.
-        entry: which kernel; None takes the only one.
-
-    Raises:
-        LabError: no such kernel, or the listing lacks the encodings.
-    """
-    arch = _read_arch(listing)
-    blocks = _split_entries(listing)
+    """Typed instructions of one kernel from a listing with encodings (``nvdisasm -c -hex -g``);
+    None takes the only one."""
+    arch, blocks = _read_arch(listing), _split_entries(listing)
     if entry is None and len(blocks) == 1:
-        entry = next(iter(blocks))
+        (entry,) = blocks
     if entry is None or entry not in blocks:
         raise LabError(
             f"This listing has no kernel called {entry}.",
@@ -574,12 +535,8 @@ def parse_listing(listing: str, entry: str | None = None) -> Sass:
 
 
 def parse_listings(listing: str) -> dict[str, Sass]:
-    """Typed instructions of every kernel of a listing, by name, in its order.
-
-    Raises:
-        LabError: it holds no kernel, or lacks the encodings.
-    """
-    arch = _read_arch(listing)
+    """Typed instructions of every kernel of a listing, by name, in its order."""
+    _read_arch(listing)
     blocks = _split_entries(listing)
     if not blocks:
         raise LabError(
@@ -587,9 +544,7 @@ def parse_listings(listing: str) -> dict[str, Sass]:
             "a kernel begins with a .section .text line",
             "print it again with nvdisasm -c -hex -g",
         )
-    return {
-        entry: Sass(entry, arch, tuple(_parse_entry(text, entry))) for entry, text in blocks.items()
-    }
+    return {entry: parse_listing(listing, entry) for entry in blocks}
 
 
 def _read_arch(listing: str) -> str:
@@ -604,7 +559,6 @@ def _read_arch(listing: str) -> str:
 
 
 @functools.lru_cache(maxsize=4)  # one listing is asked for each of its kernels
-@functools.lru_cache(maxsize=4)
 def _split_entries(listing: str) -> Mapping[str, str]:
     """The text of each kernel's own sections."""
     marks = list(_SECTION.finditer(listing))
@@ -658,7 +612,21 @@ def _parse_entry(text: str, entry: str) -> Iterable[Instruction]:
         )
     addresses = [address for address, *_ in raw]
     for index, (address, text, high_word, line_source) in enumerate(raw):
-        yield _build(index, address, text, high_word, line_source, labels, addresses)
+        said = _read_text(text)
+        yield Instruction(
+            index=index,
+            address=address,
+            text=text,
+            predicate=said.predicate,
+            predicate_negated=said.predicate_negated,
+            opcode=said.opcode,
+            operands=said.operands,
+            control=_read_control(high_word >> 41 & 0x1FFFFF),
+            defines=said.defines,
+            uses=said.uses,
+            target=_find_target(said.label, labels, addresses),
+            source=line_source,
+        )
 
 
 class _Printed(NamedTuple):
@@ -694,32 +662,6 @@ def _read_text(text: str) -> _Printed:
     )
 
 
-def _build(
-    index: int,
-    address: int,
-    text: str,
-    high: int,
-    source: SourceLine | None,
-    labels: dict[str, int],
-    addresses: list[int],
-) -> Instruction:
-    said = _read_text(text)
-    return Instruction(
-        index=index,
-        address=address,
-        text=text,
-        predicate=said.predicate,
-        predicate_negated=said.predicate_negated,
-        opcode=said.opcode,
-        operands=said.operands,
-        control=_read_control(high >> 41 & 0x1FFFFF),
-        defines=said.defines,
-        uses=said.uses,
-        target=_find_target(said.label, labels, addresses) if said.label else None,
-        source=source,
-    )
-
-
 @functools.lru_cache(maxsize=1 << 12)
 def _read_control(bits: int) -> Control:
     write, read, wait = (bits >> 5) & 7, (bits >> 8) & 7, (bits >> 11) & 63
@@ -733,8 +675,8 @@ def _read_control(bits: int) -> Control:
     )
 
 
-def _find_target(label: str, labels: dict[str, int], addresses: list[int]) -> int | None:
-    target = labels.get(label)
+def _find_target(label: str | None, labels: dict[str, int], addresses: list[int]) -> int | None:
+    target = labels.get(label or "")
     if target is None:
         return None
     place = bisect.bisect_left(addresses, target)

@@ -7,10 +7,12 @@ with the same state.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from labtools.optimize.attribution import AA, Attribution
 from labtools.optimize.budget import Budget
@@ -47,13 +49,36 @@ METHODS = {
 Acknowledge = Callable[[str], None]
 
 
+def samples_of_rows(rows: Iterable[Iterable[float]]) -> Samples:
+    """The times of some processes, a row each, microseconds."""
+    return Samples(
+        processes=tuple(
+            ProcessSamples(
+                process=process,
+                us=tuple(map(float, us)),
+                launches_per_sample=1,
+                rotated_sets=2,
+                rotated_bytes=1,
+            )
+            for process, us in enumerate(rows)
+        )
+    )
+
+
 def samples_of(time_us: float) -> Samples:
     """Five samples of one process around a time."""
-    times = tuple(time_us * (1 + part / 1000) for part in (-2, -1, 0, 1, 2))
-    one = ProcessSamples(
-        process=0, us=times, launches_per_sample=10, rotated_sets=2, rotated_bytes=2**27
-    )
-    return Samples(processes=(one,))
+    return samples_of_rows([[time_us * (1 + part / 1000) for part in (-2, -1, 0, 1, 2)]])
+
+
+def noisy_samples(
+    rng: np.random.Generator, time_us: float, processes: int, rounds: int, noise: float
+) -> Samples:
+    """A kernel timed in some processes, each a little off as a whole."""
+    rows = []
+    for _ in range(processes):
+        own = np.exp(0.3 * noise * rng.standard_normal())
+        rows.append(time_us * own * np.exp(noise * rng.standard_normal(rounds)))
+    return samples_of_rows(rows)
 
 
 def time_of(point: str, number: int) -> float:

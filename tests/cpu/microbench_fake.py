@@ -56,9 +56,7 @@ class FakeDevice:
             }
         )
         cuda = SimpleNamespace(
-            runtime=runtime,
-            Event=FakeEvent,
-            get_elapsed_time=lambda start, end: end.at - start.at,
+            runtime=runtime, Event=FakeEvent, get_elapsed_time=lambda start, end: end.at - start.at
         )
         self.cp = SimpleNamespace(cuda=cuda)
         self.stream = SimpleNamespace(

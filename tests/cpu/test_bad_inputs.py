@@ -35,6 +35,7 @@ WORKLOADS = (
     *("2147483647,1,1,1,128", "1,2147483647,1,1,64", "1,1,1,2147483648,1"),
     *("8,32,8,4096,128/", "1,1,1,1,64/fp8", "1,1,1,1,64/warm/cold", "1,1,1,1,64/paged16/paged64"),
     *("rows:", "rows:1,2,3", "rows:2147483647,2147483647", "nope:1,2", "decode:", "\ud83d"),
+    *("1,1,1,1,64/paged32", "1,1,1,1,64/paged", "1,1,1,1,64/bf16/fp16"),
     *("1_0,1,1,1,64", "+8,1,1,1,64", "\u0668,1,1,1,64", "rows:1_0,8", "rows:\uff18,8", ":8,8"),
     *("/dev/zero.json", "x" * 5000, "x" * 5000 + ".json", "~nobody/x.json", ".json", "1,1\x001"),
 )
@@ -47,8 +48,19 @@ JSON = {
     **{"no lengths": f'{{{SHAPE},"seq_lens":[]}}', "lengths": f'{{{SHAPE},"seq_lens":[1e308]}}'},
     **{"named lengths": f'{{{SHAPE},"seq_lens":{{"a":1}}}}', "type": f'{{{SHAPE},"dtype":[]}}'},
     **{
-        "pages": f'{{{SHAPE},"layout":"paged","page_size":-16}}',
-        "kind": f'{{{SHAPE},"layout":{{}}}}',
+        f"field {number}": f"{{{SHAPE},{changed}}}"
+        for number, changed in enumerate(
+            (
+                *('"layout":{}', '"layout":"ring"', '"layout":"paged"', '"page_size":16'),
+                *(f'"layout":"paged","page_size":{size}' for size in ("-16", "32", "true")),
+                *('"dtype":"float80"', '"distribution":"zeros"', '"cache_state":"tepid"'),
+                *(
+                    f'"seq_lens":{given}'
+                    for given in ("[9]", "[-1]", "[1,2]", "5", '["a"]', "[1.5]")
+                ),
+                *('"seed":"x"', '"seed":-1', f'"batch":{10**23}'),
+            )
+        )
     },
 }
 ARGUMENTS: tuple[tuple[str, ...], ...] = (

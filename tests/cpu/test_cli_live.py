@@ -78,7 +78,7 @@ def test_run_compiles_once_draws_once_and_starts_each_child_once(
     cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     compiled = tmp_path / "compiled"  # a file: the compiler works in a process of its own
-    for name in ("_compile_with_cuda_core", "_compile_with_cupy"):
+    for name in ("_compile_with_bindings", "_compile_with_cupy"):
         real = getattr(compiler, name)
 
         def count(source: str, *rest: Any, real: Any = real) -> Any:

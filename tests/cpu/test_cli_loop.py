@@ -11,7 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,12 @@ from labtools.cli import main
 from labtools.measure.worker import child_environment
 from labtools.optimize import loop as steps
 from labtools.optimize import loop_folder
-from labtools.optimize.attribution import AA, Attribution
 from labtools.optimize.budget import Budget
 from labtools.optimize.events import BudgetDone, LoopStopped
 from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry
-from labtools.optimize.sass_check import SassVerdict
-from labtools.optimize.state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState
+from labtools.optimize.state import STEPS, FoundPoint, LoopResult, LoopState
 from labtools.problem import Problem, operations, repository_root
 
 FAMILY = str(repository_root() / "tests" / "families" / "row_scale.py")
@@ -83,28 +81,11 @@ class PlayedLoop:
         (target / "champion.cu").write_text("//")
         return (target / "champion.cu",)
 
-    def ablate_point(
-        self, family: Family, workload: Any, on: str, knobs: Mapping[str, int], *more: Any
-    ) -> AblatedPoint:
-        self.asked.append(("ablate", on, dict(knobs), *more[:3]))
-        method = family.methods[0].id
-        found = Attribution(method, "start", 1.0, 0.1, 0.09, 0.11, 0.02, "above")
-        verdict = SassVerdict(method, "present", (("LDG", 3),), "kernel")
-        return AblatedPoint(
-            FoundPoint("wide=1", knobs, 10.0),
-            "forecast",
-            AA(0.004, 40, "forecast"),
-            (found,),
-            (),
-            (verdict,),
-            {method: "effective"},
-        )
-
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> PlayedLoop:
     made = PlayedLoop()
-    for name in ("open_loop", "init", "export", "ablate_point"):
+    for name in ("open_loop", "init", "export"):
         monkeypatch.setattr(steps, name, getattr(made, name))
     return made
 
@@ -386,27 +367,6 @@ def test_a_family_that_is_none_is_refused(loop: Any, tmp_path: Path) -> None:
     said = loop("init", tmp_path / "b", "--kernel", tmp_path / "x.py")
     assert said.status != 0
     assert not (tmp_path / "b").exists()
-
-
-def test_ablate_takes_a_point(loop: Any, played: PlayedLoop) -> None:
-    from labtools.optimize.family import load_family
-
-    family = load_family(FAMILY)
-    knob = family.rung.knobs[0]
-    value = knob.choices[-1]
-    said = loop(
-        *("--kernel", FAMILY, "--on", "forecast", "--knob", f"{knob.name}={value}", "--json"),
-        *("--method", family.methods[0].id, "--pairs"),
-        command="ablate",
-    )
-    assert said.status == 0
-    assert said.data["attribution"][0]["decided"] == "above"
-    assert said.data["of"]["time_us"] == 10.0
-    (asked,) = played.asked
-    assert asked[2] == {knob.name: value}, "a knob that was not named is as at the start"
-    assert asked[3:5] == ((family.methods[0].id,), True)
-    assert "+10.0%" in loop("--kernel", FAMILY, command="ablate").out
-    assert loop("--kernel", FAMILY, "--method", "no.such", command="ablate").status == 2
 
 
 @pytest.fixture

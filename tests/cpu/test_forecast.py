@@ -15,15 +15,7 @@ from typing import Any
 import pytest
 from devices import LIMITS, needs_tools, some_of
 
-from labtools.predict import (
-    CLASSES,
-    Forecast,
-    forecast,
-    forecasting,
-    list_gpus,
-    load_gpu,
-    what_if,
-)
+from labtools.predict import CLASSES, Forecast, forecast, forecasting, list_gpus, load_gpu, what_if
 from labtools.predict.machine import Machine, machine_of
 from labtools.predict.trace import TraceError
 from labtools.problem import LabError, Launch, Rung, Workload, list_rungs, list_studies, load_rung

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from devices import LIMITS, needs_tools, some_of
@@ -14,7 +12,7 @@ from labtools.predict.machine import machine_of
 from labtools.predict.memory import CallMemory
 from labtools.predict.streams import Op, block_streams
 from labtools.predict.trace import run_trace
-from labtools.problem import Launch, Rung, Workload, Workspace, kernel_supports, load_rung
+from labtools.problem import Launch, Workload, Workspace, load_rung
 from labtools.toolchain import compile_cubin
 from labtools.toolchain.sass import Sass, read_sass
 
@@ -92,30 +90,6 @@ def test_one_block_of_each_group_goes_on(source: str, pairs: int) -> None:
     for block in (2, 3, 4 * pairs - 1):
         alone = run_trace(sass, lanes_of_block(launch, buffers, sass.arch, block), buffers)
         assert alone.executed()[0] == executed[block]
-
-
-def test_a_counter_that_hands_out_work_is_as_before() -> None:
-    sass = sass_of(
-        """
-extern "C" __global__ void kernel(unsigned* next, float* out) {
-  __shared__ unsigned job;
-  for (;;) {
-    if (threadIdx.x == 0) job = atomicAdd(next, 1u);
-    __syncthreads();
-    if (job >= 64) return;
-    out[job * 32 + threadIdx.x] = job;
-    __syncthreads();
-  }
-}
-"""
-    )
-    launch = launch_of(
-        16, 32, Workspace("next", (1,), "uint32"), Workspace("values", (4096,), "float32")
-    )
-    buffers = buffers_of(launch)
-    profile = run_trace(sass, lanes_of_blocks(launch, buffers, sass.arch, np.arange(16)), buffers)
-    assert len(np.unique(profile.executed())) == 1  # four jobs each
-    assert any("in turn" in note for note in profile.notes)
 
 
 # ------------------------------------------------------------------- rare work, and beginnings
@@ -284,17 +258,8 @@ def test_a_fence_waits() -> None:
     source = 'extern "C" __global__ void kernel(float* out) {' + body + "}"
     times = {}
     for name, fence in (("none", ""), ("fence", "__threadfence();")):
-        rung = Rung(
-            id="fenced",
-            title="",
-            source=Path(__file__),
-            idea="",
-            limiter="",
-            cost="",
-            launch=lambda workload, limits, knobs: [launch],
-            text=source.replace("FENCE", fence),
-            supports=kernel_supports(head_dims=(64, 128)),
-        )
+        rung = load_rung("r03").with_launch(lambda workload, limits, knobs: [launch])
+        rung = rung.with_source(source.replace("FENCE", fence))
         made = forecast(rung, Workload.parse("1,1,1,16,64"), H200)
         times[name] = made.main_launch.time_us
         if fence:

@@ -15,7 +15,7 @@ from labtools.problem import LabError
 from tools.goldens.__main__ import main
 from tools.goldens.cases import draw, every_case
 from tools.goldens.storage import path_of, read_goldens, write_goldens
-from tools.goldens.values import MASKED, WORDED, as_kept, column, changed_paths, mask
+from tools.goldens.values import MASKED, WORDED, as_kept, changed_paths, column, mask
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT: Any = {"time_us": 100.0, "bound": "chain", "trips": [[8, 512, 40.5]], "samples": 50}

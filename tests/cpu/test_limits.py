@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 from devices import H200, LIMITS
@@ -149,20 +148,6 @@ def test_the_knob_of_an_old_record_becomes_its_limits() -> None:
 
 
 # --------------------------------------------------------------------------------- the launch form
-
-
-def test_a_launch_of_two_parameters_is_shown_the_new_form(tmp_path: Path) -> None:
-    shipped = load_rung("r03")
-    text = shipped.source.with_suffix(".py").read_text("utf-8")
-    path = tmp_path / "mine.py"
-    path.write_text(
-        text.replace("def launch(problem, limits, knobs)", "def launch(problem, knobs)")
-    )
-    path.with_suffix(".cu").write_text(shipped.source_text)
-    with pytest.raises(LabError) as error:
-        load_rung(path)
-    assert "launch(problem, limits, knobs)" in str(error.value)
-    assert "limits.num_sms" in error.value.why
 
 
 def test_every_function_of_a_rung_has_the_form() -> None:

@@ -29,7 +29,7 @@ from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.pick import Retry, Taken
+from labtools.optimize.pick import Retry
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import GivenRefused, LoopResult, LoopState
 from labtools.predict import load_gpu
@@ -278,19 +278,6 @@ def test_after_a_restart_it_is_said_where_a_faster_point_is(family: Family, tmp_
     assert not show_status(folder).asides
 
 
-def test_a_run_after_a_restart_has_rounds_of_its_own(family: Family, tmp_path: Path) -> None:
-    folder, asked = tmp_path / "loop", LoopAsked("tunable")
-    first = run_loop(folder, asked, 2, None, silent)
-    assert first.stopped == "the limit of 2 rounds is reached"
-    restart_loop(folder, 0)
-    again = run_loop(folder, asked, 2, None, silent)
-    assert again.rounds > 2 or "limit" not in again.stopped
-    state = LoopFolder.look(folder).state
-    assert any(one.branches for one in state.since_restart)
-    if not state.stopped:
-        assert again.stopped == "the limit of 2 rounds since the restart is reached"
-
-
 def test_a_step_under_way_is_not_held_against_what_the_round_began_from(
     family: Family, tmp_path: Path
 ) -> None:
@@ -403,36 +390,6 @@ def test_a_branch_that_would_end_in_nothing_is_refused(
     assert state.next_steps == ("branch",)
     assert not state.current.branches
     assert take(folder, family, "branch").next_steps == ("ablate",)
-
-
-def test_a_given_pick_beyond_the_budget_says_so(family: Family, grid: Grid, tmp_path: Path) -> None:
-    folder = tmp_path / "loop"
-    play_to_branch(folder, family, ["latency.async_copies"])
-    current = LoopFolder.look(folder).state.current
-    assert current.budget is not None and current.pick is not None
-    assert current.pick.unused == current.budget.total - 1
-    with LoopFolder.opened(tmp_path / "loop") as opened:
-        game = TuningLoop(opened, family, lambda: RecordedBench(family, family.workloads[0], grid))
-        none = dataclasses.replace(current.budget, latency=0)
-        seen = game._given(
-            *(family.start, current.pick, ["latency.async_copies"], Taken(), none)
-        ).considered
-    (one,) = (one for one in seen if one.taken)
-    assert one.why.endswith("beyond the budget, whose slots for latency are 0")
-
-
-def test_a_pick_that_leads_nowhere_is_refused(family: Family, tmp_path: Path) -> None:
-    """It would end the loop where nothing else was tried."""
-    folder = tmp_path / "loop"
-    on = family.methods_on(family.start)[0]
-    for methods, says in (
-        ([], "of the sizes and of other forms of what is on"),
-        ([on], "on already"),
-    ):
-        with pytest.raises(GivenRefused) as refused:
-            play_to_branch(folder / str(len(methods)), family, methods)
-        assert says in refused.value.why
-        assert LoopFolder.look(folder / str(len(methods))).state.next_steps == ("pick",)
 
 
 def test_an_acknowledgement_of_what_was_not_dropped_is_refused(

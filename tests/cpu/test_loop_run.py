@@ -23,15 +23,14 @@ from labtools.optimize.branch import (
     CHANGES_FORM,
     NEAR_FORECAST,
     NOT_AS_SAID,
-    SWITCHES_ANOTHER,
     choose_branches,
     propose,
     variants,
 )
-from labtools.optimize.events import AblateDone, BranchDone, BranchTried, LoopStopped
+from labtools.optimize.events import AblateDone, LoopStopped
 from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.gaps import Gaps
-from labtools.optimize.loop import NO_TIME_BEFORE, TIMED_BEFORE, WRONG_BEFORE, TuningLoop
+from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LOG_NAME, LoopFolder
 from labtools.optimize.pick import Retry
 from labtools.optimize.removals import pair_variants
@@ -212,23 +211,6 @@ def test_near_the_peak_a_round_ends_with_its_own_gaps(
     assert loop.run(tmp_path / "at once", family).runs == 0
 
 
-def test_where_every_branch_is_wrong_the_reasons_outlive_the_settings(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There are fewer settings than retries: the stop says what was wrong with them."""
-
-    def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
-        return dict.fromkeys(points, "its answers are off by 7")
-
-    begin(tmp_path / "loop", family, branches=1000)
-    monkeypatch.setattr(ForecastBench, "check", wrong)
-    found = run_loop(tmp_path / "loop", LoopAsked(str(FAMILY)), 6, None, silent)
-    assert "no setting is left to try of" in found.stopped and "off by 7" in found.stopped
-    assert found.status == Status.WRONG
-    state = LoopFolder.look(tmp_path / "loop").state
-    assert [one.point for one in state.frontier] == [family.start.key]
-
-
 def test_a_branch_by_hand_that_stops_the_loop_says_so(
     tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,23 +281,6 @@ def test_a_start_that_is_wrong_is_no_beginning(
     assert not LoopFolder.holds_loop(tmp_path / "loop")
     with pytest.raises(KernelError, match="its answers are wrong"):
         loop.ablate_point(family, None, "forecast", dict(family.start.knobs))
-
-
-def test_a_start_outside_its_own_grid_says_what_helps(tmp_path: Path) -> None:
-    """No workload does, nor a forecast."""
-    for ending in (".cu", ".py", ".toml"):
-        shutil.copy(FAMILY.with_suffix(ending), tmp_path)
-    path = tmp_path / "row_scale.toml"
-    text = path.read_text()
-    assert "wide = [0, 1], shuffle" in text
-    path.write_text(text.replace("wide = [0, 1], shuffle", "wide = [1], shuffle"))
-    with pytest.raises(LabError, match="cannot begin here") as raised:
-        begin(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
-    assert raised.value.why == "its start is no point of its own grid"
-    assert str(path) in raised.value.still_works
-    assert "workload" not in raised.value.still_works
-    path.write_text(path.read_text() + "\n[start]\nwide = 1\n")
-    begin(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
 
 
 @pytest.mark.parametrize("every", [False, True])
@@ -507,34 +472,6 @@ def test_methods_that_were_right_later_are_no_longer_wrong(
     assert state.wrong_picks == {}
 
 
-def test_a_point_without_a_time_is_not_called_wrong(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "loop"
-    begin(folder, family)
-    begin_round(folder, family, [WIDE])
-    failed = family.point({"wide": 1})
-    wrong = family.point({"wide": 1, "threads": 256})
-    refuse(monkeypatch, failed)
-    monkeypatch.setattr(
-        ForecastBench,
-        "check",
-        lambda _, points: {one: "off" if one == wrong else None for one in points},
-    )
-    take(folder, family, "branch", [{}])
-    monkeypatch.undo()
-    with LoopFolder.opened(folder) as opened:
-        opened.keep(
-            BranchDone(1, (BranchTried(2, wrong.key, None, None, "given", "off"),), None, {})
-        )
-        game = TuningLoop(opened, family, lambda: ForecastBench(family, family.workloads[0]))
-        assert game._known_points(game.state) == {
-            family.start: TIMED_BEFORE,
-            failed: NO_TIME_BEFORE,
-            wrong: WRONG_BEFORE,
-        }
-
-
 @pytest.mark.parametrize("on_a_gpu", [False, True])
 def test_a_resumed_ablation_compares_what_was_timed_in_one_call(
     tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch, on_a_gpu: bool
@@ -711,24 +648,6 @@ def test_a_family_that_changes_is_no_longer_the_loops(tmp_path: Path, ending: st
         take(tmp_path / "loop", load_family(tmp_path / "row_scale.py"), "budget")
 
 
-def test_settings_that_would_switch_another_method_are_counted(
-    family: Family, bench: ForecastBench
-) -> None:
-    wide = "memory.wide_accesses"
-    made = list(variants(family, family.start, [wide]))
-    points = [one for one in made if isinstance(one, Point)]
-    on = family.apply(family.start, [wide])
-    others = [
-        one
-        for threads in (64, 256, 512)
-        if (one := family.point({**on.knobs, "threads": threads})) not in points
-    ]
-    assert others and all(len(family.methods_on(one)) == 2 for one in others)
-    assert made.count(SWITCHES_ANOTHER) == len(others)
-    found = propose(bench, family.start, [wide], count=4)
-    assert found.pruned[SWITCHES_ANOTHER] == len(others)
-
-
 def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path: Path, family: Family) -> None:
     begin(tmp_path / "loop", family)
     found = loop.run(tmp_path / "loop", family, max_rounds=1)
@@ -788,26 +707,6 @@ def test_a_restart_tries_on_after_rounds_without_a_gain(
     assert again.stopped != first.stopped
     state = LoopFolder.look(tmp_path / "loop").state
     assert any(one.branches for one in state.since_restart) or "no setting is left" in again.stopped
-
-
-def test_after_a_wrong_round_the_policy_picks_something_else(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "loop"
-    begin(folder, family, branches=1)
-    wrong_where(monkeypatch, lambda one: one != family.start)
-    state = begin_round(folder, family)
-    first = state.current.methods
-    assert first
-    while not state.stopped:
-        state = take(folder, family, "branch")
-    assert state.wrong_picks == {first: 1}
-    with LoopFolder.opened(folder) as opened:
-        opened.restart(0)
-    again = begin_round(folder, family).current.pick
-    assert again is not None and not set(first) <= set(again.methods)
-    said = [one.why for one in again.considered if one.method in first and not one.taken]
-    assert any("was right in round 1" in why for why in said)
 
 
 def test_a_pick_answers_with_what_a_branch_may_set(tmp_path: Path, family: Family) -> None:

@@ -8,10 +8,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from loop_play import METHODS, begin, gaps_of, pick_of, play, step
+from loop_play import METHODS, begin, gaps_of, play
 
 from labtools.optimize.attribution import Attribution
-from labtools.optimize.events import BranchDone, BranchTried, LoopStopped
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.page import summary_html
 from labtools.optimize.state import LoopState, RoundKept
@@ -97,17 +96,6 @@ def test_the_page_is_whole_and_needs_nothing_else(state: LoopState) -> None:
     assert len(text) < 400_000
 
 
-def test_the_drawings_follow_the_readers_colours(state: LoopState) -> None:
-    text = summary_html(state)
-    assert "prefers-color-scheme: dark" in text
-    drawn = "".join(re.findall(r"<svg .*?</svg>", text, flags=re.DOTALL))
-    assert "var(--ink)" in drawn
-    for colour in re.findall(r"#[0-9a-f]{6}\b", drawn):
-        raise AssertionError(f"{colour} is the same in light and dark")
-    assert not re.search(r'<svg [^>]*\swidth="', text)
-    assert text.count('role="img" aria-label="') == 4
-
-
 def test_the_same_loop_is_the_same_page(state: LoopState) -> None:
     assert summary_html(state) == summary_html(state)
 
@@ -160,21 +148,6 @@ def test_an_abandoned_round_is_marked_with_its_champion(state: LoopState) -> Non
     ]
     empty = replace(state, history=(RoundKept(1, abandoned=True),))
     assert table_of(empty, "Rounds").rows[0][3] == "abandoned"
-
-
-def test_what_was_wrong_in_every_branch_is_named(tmp_path: Path) -> None:
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        for _ in range(2):
-            step(folder, 1, nothing)
-        folder.keep(pick_of(1))
-        tried = BranchTried(1, "p", None, 50.0, "forecast", "wrong at row 3")
-        folder.keep(BranchDone(1, (tried,), None))
-        state = folder.keep(LoopStopped(1, "nothing is left"))
-    said = f"{' and '.join(METHODS[1])} (round 1)"
-    assert dict(table_of(state, "Classes").rows)["no right branch"] == said
-    assert table_of(state, "Rounds").rows[0][3] == "none, no branch was right"
-    assert state.wrong_picks == {METHODS[1]: 1}
-    assert state.say_resumed() == "stopped in round 1: nothing is left"
 
 
 def test_the_forecast_is_held_against_what_it_chose(state: LoopState) -> None:

@@ -8,12 +8,7 @@ import pytest
 from devices import some_of
 from sass_code import code_of
 
-from labtools.microbench.code import (
-    CodeCheck,
-    chain_depth,
-    check_code,
-    check_machine_code,
-)
+from labtools.microbench.code import CodeCheck, chain_depth, check_code, check_machine_code
 from labtools.microbench.plan import PIPES, find_benchmarks, list_benchmarks
 from labtools.problem import LabError, kernels_dir
 from labtools.toolchain import compile_cubin
@@ -67,10 +62,7 @@ CHANGES = {
     # Nobody wants the other three words, so the assembler loads one.
     "a load that is narrowed": (
         "pipe.lds128",
-        (
-            "ld.volatile.shared.v4.u32 {%0, d, e, f}, [%0];",
-            "ld.shared.v4.u32 {%0, d, e, f}, [%0];",
-        ),
+        ("ld.volatile.shared.v4.u32 {%0, d, e, f}, [%0];", "ld.shared.v4.u32 {%0, d, e, f}, [%0];"),
         "0 LDS.128",
     ),
     # The count is right, but no shuffle needs the one before.

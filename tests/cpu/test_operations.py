@@ -406,22 +406,6 @@ def test_a_row_workload_goes_through_the_command_line(
         assert said["workload"] == used[command[0]].to_dict()
 
 
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (("run", "r03", "--on", "cpu", "--workload", "rows:4,4"), "computes decode and not rows"),
-        (("derive", "--op", "decode", "--workload", "rows:3,4"), "is no decode workload"),
-        (("forecast", "n00", "--workload", "rows:3"), "two whole numbers: R,C"),
-    ],
-    ids=lambda one: one[0] if isinstance(one, tuple) else "",
-)
-def test_the_command_line_says_what_is_no_workload_of_it(
-    command: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command) == 2
-    assert words in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------- the same code, on a fake GPU
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from live_fake import DEVICE, use_fake_gpu
+from loop_play import noisy_samples, samples_of_rows
 
 from labtools.optimize import live_bench
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
@@ -36,7 +37,7 @@ from labtools.optimize.live_bench import LiveBench
 from labtools.predict import load_gpu
 from labtools.predict.machine import machine_of
 from labtools.problem import Comparison, LabError, Rows
-from labtools.record import ProcessSamples, Provenance, Samples
+from labtools.record import Provenance, Samples
 
 FOLDER = Path(__file__).resolve().parents[1] / "families"
 FAMILY = load_family(FOLDER / "row_scale.py")
@@ -44,21 +45,6 @@ WIDE, SHUFFLES, LARGER = (*("memory.wide_accesses", "latency.shuffle_sum"), "com
 HEADLINE = FAMILY.workloads[0]
 SWEEP_GB_PER_S = 4800.0
 EMPTY_US = machine_of(load_gpu("h200")).launch_us(1)
-
-
-def make_samples(rows) -> Samples:
-    return Samples(
-        processes=tuple(
-            ProcessSamples(
-                process=number,
-                us=tuple(float(one) for one in us),
-                launches_per_sample=1,
-                rotated_sets=2,
-                rotated_bytes=1,
-            )
-            for number, us in enumerate(rows)
-        )
-    )
 
 
 def true_us(point) -> float:
@@ -165,15 +151,6 @@ TOP = FAMILY.apply(FAMILY.start, [WIDE, SHUFFLES, LARGER])
 # ------------------------------------------------------------------------------- the statistics
 
 
-def noisy(rng, time_us: float, processes: int, rounds: int, noise: float) -> Samples:
-    """A kernel timed in some processes, each a little off as a whole."""
-    rows = []
-    for _ in range(processes):
-        own = np.exp(0.3 * noise * rng.standard_normal())
-        rows.append(time_us * own * np.exp(noise * rng.standard_normal(rounds)))
-    return make_samples(rows)
-
-
 @pytest.mark.parametrize(
     ("processes", "rounds", "noise"), [(5, 10, 0.005), (5, 10, 0.02), (1, 5, 0.01)]
 )
@@ -183,7 +160,7 @@ def test_identical_kernels_claim_nothing_and_twice_the_least_effect_is_found(
     rng = np.random.default_rng(1)
 
     def kernel(time_us: float = 40.0) -> Samples:
-        return noisy(rng, time_us, processes, rounds, noise)
+        return noisy_samples(rng, time_us, processes, rounds, noise)
 
     pairs = [(kernel(), kernel()) for _ in range(40)]
     widen = noise_of(pairs) if processes == 1 else 0.0
@@ -207,7 +184,7 @@ def test_identical_kernels_claim_nothing_and_twice_the_least_effect_is_found(
 
 def test_swapped_roles_are_caught_by_a_known_slower_kernel():
     rng = np.random.default_rng(2)
-    slow, fast = (noisy(rng, time_us, 5, 10, 0.005) for time_us in (60.0, 50.0))
+    slow, fast = (noisy_samples(rng, time_us, 5, 10, 0.005) for time_us in (60.0, 50.0))
     assert ratio_of(slow, fast).low > 1.15
     assert ratio_of(fast, slow).high < 0.87
     assert relative_gain(slow, fast) == pytest.approx(0.2, abs=0.02)
@@ -220,14 +197,14 @@ def test_swapped_roles_are_caught_by_a_known_slower_kernel():
 
 
 def test_points_of_other_processes_are_not_compared():
-    one = make_samples([[1.0, 1.1]])
+    one = samples_of_rows([[1.0, 1.1]])
     other = Samples(processes=(one.processes[0].model_copy(update={"process": 3}),))
     with pytest.raises(LabError, match="share no process"):
         ratio_of(one, other)
 
 
 def test_what_was_not_timed_side_by_side_is_no_narrower_than_identical_kernels():
-    a, b = make_samples([[40.0] * 5]), make_samples([[40.4] * 5])
+    a, b = samples_of_rows([[40.0] * 5]), samples_of_rows([[40.4] * 5])
     assert ratio_of(b, a).low == ratio_of(b, a).high
     wider = ratio_of(b, a, noise=0.02)
     assert wider.low < 1.0 < wider.high

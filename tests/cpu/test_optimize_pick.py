@@ -152,13 +152,6 @@ def test_a_retry_gives_a_form_that_is_left_or_another_knob(retry, enough):
     assert enough == (why_not_again(ROWS.method(EARLY), taken) == "")
 
 
-def test_a_failed_method_keeps_to_its_fresh_form_though_that_is_the_default():
-    taken = Taken(failed={EARLY: (1,)}, acknowledged={EARLY: Retry(form=0)})
-    again = choose(slots(latency=2), taken=taken)
-    assert EARLY in again.methods
-    assert again.forms == {EARLY: 0}
-
-
 def test_a_failed_method_that_is_on_does_not_come_with_another():
     """It is on in the form that was dropped; the first slot is another method's."""
     point = ROWS.point({"early": 1})
@@ -180,16 +173,6 @@ def test_whether_a_pick_can_be_tried_is_asked_of_its_forms():
     assert found.methods == (SHUFFLES,)
     assert why(found, EARLY).why == "nowhere"
     assert asked == [((SHUFFLES,), {}), ((SHUFFLES, EARLY), {EARLY: 1})]
-
-
-def test_what_is_missing_is_no_reason_where_another_stands():
-    """A row that wide accesses do not fit is skipped, whatever the gap is."""
-    found = choose(
-        slots(1, 1, 1), problem=Rows(100, 4095), gaps=Gaps(None, None, None, "counters", {})
-    )
-    assert why(found, WIDE).why.startswith("it is skipped")
-    assert not why(found, WIDE).checks.is_open
-    assert why(found, SHUFFLES).checks.is_open
 
 
 def test_a_dropped_form_beside_another_knob_is_that_form():

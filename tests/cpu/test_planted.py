@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loop_play import noisy_samples
 
 from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import (
@@ -63,20 +64,7 @@ class NoisyBench(ForecastBench):
     def samples(self, time_us: float, label: str) -> Samples:
         """Of one kernel in one call."""
         rng = np.random.default_rng(zlib.crc32(f"{label} {self.calls}".encode()))
-        rows = []
-        for process in range(PROCESSES):
-            own = np.exp(0.3 * self.noise * rng.standard_normal())
-            us = time_us * own * np.exp(self.noise * rng.standard_normal(ROUNDS))
-            rows.append(
-                ProcessSamples(
-                    process=process,
-                    us=tuple(map(float, us)),
-                    launches_per_sample=1,
-                    rotated_sets=1,
-                    rotated_bytes=0,
-                )
-            )
-        return Samples(processes=tuple(rows))
+        return noisy_samples(rng, time_us, PROCESSES, ROUNDS, self.noise)
 
     def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
         """All in one call."""

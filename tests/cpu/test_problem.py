@@ -21,7 +21,7 @@ from labtools.problem import (
     attention_oracle,
     battery,
     compare_output,
-    head_dims,
+    element_dtype,
     is_poison,
     list_rungs,
     load_rung,
@@ -51,11 +51,6 @@ def workloads(draw: st.DrawFn) -> Workload:
     )
 
 
-def test_short_form_round_trips() -> None:
-    assert Workload.parse("8,32,8,4096,128") == HEADLINE
-    assert Workload.parse(HEADLINE.short()) == HEADLINE
-
-
 @given(workloads())
 @settings(max_examples=50, deadline=None)
 def test_long_form_round_trips(workload: Workload) -> None:
@@ -70,41 +65,12 @@ def test_json_file(tmp_path: Path) -> None:
     assert Workload.parse(str(path)).seq_lens == (33, 7)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "8,32,8,4096", "8,32,8,4096,128,1", "8,32,x,1,2", "0,1,1,1,64", "1,3,2,4,64", "no.json"],
-)
-def test_bad_workload_says_what_why_and_how(text: str) -> None:
-    with pytest.raises(LabError) as caught:
-        Workload.parse(text)
-    assert caught.value.what
-    assert caught.value.why
-    assert "8,32,8,4096,128" in caught.value.still_works
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"seq_lens": (1,)},
-        {"seq_lens": (-1, 3)},
-        {"seq_lens": (34, 3)},
-        {"dtype": "float8"},
-        {"distribution": "zeros"},
-        {"layout": "ring"},
-        {"cache_state": "tepid"},
-    ],
-)
-def test_impossible_fields_are_refused(changes: dict[str, object]) -> None:
-    with pytest.raises(LabError):
-        SMALL.replace(**changes)
-
-
 def test_bytes_and_flops_of_the_headline_by_hand() -> None:
     kv_bytes = 2 * 8 * 8 * 4096 * 128 * 2
     assert HEADLINE.kv_bytes == kv_bytes == 134_217_728
     assert HEADLINE.minimal_bytes == kv_bytes + 2 * 8 * 32 * 128 * 2 + 8 * 4
     assert HEADLINE.flops == 4 * 8 * 32 * 4096 * 128
-    assert HEADLINE.kv_row_visits == 8 * 32 * 4096
+    assert HEADLINE.visits == 8 * 32 * 4096
 
 
 @given(workloads())
@@ -117,10 +83,6 @@ def test_inputs_are_reproducible_finite_and_nan_past_the_length(workload: Worklo
         for array in (inputs.k, inputs.v):
             assert np.isfinite(array[sequence, :, :length]).all()
             assert np.isnan(array[sequence, :, length:]).all()
-
-
-def test_another_seed_draws_other_inputs() -> None:
-    assert not np.array_equal(make_inputs(SMALL).q, make_inputs(SMALL.replace(seed=1)).q)
 
 
 def scores(workload: Workload) -> np.ndarray:
@@ -162,25 +124,21 @@ def test_oracle_agrees_with_the_textbook_formula(workload: Workload) -> None:
         np.testing.assert_allclose(lse[sequence, head], np.log(weights.sum()), rtol=1e-9)
 
 
-def test_oracle_can_be_asked_for_some_pairs() -> None:
-    inputs = make_inputs(SMALL)
-    everything, _ = attention_oracle(inputs)
-    some, _ = attention_oracle(inputs, pairs=[(1, 3), (0, 0)])
-    np.testing.assert_allclose(some[1, 3], everything[1, 3], rtol=1e-12)
-    assert np.isnan(some[0, 1]).all()
-    assert compare_output(everything.astype(np.float16), some).ok
-
-
-def test_comparison_accepts_rounding_and_rejects_the_rest() -> None:
-    expected, _ = attention_oracle(make_inputs(SMALL))
-    good = expected.astype(np.float16)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_comparison_accepts_rounding_and_rejects_the_rest(dtype: str) -> None:
+    expected, _ = attention_oracle(make_inputs(SMALL.replace(dtype=dtype)))
+    good = expected.astype(element_dtype(dtype))
     assert compare_output(good, expected).ok
+    assert not compare_output(good, expected, 1e-9).ok
+    slightly = good.copy()
+    slightly[1, 2] = (good[1, 2].astype(float) * 1.01).astype(good.dtype)
+    assert not compare_output(slightly, expected).ok
     for value in (np.nan, np.inf, -np.inf):
         bad = good.copy()
         bad[1, 2, 5] = value
         assert not compare_output(bad, expected).ok
     stale = good.copy()
-    stale[1, 2, 5] = poisoned((1,), "float16")[0]
+    stale[1, 2, 5] = poisoned((1,), dtype)[0]
     verdict = compare_output(stale, expected)
     assert not verdict.ok
     assert "never written, the first at axis 0 1, axis 1 2, axis 2 5" in verdict.problems[0]
@@ -218,15 +176,14 @@ def test_one_wrong_head_is_not_lost_among_many() -> None:
     assert not compare_output(out, expected).ok
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32", "uint8"])
 def test_poison_is_recognised_bit_by_bit(dtype: str) -> None:
     array = poisoned((5,), dtype)
-    if np.dtype(dtype).kind == "f":
-        assert np.isnan(array).all()
-    if np.dtype(dtype).itemsize > 1:
-        assert is_poison(array).all()
-        array[2] = np.nan if np.dtype(dtype).kind == "f" else 0
-        assert is_poison(array).tolist() == [True, True, False, True, True]
+    assert is_poison(array).all()
+    if "float" in dtype:
+        assert np.isnan(array.astype(np.float64)).all()
+    array[2] = np.nan if "float" in dtype else 0
+    assert is_poison(array).tolist() == [True, True, False, True, True]
 
 
 def test_battery_covers_what_a_workload_leaves_out() -> None:
@@ -237,13 +194,6 @@ def test_battery_covers_what_a_workload_leaves_out() -> None:
     assert any(case.seq_lens and min(case.seq_lens) == 1 for case in cases)
     assert any(case.group_size > 1 and case.num_kv_heads > 1 for case in cases)
     assert {case.head_dim for case in cases} == {128}
-
-
-def test_battery_respects_what_a_kernel_refuses() -> None:
-    def no_ragged(workload: Workload) -> str | None:
-        return "no ragged lengths" if workload.seq_lens else None
-
-    assert not any(case.seq_lens for case in battery(SMALL, no_ragged))
 
 
 def test_launch_refuses_what_would_crash_later() -> None:
@@ -313,34 +263,6 @@ def test_a_shipped_rung_is_loaded_anew_when_its_text_changes(
     assert load_rung(path) is not load_rung(path)  # a reader's own
 
 
-def test_a_rung_outside_the_repository_loads(tmp_path: Path) -> None:
-    shipped = load_rung("r03")
-    text = shipped.source.with_suffix(".py").read_text().replace("r03_one_warp", "mine")
-    (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(LabError, match="no source"):
-        load_rung(tmp_path / "mine.py")
-    (tmp_path / "mine.cu").write_text(shipped.source_text)
-    assert load_rung(tmp_path / "mine.py").launches(SMALL, LIMITS)[0].block == (32, 1, 1)
-
-
-@pytest.mark.parametrize("text", ["raise RuntimeError('broken')", "x = 1", "import nowhere_at_all"])
-def test_a_broken_rung_file_says_so(tmp_path: Path, text: str) -> None:
-    (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(LabError) as caught:
-        load_rung(tmp_path / "mine.py")
-    assert str(tmp_path) in caught.value.what
-
-
-def test_knobs_are_checked() -> None:
-    rung = load_rung("r02")
-    assert rung.resolve_knobs({"unroll": 8})["unroll"] == 8
-    with pytest.raises(LabError, match="unroll=3"):
-        rung.resolve_knobs({"unroll": 3})
-    with pytest.raises(LabError, match="no knob"):
-        rung.resolve_knobs({"unrol": 4})
-    assert rung.defines(HEADLINE, LIMITS)["HEAD_DIM"] == "128"
-
-
 def test_an_edited_copy_knows_that_it_is_edited() -> None:
     rung = load_rung("r03")
     assert not rung.with_source(rung.source_text).edited
@@ -348,9 +270,3 @@ def test_an_edited_copy_knows_that_it_is_edited() -> None:
     assert rung.with_launch(lambda workload, limits, knobs: []).edited
     with pytest.raises(LabError, match="launches nothing"):
         rung.with_launch(lambda workload, limits, knobs: []).launches(SMALL, LIMITS)
-
-
-def test_unsupported_workloads_are_refused_with_a_reason() -> None:
-    assert head_dims(64)(SMALL) is None
-    with pytest.raises(LabError, match="cannot run"):
-        load_rung("r00").launches(SMALL.replace(head_dim=96), LIMITS)

@@ -13,12 +13,7 @@ from devices import H200
 
 from labtools.cli.outcome import plain
 from labtools.measure.profiler import sanitize as sanitize_module
-from labtools.measure.profiler.sanitize import (
-    TOOLS,
-    find_sanitizer,
-    parse_sanitizer,
-    sanitize_rung,
-)
+from labtools.measure.profiler.sanitize import TOOLS, find_sanitizer, parse_sanitizer, sanitize_rung
 from labtools.problem import LabError, Rung, Workload, load_rung
 
 WORKLOAD = Workload(1, 2, 1, 8, 64)
@@ -75,16 +70,6 @@ RACE_TEMPLATE_WARNING = """\
 =========     and Write access at void reverse<(bool)0>(T1 *)+0x1a0 in a.cu:9 [2 hazards]
 =========\x20
 ========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)
-"""
-
-HAZARD = """\
-========= COMPUTE-SANITIZER
-========= Error: Potential RAW hazard detected at __shared__ 0x10 in block (4,0,0) :
-=========     Write Thread (4,0,0) at decode+0x150 in r00.cu:27
-=========     Read Thread (0,0,0) at decode+0x160 in r00.cu:30
-=========     Current Value : 0
-=========\x20
-========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 """
 
 BARRIER = """\
@@ -158,12 +143,6 @@ def test_a_racecheck_warning_is_not_clean() -> None:
     ((error,), count) = parse_sanitizer(RACE_TEMPLATE_WARNING)
     assert count == 1
     assert [place.kernel for place in error.places] == ["reverse", "reverse"]
-
-
-def test_race_in_the_hazard_report() -> None:
-    ((error,), _) = parse_sanitizer(HAZARD)
-    assert (error.kind, error.address, error.block) == ("race", 0x10, (4, 0, 0))
-    assert [place.line for place in error.places] == [27, 30]
 
 
 @pytest.mark.parametrize(

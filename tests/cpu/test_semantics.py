@@ -128,10 +128,7 @@ def test_products(abc: list[int], wide: int) -> None:
 @given(long_words, long_words, st.integers(0, 31))
 def test_shifted_addition_makes_pointers(base: int, index: int, shift: int) -> None:
     given_ = {**pair("R0", "R1", index), **pair("R2", "R3", base)}
-    chain = [
-        f"LEA R4, P0, R0, R2, {shift:#x}",
-        f"LEA.HI.X R5, R0, R3, R1, {shift:#x}, P0",
-    ]
+    chain = [f"LEA R4, P0, R0, R2, {shift:#x}", f"LEA.HI.X R5, R0, R3, R1, {shift:#x}, P0"]
     assert joined(run(chain, given_), "R4", "R5") == (base + (index << shift)) & MASK64
     chain[1] = f"LEA.HI.X.SX32 R5, R0, R3, {shift:#x}, P0"
     offset = signed(index & MASK) << shift

@@ -11,15 +11,7 @@ from labtools.predict import native, sm_loop, sm_model
 from labtools.predict.machine import Curve, machine_of
 from labtools.predict.sheets import load_gpu
 from labtools.predict.sm_model import OccupiedSm, Pressure, SmRun, Where
-from labtools.predict.streams import (
-    BlockStreams,
-    LoopNode,
-    Meeting,
-    Node,
-    Op,
-    Request,
-    count_ops,
-)
+from labtools.predict.streams import BlockStreams, LoopNode, Meeting, Node, Op, Request, count_ops
 from labtools.problem import LabError
 from labtools.toolchain.sass import Sass, parse_listings
 
@@ -31,11 +23,7 @@ FREE = 7
 
 
 def line(
-    text: str,
-    stall: int = 1,
-    write: int = FREE,
-    read: int = FREE,
-    wait: Sequence[int] = (),
+    text: str, stall: int = 1, write: int = FREE, read: int = FREE, wait: Sequence[int] = ()
 ) -> tuple[str, int]:
     """An instruction and its control bits."""
     mask = sum(1 << number for number in wait)

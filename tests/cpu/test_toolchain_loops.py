@@ -73,11 +73,7 @@ def test_copies_count_until_their_group_is_waited_for() -> None:
 
 @pytest.mark.parametrize(
     ("rung", "knobs", "barriers", "shuffles", "loads"),
-    [
-        ("r01", {"prefetch_v": 0}, 3, 10, 2),
-        ("r02", {}, 1, 5, 2),
-        ("r03", {}, 0, 5, 2),
-    ],
+    [("r01", {"prefetch_v": 0}, 3, 10, 2), ("r02", {}, 1, 5, 2), ("r03", {}, 0, 5, 2)],
 )
 def test_rows_of_the_ladder(
     rung: str, knobs: dict[str, int], barriers: int, shuffles: int, loads: int

@@ -41,17 +41,11 @@ def as_e4m3(inputs: Inputs) -> Inputs:
 
 
 def errors_of_scheme(problem: Workload, keeps: Scheme | None) -> Mapping[str, float]:
-    """The worst relative error of a (sequence, head) that comes from what the cache keeps.
+    """The worst relative error of a (sequence, head) that comes from what the cache keeps, None
+    being e4m3 as the libraries have it: ``normal``, and ``outliers`` of `make_outlier_inputs`.
 
     One sequence of the problem's length (`MOST_TOKENS` at most), head_dim and type, with
     `SAMPLE_HEADS`; the timed inputs themselves would take minutes.
-
-    Args:
-        problem: whose cache it is.
-        keeps: how a rung keeps it; None is e4m3, as the libraries with an FP8 cache do.
-
-    Returns:
-        ``normal`` of normal inputs, ``outliers`` of `make_outlier_inputs`.
     """
     sample = Workload(
         *(1, *SAMPLE_HEADS, min(problem.kv_len, MOST_TOKENS), problem.head_dim),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..attention import DISTRIBUTIONS
-from ..problem import DRAWN_DTYPES, draw_supported, span
+from ..problem import DRAWN_DTYPES, draw_supported, kinds_of, span, supported
 from .workload import PAGE_SIZES, Workload
 
 ODD_LENGTHS = (1, 31, 33, 130)
@@ -89,8 +89,7 @@ def battery(
         other = small.replace(page_size=size, distribution="late_peaked", kv_len=2 * size + 1)
         cases.append(other)
         cases.append(other.replace(seq_lens=(size, 2 * size + 1, size + 1)))
-    unique = dict.fromkeys(cases)
-    return [case for case in unique if case is workload or not supports(case)]
+    return supported(cases, workload, supports)
 
 
 def covered(cases: Sequence[Workload]) -> list[str]:
@@ -104,9 +103,7 @@ def covered(cases: Sequence[Workload]) -> list[str]:
     ]
     if any(case.seq_lens for case in cases):
         said.append("ragged lengths")
-    for field in ("distribution", "dtype", "layout"):
-        said.append(", ".join(dict.fromkeys(str(getattr(case, field)) for case in cases)))
-    return said
+    return said + kinds_of(cases, "distribution", "dtype", "layout")
 
 
 SHORTEST_DRAWN, LONGEST_DRAWN = 1, 3000
@@ -122,21 +119,10 @@ def draw_workloads(
     longest: int = LONGEST_DRAWN,
     most_elements: int = MOST_DRAWN_ELEMENTS,
 ) -> list[Workload]:
-    """Seeded random workloads, small to medium, of every kind that a kernel takes.
+    """Seeded random workloads of every kind that a kernel takes: batch, heads, groups of 1..8,
+    lengths (short as often as long, ragged in half of them), distributions, types and layouts.
 
-    Batch, heads, group sizes of 1..8, head dimensions 64 and 128, lengths (short ones as often as
-    long ones, ragged in half of them), distributions, element types and layouts are drawn; what
-    ``supports`` refuses is drawn again.
-
-    Args:
-        count: how many.
-        seed: the same seed and ``supports`` give the same workloads.
-        supports: as a rung has it.
-        longest: most tokens of a sequence.
-        most_elements: most elements of k, padding included.
-
-    Raises:
-        LabError: ``supports`` refuses nearly everything.
+    ``longest`` is in tokens of a sequence; ``most_elements`` are of k, padding included.
     """
     rng = np.random.default_rng([seed, 400])
     draw = functools.partial(_draw_workload, rng, longest, most_elements)

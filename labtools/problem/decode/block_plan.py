@@ -122,7 +122,6 @@ class BlockPlan:
 
     @property
     def tile(self) -> int:
-        """Keys of one tile."""
         return self.kernel.tile
 
     @property
@@ -187,17 +186,8 @@ class BlockPlan:
 def plan_of(
     rung: Rung, workload: Workload, limits: Limits, knobs: Mapping[str, int] | None = None
 ) -> BlockPlan:
-    """The layout of one launch of r09 to r11, or of a copy of them.
-
-    Args:
-        rung: it has a `Rung.plan`.
-        workload: what is computed.
-        limits: what the GPU gives.
-        knobs: some of its knobs; the others are at their defaults.
-
-    Raises:
-        LabError: the rung has no such rule.
-    """
+    """The layout of one launch of r09 to r11, or of a copy of them; a LabError where the rung has
+    no `Rung.plan`."""
     if rung.plan is None:
         raise LabError(
             f"{rung.id} has no layout to ask for.",
@@ -247,14 +237,14 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
     one, for two, and so on up to those whose registers fit. Pieces that would come in waves are
     not tried: the last wave leaves most idle. Nor are blocks that do not fit shared memory. Many
     pairs whose lengths differ are cut in the one way of `choose_split`.
-
-    Raises:
-        LabError: no way fits shared memory.
+    A LabError where no way fits shared memory.
     """
     pairs, sms = _pairs(workload), limits.num_sms
     many = _are_many(pairs, limits)
     if many and workload.seq_lens is not None:
-        return [_divide(workload, limits, kernel, 1, _cut_ragged(workload, limits))]
+        heads, sms = workload.num_kv_heads, limits.num_sms
+        pieces = choose_split(workload, sms, 2, heads=heads, tile_rows=256)
+        return [_divide(workload, limits, kernel, 1, pieces)]
     held = kernel.most_warps(limits) // LEAST_BLOCK_WARPS if many else 1
     found: dict[tuple[int, int], Division] = {}
     misfit: LabError | None = None
@@ -282,9 +272,8 @@ def choose_division(ways: Sequence[Division]) -> Division:
     """The one that takes the least time, or one near to it that joins less through memory.
 
     A block for each of many pairs is near to what is sooner by less than `SURE_FACTOR`. Of times
-    near to each other it is the one with the fewest clusters of a pair. Of those it is
-    the one with the largest clusters whose blocks are no more than the multiprocessors, so that
-    the most of these read; where there is none, the one with the smallest.
+    near to each other it has the fewest clusters of a pair, then the largest clusters whose blocks
+    are no more than the multiprocessors, so that the most of these read, or else the smallest.
     """
     least = min(way.time_us for way in ways)
 
@@ -292,11 +281,10 @@ def choose_division(ways: Sequence[Division]) -> Division:
         factor = SURE_FACTOR if way.whole else CLOSE_FACTOR
         return way.time_us <= max(least + NEAR_US, factor * (least + REST_US) - REST_US)
 
-    return min(filter(is_near, ways), key=_preference)
+    def preference(way: Division) -> tuple[int, bool, int]:
+        return way.clusters, way.crowded, way.cluster if way.crowded else -way.cluster
 
-
-def _preference(way: Division) -> tuple[int, bool, int]:
-    return way.clusters, way.crowded, way.cluster if way.crowded else -way.cluster
+    return min(filter(is_near, ways), key=preference)
 
 
 def _divide(
@@ -390,16 +378,8 @@ def plan_blocks(
 
     The rule: pairs are divided as `choose_division` says, by the time that it takes to read and
     to join. A block has a multiprocessor for itself if all of them can start at once so; if not,
-    several share one, and are smaller for it.
-
-    Args:
-        workload: what is computed.
-        limits: what the GPU gives.
-        knobs: `BLOCK_KNOBS`, and whatever else the rung has.
-        kernel: what is laid out.
-
-    Raises:
-        LabError: the block does not fit shared memory, or the GPU has no such clusters.
+    several share one, and are smaller for it. A LabError where the block does not fit shared
+    memory, or the GPU has no such clusters.
     """
     pieces = _choose_pieces(workload, limits, knobs, kernel)
     return _lay_out(workload, limits, kernel, pieces, knobs["warps"], knobs["stages"])
@@ -522,8 +502,3 @@ def _largest_cluster(workload: Workload, limits: Limits, kernel: RingKernel, spl
     tiles = -(-workload.kv_len // kernel.tile)
     most = min(limits.largest_cluster, limits.num_sms // _pairs(workload), tiles)
     return next((size for size in (8, 4, 2) if size <= most and split % size == 0), 1)
-
-
-def _cut_ragged(workload: Workload, limits: Limits) -> int:
-    """Pieces of each of many pairs whose lengths differ."""
-    return choose_split(*(workload, limits.num_sms, 2), heads=workload.num_kv_heads, tile_rows=256)

@@ -25,15 +25,13 @@ class DecodeAttention(Operation[Workload, Inputs]):
 
     problem = Workload
     headline = HEADLINE
-    small = Workload(2, 8, 2, 300, 128)
-    """Ragged ends show at 300."""
+    small = Workload(2, 8, 2, 300, 128)  # ragged ends show at 300
     watched = Workload(2, 8, 2, 65, 128, seq_lens=(65, 31))
     bytes_name = "K and V"
     minimal_name = "K and V once, q, output"
     baseline = "sdpa"
 
     def draw(self, problem: Workload) -> Inputs:
-        """`make_inputs`."""
         return make_inputs(problem)
 
     def oracle(self, inputs: Inputs, parts: Iterable[Part] | None = None) -> np.ndarray:
@@ -44,17 +42,14 @@ class DecodeAttention(Operation[Workload, Inputs]):
     def battery(
         self, problem: Workload, supports: Supports = lambda problem: None
     ) -> list[Workload]:
-        """`battery`."""
         return battery(problem, supports)
 
     def covered(self, cases: Sequence[Workload]) -> list[str]:
-        """`covered`."""
         return covered(cases)
 
     def draw_problems(
         self, count: int, seed: int, supports: Supports = lambda problem: None
     ) -> list[Workload]:
-        """`draw_workloads`."""
         return draw_workloads(count, seed, supports)
 
     def fills(self, problem: Workload, seed: int) -> list[Fill]:
@@ -129,7 +124,6 @@ class DecodeAttention(Operation[Workload, Inputs]):
             store(name, place, array)
 
     def stored(self, inputs: Inputs, scheme: Scheme) -> Inputs:
-        """`dequantise_inputs`."""
         return dequantise_inputs(inputs, scheme)
 
     def check_scheme(self, rung: str, scheme: Scheme) -> None:
@@ -143,11 +137,9 @@ class DecodeAttention(Operation[Workload, Inputs]):
             )
 
     def errors_of_scheme(self, problem: Workload, keeps: Scheme | None) -> Mapping[str, float]:
-        """`errors_of_scheme`."""
         return errors_of_scheme(problem, keeps)
 
     def read_scheme(self, data: Mapping[str, Any]) -> Scheme:
-        """The scheme whose fields these are."""
         return Scheme(data["name"], StorageFormat(**data["k"]), StorageFormat(**data["v"]))
 
 

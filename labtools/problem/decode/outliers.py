@@ -56,17 +56,11 @@ def make_outlier_inputs(
     embedding mixes pairs of channels, and an output error of some size may or may not change
     the next token. That needs a model and a task.
 
-    Args:
-        workload: shape, lengths, type and layout; its ``distribution`` is not looked at.
-        seed: None takes the workload's.
-        outlier_channels: channels of k, per head, with a large mean.
-        outlier_mean: range of the magnitude of that mean.
-        v_tail: degrees of freedom; smaller is heavier, at least 3.
+    The workload's ``distribution`` is not looked at; ``seed`` None takes its own. ``v_tail`` is at
+    least 3, and smaller is heavier.
     """
     rng = np.random.default_rng([workload.seed if seed is None else seed, 2402, 2750])
-    batch, heads, rows, dim = (
-        *(workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim),
-    )
+    batch, heads, rows, dim = workload.kv_buffer().shape
 
     def normal(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape, dtype=np.float32)
@@ -163,13 +157,7 @@ def frontier(
     seeds: Sequence[int] = FRONTIER_SEEDS,
     schemes: Iterable[Scheme] | None = None,
 ) -> list[SchemeError]:
-    """Error against bytes on the outlier generator, cheapest first.
-
-    Args:
-        workload: shape; 16 (sequence, head) pairs a seed by default.
-        seeds: of `make_outlier_inputs`.
-        schemes: None takes `SCHEMES`.
-    """
+    """Error against bytes on `make_outlier_inputs`, cheapest first; None takes all `SCHEMES`."""
     chosen = SCHEMES.values() if schemes is None else schemes
     found = scheme_errors((make_outlier_inputs(workload, seed) for seed in seeds), chosen)
     return sorted(found, key=lambda row: (row.bytes_per_element, row.worst_error))

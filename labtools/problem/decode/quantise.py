@@ -37,16 +37,8 @@ class Quantised:
 
 
 def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: StorageFormat) -> Quantised:
-    """Quantise k or v.
-
-    Args:
-        x: ``[B, Hkv, S, D]`` in fp16, bf16 or fp32; rows behind a length are not looked at.
-        lengths: int32 ``[B]``.
-        scheme: how.
-
-    Raises:
-        LabError: the scheme's group does not divide head_dim.
-    """
+    """Quantise k or v, ``[B, Hkv, S, D]`` in fp16, bf16 or fp32 with lengths int32 ``[B]``; a
+    LabError where the scheme's group does not divide head_dim."""
     rows = x.shape[2]
     if scheme.axis == "row_group" and x.shape[3] % scheme.group:
         raise LabError(
@@ -173,12 +165,9 @@ def quantise_launches(
 
     The buffers are ``k_codes``, ``k_scale`` and, for an asymmetric scheme, ``k_bias``, and the
     same with v; shapes as in `Quantised` and `scale_shape`. Paged: codes are
-    ``[num_pages, Hkv, page_size, D or D / 2]``. The entries are ``quantise_k`` and ``quantise_v``,
-    which the rung's source makes with the macros of quantise.cuh, of the same bits, axis and
-    group.
-
-    Raises:
-        LabError: one scale for a whole tensor, for which there is no packer.
+    ``[num_pages, Hkv, page_size, D or D / 2]``. The entries are ``quantise_k`` and ``quantise_v``
+    of the rung's source, such as the macros of quantise.cuh make.
+    A LabError for one scale for a whole tensor, for which there is no packer.
     """
     spaces: list[Workspace] = []
     launches = []

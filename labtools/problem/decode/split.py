@@ -33,28 +33,20 @@ def choose_split(
     most: int = MOST_PIECES,
     enough: float = ENOUGH_FILL,
 ) -> int:
-    """The number of pieces a sequence, 1 for none: the fewest that keep the GPU nearly as busy as
-    any number would.
+    """The number of pieces a sequence, 1 .. ``most``: the fewest that keep the GPU nearly as busy
+    (`fill_of_split`) as any number would.
 
-    With ``s`` pieces a sequence of n rows is ``s`` blocks of about ``ceil(n / s)`` rows, a whole
-    number of tiles each. How busy that keeps the GPU is `fill_of_split`. The idea of taking the
-    smallest number within 15 % of the best is that of FlashAttention's split heuristic (Dao et
-    al., `num_splits_heuristic`), here with lengths that differ and with several blocks an SM.
+    The idea of taking the smallest number within 15 % of the best is that of FlashAttention's split
+    heuristic (Dao et al., `num_splits_heuristic`), here with lengths that differ and with several
+    blocks an SM.
 
     Args:
-        workload: its lengths count one by one where it is ragged.
-        num_sms: of the GPU.
-        blocks_per_sm: blocks that shall be resident on each SM: what fits, or what is enough to
-            keep memory busy.
+        blocks_per_sm: resident on each SM: what fits, or what is enough to keep memory busy.
         heads: blocks a sequence without a split; None is one a query head, and a kernel whose
             block serves a whole group of query heads gives ``workload.num_kv_heads``.
         tile_rows: rows that a block takes at a time.
-        least_rows: a piece of the longest sequence has at least so many rows.
-        most: no more pieces than this.
+        least_rows: of a piece of the longest sequence.
         enough: part of the best fill that will do, above 0 and at most 1.
-
-    Returns:
-        1 .. ``most``.
 
     Raises:
         ValueError: a count below 1, or ``enough`` outside its range.
@@ -95,16 +87,10 @@ def fill_of_split(
 ) -> float:
     """Work over the time of all slots, 0..1: how busy ``split`` pieces keep a GPU.
 
-    Blocks start in order, each as soon as a slot is free. Equal blocks then come in waves, which
-    is exact. Of unequal ones the time is taken to be at most the mean load of a slot and the
-    longest block on top (Graham 1966).
-
-    Args:
-        lengths: rows of each sequence.
-        split: pieces of each sequence.
-        heads: blocks a sequence and piece.
-        slots: blocks that are resident at a time.
-        tile_rows: rows of a tile; a piece takes as long as its tiles, an empty one no time.
+    ``heads`` are blocks a sequence and piece, ``slots`` blocks that are resident at a time; a piece
+    takes as long as its tiles. Blocks start in order, each as soon as a slot is free. Equal blocks
+    then come in waves, which is exact. Of unequal ones the time is taken to be at most the mean
+    load of a slot and the longest block on top (Graham 1966).
     """
     rows = np.asarray(lengths, np.int64)
     each = -(-rows // split)
@@ -139,16 +125,13 @@ def split_launches(
     With one piece there is no second launch, and the first one writes ``out`` itself.
 
     Args:
-        workload: what is computed.
         entry: the decode kernel; its grid is (``grid_x``, batch, ``split``).
-        split: pieces of a sequence.
         block: threads of a decode block.
         grid_x: blocks a sequence and piece; None is one a query head.
         buffers: the kernel's first arguments; then comes where it writes to: ``partial``, which
             is float32 ``[B, Hq, split, D + 2]``, or ``out``.
         scalars: the arguments behind; None is KV heads, padded length and the softmax scale for
             powers of two.
-        workspace: further scratch buffers of the decode launch.
     """
     shape = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
     partial = (Workspace("partial", shape, "float32"),) if split > 1 else ()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..attention import AttentionProblem
-from ..problem import SHORT_DTYPES, Buffer, is_whole
+from ..problem import SHORT_DTYPES, WARM, Buffer, is_whole
 
 LAYOUTS = ("contiguous", "paged")
 PAGE_SIZES = (16, 64)
@@ -21,11 +21,8 @@ PAGE_TABLE = "page_table"
 
 @dataclass(frozen=True)
 class Workload(AttentionProblem):
-    """One decode-attention problem: one query token a sequence against its KV cache.
-
-    Raises:
-        LabError: a value that does not describe a problem.
-    """
+    """One decode-attention problem: one query token a sequence against its KV cache; a LabError for
+    a value that does not describe a problem."""
 
     operation: ClassVar[str] = "decode"
     example = "8,32,8,4096,128"
@@ -33,7 +30,7 @@ class Workload(AttentionProblem):
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **SHORT_DTYPES,
         **{f"paged{size}": {"layout": "paged", "page_size": size} for size in PAGE_SIZES},
-        "warm": {"cache_state": "warm"},
+        **WARM,
     }
 
     batch: int  # number of sequences, B
@@ -111,12 +108,10 @@ class Workload(AttentionProblem):
 
     @property
     def uneven(self) -> bool:
-        """Ragged lengths."""
         return len(set(self.seq_lens or ())) > 1
 
     @property
     def empty_parts(self) -> bool:
-        """Sequences without tokens."""
         return 0 in (self.seq_lens or ())
 
     @property
@@ -162,7 +157,6 @@ class Workload(AttentionProblem):
 
     @property
     def streamed_bytes(self) -> int:
-        """`kv_bytes`."""
         return self.kv_bytes
 
     @property
@@ -171,14 +165,9 @@ class Workload(AttentionProblem):
         return 4 * self.num_qo_heads * self.head_dim * int(self.lengths.sum())
 
     @property
-    def kv_row_visits(self) -> int:
+    def visits(self) -> int:
         """(query head, key) pairs: the work of a kernel that serves each query head apart."""
         return self.num_qo_heads * int(self.lengths.sum())
-
-    @property
-    def visits(self) -> int:
-        """`kv_row_visits`."""
-        return self.kv_row_visits
 
     @property
     def part_visits(self) -> int:

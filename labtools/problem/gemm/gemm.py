@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..limits import COPY_BYTES
-from ..problem import SHORT_DTYPES, VISIT, Buffer, Problem
+from ..problem import VISIT, Buffer, Problem
 
 GEMM_DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "large_sums", "small_times_large"),
@@ -22,9 +21,6 @@ class Gemm(Problem):
 
     Both factors lie row by row with the summed axis last, as a linear layer has its inputs and its
     weights.
-
-    Raises:
-        LabError: a value that does not describe a problem.
     """
 
     operation: ClassVar[str] = "gemm"
@@ -33,10 +29,6 @@ class Gemm(Problem):
     example = "gemm:4096,4096,4096"
     distributions = GEMM_DISTRIBUTIONS
     axes = ("row", "column")
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        **SHORT_DTYPES,
-        "warm": {"cache_state": "warm"},
-    }
 
     m: int  # M, rows of A and of the output
     n: int  # N, rows of B, which are the output's columns
@@ -45,11 +37,6 @@ class Gemm(Problem):
     distribution: str = "normal"  # one of `GEMM_DISTRIBUTIONS`
     seed: int = 0  # seed of the input generator
     cache_state: str = "cold"  # ``cold`` (buffers rotated past the L2) or ``warm``
-
-    def __post_init__(self) -> None:
-        self.check_shape()
-        self.check_kind()
-        self.check_size()
 
     @property
     def inputs(self) -> dict[str, Buffer]:
@@ -80,18 +67,12 @@ class Gemm(Problem):
         return 2 * self.m * self.n * self.k
 
     @property
-    def visits(self) -> int:
-        """`VISIT` products at a time."""
-        return self.m * self.part_visits
-
-    @property
     def part_visits(self) -> int:
-        """Those of one row of the output."""
+        """`VISIT` products at a time."""
         return -(-self.n * self.k // VISIT)
 
     def defines(self) -> dict[str, str]:
         """``WHOLE_CHUNKS``: whether every row of A and B begins at a multiple of 16 bytes, which
-        decides how it can be copied; ``BF16=1`` for bfloat16.
-        """
-        named = {"WHOLE_CHUNKS": str(int(self.k * self.element_bytes % COPY_BYTES == 0))}
-        return named | ({"BF16": "1"} if self.dtype == "bfloat16" else {})
+        decides how it can be copied; and those of the type."""
+        whole = self.k * self.element_bytes % COPY_BYTES == 0
+        return {"WHOLE_CHUNKS": str(int(whole)), **super().defines()}

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dtypes import element_dtype
-from ..problem import DRAWN_DTYPES, Fill, Operation, Part, Supports, draw_supported
+from ..problem import DRAWN_DTYPES, Fill, Operation, Part, Supports, draw_supported, supported
 from .gemm import GEMM_DISTRIBUTIONS, Gemm
 
 _PEAK = 30.0
@@ -54,7 +54,6 @@ class GemmInputs:
     problem: Gemm  # what they were drawn for
 
     def buffers(self) -> dict[str, np.ndarray]:
-        """The arrays by the names that a Launch uses."""
         return {"a": self.a, "b": self.b}
 
 
@@ -70,7 +69,6 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
     baseline = "torch_matmul"
 
     def draw(self, problem: Gemm) -> GemmInputs:
-        """The inputs of a problem; the same problem gives the same bits."""
         rng = np.random.default_rng([problem.seed, problem.m, problem.n, problem.k])
         a = rng.standard_normal((problem.m, problem.k), dtype=np.float32)
         b = rng.standard_normal((problem.n, problem.k), dtype=np.float32)
@@ -100,8 +98,7 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
             small.replace(m=m, n=n, k=k, distribution="late_peaked" if k > n else "rising_columns")
             for m, n, k in EDGES
         ]
-        unique = dict.fromkeys(cases)
-        return [case for case in unique if case is problem or not supports(case)]
+        return supported(cases, problem, supports)
 
     def draw_problems(
         self, count: int, seed: int, supports: Supports = lambda problem: None

@@ -56,12 +56,10 @@ class ProductTile:
 
     @property
     def warps(self) -> int:
-        """Of a block."""
         return self.warps_m * self.warps_n
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return 32 * self.warps
 
     @property
@@ -87,7 +85,6 @@ class ProductTile:
         return named | ({"stages": self.stages} if self.stages > 1 else {})
 
     def blocks(self, rows: int, columns: int) -> int:
-        """Tiles of an output."""
         return -(-rows // self.m) * -(-columns // self.n)
 
     def why_not_shared(self) -> str | None:
@@ -104,14 +101,9 @@ class ProductTile:
         return None
 
     def why_not(self, limits: Limits, fixed_size: bool = False) -> str | None:
-        """Why no block can have this tile, or None.
-
-        Args:
-            limits: of the GPU.
-            fixed_size: whether the kernel's shared memory has its size when it is compiled.
-        """
-        why = self.why_not_shared()
-        if why is not None:
+        """Why no block can have this tile, or None; with ``fixed_size`` the kernel's shared memory
+        has its size when it is compiled."""
+        if why := self.why_not_shared():
             return why
         most = MOST_FIXED_SMEM_BYTES if fixed_size else limits.smem_per_block_bytes
         if self.ring_bytes > most:
@@ -123,11 +115,7 @@ class ProductTile:
         return None
 
     def check(self, limits: Limits, fixed_size: bool = False) -> None:
-        """Refuse a tile that no block can have; the arguments are those of `why_not`.
-
-        Raises:
-            LabError: says why.
-        """
+        """Refuse a tile that no block can have; the arguments are those of `why_not`."""
         _refuse(f"{self.m} x {self.n} x {self.k}", self.why_not(limits, fixed_size))
 
 
@@ -190,7 +178,6 @@ class RingTile:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return self.workers + WARPGROUP_THREADS
 
     @property
@@ -224,11 +211,7 @@ class RingTile:
         return None
 
     def check(self, limits: Limits) -> None:
-        """Refuse a tile that no block can have.
-
-        Raises:
-            LabError: says why.
-        """
+        """Refuse a tile that no block can have."""
         _refuse(f"{self.rows} x {self.columns}, {self.stages} slices,", self.why_not(limits))
 
     def sides(self, m: int, n: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from ..attention import (
     softmax,
 )
 from ..dtypes import element_dtype
-from ..problem import DRAWN_DTYPES, Fill, Operation, Part, Supports, draw_supported, span
+from ..problem import DRAWN_DTYPES, Fill, Operation, Part, Supports, draw_supported, span, supported
 from .prefill import Prefill
 
 _SEEN_BY_ALL = {"sunk": (SUNK + SUNK_PEAK) / 2, "one_hot": ONE_HOT_PEAK / 2}
@@ -55,7 +55,6 @@ class PrefillInputs:
     problem: Prefill  # what they were drawn for
 
     def buffers(self) -> dict[str, np.ndarray]:
-        """The arrays by the names that a Launch uses."""
         return {"q": self.q, "k": self.k, "v": self.v}
 
     def scores(self, sequence: int, head: int, queries: Sequence[int]) -> np.ndarray:
@@ -75,17 +74,14 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
     """Many queries of a sequence against its keys, with or without a causal mask."""
 
     problem = Prefill
-    headline = Prefill(4, 8, 8, 512, 64)
-    """The workload of the case study that the kernels of prefill begin with."""
-    small = Prefill(1, 4, 2, 150, 64, causal=True)
-    """Ragged ends show at 150."""
+    headline = Prefill(4, 8, 8, 512, 64)  # of the case study that the kernels begin with
+    small = Prefill(1, 4, 2, 150, 64, causal=True)  # ragged ends show at 150
     watched = Prefill(1, 4, 2, 65, 64, qo_len=35, causal=True)
     bytes_name = "q, k, v and the output"
     minimal_name = "q, k, v and the output, each once"
     baseline = "prefill_sdpa"
 
     def draw(self, problem: Prefill) -> PrefillInputs:
-        """The inputs of a problem; the same problem gives the same bits."""
         rng = np.random.default_rng([problem.seed, *problem.shape_words()])
         rows = problem.group_size * problem.num_queries
         q, k, v = draw_qkv(rng, problem, rows, lambda: _score_profiles(problem, rng))
@@ -142,8 +138,7 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
                 batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9, causal=True
             )
         )
-        unique = dict.fromkeys(cases)
-        return [case for case in unique if case is problem or not supports(case)]
+        return supported(cases, problem, supports)
 
     def covered(self, cases: Sequence[Prefill]) -> list[str]:
         """As of every operation, and the queries, the groups and the mask."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..attention import AttentionProblem
-from ..problem import SHORT_DTYPES, Buffer, is_whole
+from ..problem import SHORT_DTYPES, WARM, Buffer, is_whole
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,6 @@ class Prefill(AttentionProblem):
 
     The mask is aligned at the last key: query i sees the keys 0 .. S - N + i, so that the last
     query sees all of them.
-
-    Raises:
-        LabError: a value that does not describe a problem.
     """
 
     operation: ClassVar[str] = "prefill"
@@ -29,7 +26,7 @@ class Prefill(AttentionProblem):
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "causal": {"causal": True},
         **SHORT_DTYPES,
-        "warm": {"cache_state": "warm"},
+        **WARM,
     }
     counted: ClassVar[Mapping[str, str]] = {"q": "qo_len"}
 
@@ -75,10 +72,9 @@ class Prefill(AttentionProblem):
 
     def keys_seen(self) -> np.ndarray:
         """How many keys, from the first one on, each query sees, int64 ``[N]``."""
-        queries = self.num_queries
         if not self.causal:
-            return np.full(queries, self.kv_len)
-        return np.arange(self.kv_len - queries, self.kv_len) + 1
+            return np.full(self.num_queries, self.kv_len)
+        return np.arange(self.kv_len - self.num_queries, self.kv_len) + 1
 
     @property
     def pairs(self) -> int:
@@ -89,8 +85,8 @@ class Prefill(AttentionProblem):
 
     def numbers(self) -> dict[str, float]:
         """As of attention, the queries of a sequence, and whether the mask is there."""
-        more = {"num_queries": self.num_queries, "causal": int(self.causal)}
-        return {**super().numbers(), **more}
+        numbers = super().numbers()
+        return {**numbers, "num_queries": self.num_queries, "causal": int(self.causal)}
 
     def shape_words(self) -> list[int]:
         """The shape, the queries and the mask."""

@@ -20,7 +20,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dtypes import element_dtype
-from ..problem import DRAWN_DTYPES, Arrays, Fill, Operation, Part, Supports, draw_supported
+from ..problem import (
+    DRAWN_DTYPES,
+    Arrays,
+    Fill,
+    Operation,
+    Part,
+    Supports,
+    draw_supported,
+    supported,
+)
 from .rows import EPSILON, ROW_DISTRIBUTIONS, Rows
 
 _LATE_PEAK = 30.0
@@ -47,7 +56,6 @@ class RowInputs:
     problem: Rows  # what they were drawn for
 
     def buffers(self) -> dict[str, np.ndarray]:
-        """The arrays by the names that a Launch uses."""
         return {"x": self.x, "weight": self.weight}
 
 
@@ -65,7 +73,6 @@ class RowNorm(Operation[Rows, RowInputs]):
     baseline = "torch_rms_norm"
 
     def draw(self, problem: Rows) -> RowInputs:
-        """The inputs of a problem; the same problem gives the same bits."""
         rng = np.random.default_rng([problem.seed, problem.rows, problem.columns])
         x = rng.standard_normal((problem.rows, problem.columns), dtype=np.float32)
         _shape_rows(x, problem.distribution, rng)
@@ -102,8 +109,7 @@ class RowNorm(Operation[Rows, RowInputs]):
         # So wide that no block holds a row, and so long that a sum of small squares must not drown.
         cases += [small.replace(rows=2, columns=count, distribution=one) for count, one in _WIDE]
         cases += [small.replace(rows=1031, columns=3, distribution="one_hot")]
-        unique = dict.fromkeys(cases)
-        return [case for case in unique if case is problem or not supports(case)]
+        return supported(cases, problem, supports)
 
     def draw_problems(
         self, count: int, seed: int, supports: Supports = lambda problem: None

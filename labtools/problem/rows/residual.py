@@ -60,7 +60,6 @@ class AddNormInputs(RowInputs):
     residual: np.ndarray  # as x
 
     def buffers(self) -> dict[str, np.ndarray]:
-        """The arrays by the names that a Launch uses."""
         return {**super().buffers(), RESIDUAL: self.residual}
 
 

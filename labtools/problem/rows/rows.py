@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ..problem import SHORT_DTYPES, VISIT, Buffer, Problem
+from ..problem import Buffer, Problem
 
 ROW_DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "large", "tiny", "one_hot", "constant", "zero_rows"),
@@ -22,9 +21,6 @@ class Rows(Problem):
 
     Softmax would be as simple, but in fp16 the weights of a long row are so small that rounding
     the output alone takes more than the tolerance.
-
-    Raises:
-        LabError: a value that does not describe a problem.
     """
 
     operation: ClassVar[str] = "rows"
@@ -33,10 +29,6 @@ class Rows(Problem):
     example = "rows:8192,4096"
     distributions = ROW_DISTRIBUTIONS
     axes = ("row", "column")
-    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        **SHORT_DTYPES,
-        "warm": {"cache_state": "warm"},
-    }
 
     rows: int  # R
     columns: int  # C, elements of a row
@@ -44,11 +36,6 @@ class Rows(Problem):
     distribution: str = "normal"  # one of `ROW_DISTRIBUTIONS`
     seed: int = 0  # seed of the input generator
     cache_state: str = "cold"  # ``cold`` (buffers rotated past the L2) or ``warm``
-
-    def __post_init__(self) -> None:
-        self.check_shape()
-        self.check_kind()
-        self.check_size()
 
     @property
     def call_inputs(self) -> tuple[str, ...]:
@@ -79,17 +66,3 @@ class Rows(Problem):
     def flops(self) -> int:
         """A square, its addition and two multiplications an element."""
         return 4 * self.rows * self.columns
-
-    @property
-    def visits(self) -> int:
-        """Pieces of `VISIT` elements, of which a row has a whole number."""
-        return self.rows * self.part_visits
-
-    @property
-    def part_visits(self) -> int:
-        """Those of one row."""
-        return -(-self.columns // VISIT)
-
-    def defines(self) -> dict[str, str]:
-        """``BF16=1`` for bfloat16, ``FP32=1`` for float32."""
-        return {"float16": {}, "bfloat16": {"BF16": "1"}, "float32": {"FP32": "1"}}[self.dtype]
