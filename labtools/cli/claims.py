@@ -107,4 +107,5 @@ def list_claims(claim_id: str | None, progress: Progress) -> ClaimsChecked:
         rows.append(ClaimRow(claim, check_claim(claim, evidence)))
     counted = Counter(row.finding.verdict for row in rows)
     verdicts: dict[str, int] = {name: counted[name] for name in VERDICTS if counted[name]}
-    return ClaimsChecked(tuple(rows), verdicts, {**VERDICTS})
+    meaning: dict[str, str] = {name: text for name, text in VERDICTS.items()}  # noqa: C416
+    return ClaimsChecked(tuple(rows), verdicts, meaning)
