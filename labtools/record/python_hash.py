@@ -1,8 +1,7 @@
 """The hash of a Python file's code, the same under every Python.
 
-Since 3.12 `tokenize` takes an f-string apart; here it is one word, as it stands in the file.
-Records that were made before hold what `tokenize` of their Python gave, so `python_hashes` gives
-the hash with f-strings taken apart as well.
+Since 3.12 `tokenize` takes an f-string apart; here it is one word, as it stands in the file. Some
+shipped records hold the hash with f-strings taken apart, so `python_hashes` gives both.
 """
 
 from __future__ import annotations
@@ -17,15 +16,7 @@ from tokenize import TokenInfo
 
 from labtools.problem.text import read_given
 
-_NOT_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
+_NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING}
 _OPENING = re.compile(r"(?i:f|rf|fr)('''|\"\"\"|'|\")")
 
 

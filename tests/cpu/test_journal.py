@@ -22,17 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labtools.problem import LabError, repository_root
-from labtools.record.journal import (
-    MISUNDERSTOOD_FROM,
-    Journal,
-    JournalError,
-    JournalWarning,
-    _class_table,
-    _columns,
-    direction_of,
-    score,
-    work_dir,
-)
+from labtools.record.folders import work_dir
+from labtools.record.journal import Journal, JournalError, JournalWarning, _class_table, _columns
+from labtools.record.prediction import MISUNDERSTOOD_FROM, direction_of, score
 
 ratios = st.floats(min_value=1e-3, max_value=1e3)
 

@@ -217,17 +217,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str,
 
 
 @pytest.fixture
-def rung(tmp_path: Path) -> Rung:
-    (tmp_path / "mine.cu").write_text('extern "C" __global__ void decode(int n) {}\n')
-    (tmp_path / "mine.py").write_text(
-        "from pathlib import Path\n"
-        "import numpy as np\n"
-        "from labtools.problem import Launch, Rung\n"
-        "RUNG = Rung(id='mine', title='', source=Path(__file__).with_suffix('.cu'), idea='',\n"
-        "            limiter='', cost='',\n"
-        "            launch=lambda w, g, k: [Launch('decode', (2,), (32,), args=(np.int32(1),))])\n"
-    )
-    return load_rung(tmp_path / "mine.py")
+def rung() -> Rung:
+    return load_rung("r03")
 
 
 Plan = dict[str, dict[str, object]]
