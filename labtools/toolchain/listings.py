@@ -100,8 +100,7 @@ class StoredListing:
     """One listing as it is kept in a file."""
 
     source_hash: str  # of what the source says, with definitions and headers
-    # of the source's text and its headers, comments included; line numbers hold where it is equal
-    text_hash: str
+    text_hash: str  # comments included; line numbers hold where it is equal
     nvrtc_version: str  # the compiler
     defines: Mapping[str, str]  # preprocessor definitions
     resources: Mapping[str, Resources]  # by kernel name
@@ -123,12 +122,8 @@ def machine_code(
     knobs: Mapping[str, int] | None = None,
     arch: str | None = None,
 ) -> MachineCode:
-    """The typed machine code of a rung for a workload, a GPU and knobs.
-
-    ``arch`` names another architecture than that of ``limits``, for the same layout.
-
-    The last few dozen answers are kept, so asking again costs nothing. A shipped kernel as it was
-    shipped is read from its stored listing if the compiler here is of the version that made it.
+    """The typed machine code of a rung for a workload, a GPU and knobs; ``arch`` names another
+    architecture than that of ``limits``, for the same layout.
 
     Raises:
         CompileError: the source does not compile; names the line.
@@ -209,10 +204,8 @@ def portable_listing(cubin: Cubin, rung: Rung) -> str:
 
 
 def portable_name(file: str, rung: Rung) -> str:
-    """A file as the compiler named it, relative to the project or to CUDA's headers.
-
-    An edited cell is named like `source_name`. A file elsewhere keeps its whole path.
-    """
+    """A file as the compiler named it, relative to the project or to CUDA's headers, if it is below
+    one; an edited cell is named like `source_name`."""
     if rung.text is not None and Path(file).name == source_name(rung):
         return source_name(rung)
     path = Path(file).resolve()
