@@ -355,13 +355,14 @@ def _stored_alike(rung: Rung, defines: Mapping[str, str], arch: str) -> StoredLi
 
 def _of_stored(found: StoredListing, rung: Rung, arch: str, began: float) -> MachineCode:
     lines_hold = found.text_hash == text_hash_of(rung)
-    parts = (_READER, found.lines, lines_hold)
 
     def parsed() -> dict[str, Sass]:
         entries = parse_listings(found.listing)
         if not lines_hold:
             # Comments or spaces differ: the same code, but its line numbers are of another text.
-            entries = {name: _without_lines(sass) for name, sass in entries.items()}
+            for name, sass in entries.items():
+                bare = (dataclasses.replace(one, source=None) for one in sass.instructions)
+                entries[name] = dataclasses.replace(sass, instructions=tuple(bare))
         return {name: entries[name] for name in found.resources}
 
     return MachineCode(
@@ -374,7 +375,7 @@ def _of_stored(found: StoredListing, rung: Rung, arch: str, began: float) -> Mac
         nvrtc_version=found.nvrtc_version,
         compile_s=time.perf_counter() - began,
         source_hash=found.source_hash,
-        content=content_key(*parts),
+        content=content_key(_READER, found.lines, lines_hold),
     )
 
 
@@ -406,11 +407,6 @@ def _no_code(rung: Rung, defines: Mapping[str, str], arch: str, because: LabErro
         f"{still}; the roofline floors and the recorded measurements. Linux and Windows have the "
         "compiler as packages: cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-nvdisasm",
     )
-
-
-def _without_lines(sass: Sass) -> Sass:
-    bare = tuple(dataclasses.replace(one, source=None) for one in sass.instructions)
-    return dataclasses.replace(sass, instructions=bare)
 
 
 # -------------------------------------------------------------------------------- compact lines
