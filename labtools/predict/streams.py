@@ -1,8 +1,7 @@
 """From a block's trace to what each of its warps issues, and where each load finds its data.
 
-A request is what one warp-wide memory instruction asks for: 32-byte sectors. Which of them are in
-the L1 already follows from the addresses of the trips before; whether the rest come from the L2
-or from memory follows from what the launch has touched, and from the cache state it starts in.
+Which sectors of a request are in the L1 follows from the addresses of the trips before; whether the
+rest come from the L2 or from memory follows from what the launch has touched, and from the cache.
 """
 
 from __future__ import annotations
@@ -174,8 +173,7 @@ class BlockStreams:
     def flat(self, trips: int) -> FlatStreams:
         """The streams with at most so many trips of each loop.
 
-        Where warps wait for one another the same number of phases is left out of each, in its
-        longest loop alone.
+        Where warps wait for one another the same number of phases is left out of each.
         """
         if trips not in self._flat:
             kept = _keep_phases(self.warps, trips) if self.meets else None
@@ -579,7 +577,6 @@ class _Requests:
             raise TraceError(
                 f"Lanes of one warp of {self.trace.sass.entry} are at several barriers.",
                 f"at {one.text}",
-                "the kernel can be measured, and run on the CPU",
             )
         threads = self.trace.lanes.count
         if one.base == "BAR":
@@ -613,7 +610,6 @@ class _Requests:
                     raise TraceError(
                         f"A loop of {self.trace.sass.entry} meets at another barrier each trip.",
                         f"at {self.code[first.index].text}",
-                        "the kernel can be measured, and run on the CPU",
                     )
 
     def touched_bytes(self) -> dict[int, float]:
