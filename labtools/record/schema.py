@@ -325,7 +325,7 @@ def _key_of(text: str) -> str:
     return _workload_of(text).key()
 
 
-_CODECS_OF_BITS = {
+_CODECS_OF_BITS: dict[tuple[Any, Any], str] = {
     ("rung", 8): "int8",
     ("rung", 4): "int4",
     ("baseline", 8): "fp8-e4m3",

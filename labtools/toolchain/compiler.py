@@ -91,7 +91,7 @@ def find_compiler(compiler: CompilerName = "auto") -> Compiler:
 
 def compile_cubin(
     source: str,
-    arch: str = "sm_90",
+    arch: str,
     defines: Mapping[str, str] | None = None,
     name: str = "kernel.cu",
     include_dirs: Iterable[Path | str] = (),
