@@ -128,7 +128,7 @@ ptxas info    : Compiling entry function 'unfinished' for 'sm_90'
 
 
 def test_a_silent_assembler_is_not_read_as_zero() -> None:
-    cubin = compile_cubin(SOURCE)
+    cubin = compile_cubin(SOURCE, "sm_90")
     with pytest.raises(LabError, match="said nothing about"):
         read_entries(cubin.image, cubin.arch, "")
     with pytest.raises(LabError, match="not a cubin"):
@@ -372,7 +372,7 @@ def test_source_hash_reads_own_headers_once(tmp_path: Path) -> None:
 
 
 def test_disassembly_shows_one_kernel() -> None:
-    cubin = compile_cubin(SOURCE)
+    cubin = compile_cubin(SOURCE, "sm_90")
     try:
         both = disassemble(cubin)
     except LabError as error:
