@@ -266,17 +266,6 @@ def test_code_hash_sees_a_called_function() -> None:
     assert code_hash(text) != code_hash(text.replace("x * 2.f", "x * 4.f"))
 
 
-def test_an_edited_header_is_compiled_again(tmp_path: Path) -> None:
-    header = tmp_path / "factor.cuh"
-    source = '#include "factor.cuh"\n' + SOURCE
-    header.write_text("#define FACTOR 5\n")
-    first = code_hash(source, include_dirs=[tmp_path])
-    header.write_text("#define FACTOR 9\n")
-    second = code_hash(source, include_dirs=[tmp_path])
-    assert first != second
-    assert second == code_hash(SOURCE, defines={"FACTOR": "9"})
-
-
 def test_kernel_hashes_tell_a_comment_from_a_change() -> None:
     rung = load_rung("r03")
     text = rung.source_text
