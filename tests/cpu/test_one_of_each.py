@@ -81,9 +81,9 @@ CONCEPTS: dict[str, tuple[str, str, str]] = {
     "profiling": (r".--(metrics|print-units).", "measure/profiler/ncu.py", "['--metrics', 'x']"),
     "worker process": (
         r"\b(Popen|Process|ProcessPoolExecutor)\(",
-        # The CPU runner's executable is C++, nvidia-smi watches clocks beside a timing; two tools
+        # The CPU runner starts what it compiled, two tools
         # look after a page's kernel, and one spreads what it computes.
-        "measure/worker.py measure/cpu/runner.py measure/gpu/clocks.py tools/execute.py"
+        "measure/worker.py measure/cpu/runner.py tools/execute.py"
         " tools/page_kernels.py research/search_baselines.py",
         "subprocess.Popen(a)",
     ),
