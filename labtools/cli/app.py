@@ -347,7 +347,7 @@ def ablate(
     is a share of the point's own time, with a 95 % interval; a method counts where the whole of it
     lies above the threshold, and is undecided where it holds the threshold.
     """
-    from .loop import ablate_kernel
+    from .ablating import ablate_kernel
 
     present(
         lambda progress: ablate_kernel(kernel, workload, on, knob, method, pairs, seed, progress),

@@ -21,55 +21,45 @@ LOOP_EPILOG = (
     "step that was cut off goes on where it was. Exit status: as labtools --help says."
 )
 
+
+def _option(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, show_default=False, **more)
+
+
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The loop's folder.", show_default=False)
 ]
 KernelOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "A kernel family: a shipped one, or the .py file of your own, with the .cu and the .toml "
+        "of the same name beside it. Default: tunable.",
         "--kernel",
         metavar="FAMILY|PATH.py",
-        help="A kernel family: a shipped one, or the .py file of your own, with the .cu and the "
-        ".toml of the same name beside it. Default: tunable.",
-        show_default=False,
     ),
 ]
 LoopWorkloadOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "Default: the family's headline.",
         "--workload",
         "-w",
         metavar="B,Hq,Hkv,S,D|NAME:...|FILE.json",
-        help="Default: the family's headline.",
-        show_default=False,
     ),
 ]
 OnOption = Annotated[
     Literal["recorded", "forecast", "gpu"] | None,
-    typer.Option(
-        help="Where times come from: the recorded grid, forecasts, or this GPU. Default: recorded.",
-        show_default=False,
-    ),
+    _option("Where times come from: the recorded grid, forecasts, or this GPU. Default: recorded."),
 ]
-SeedOption = Annotated[
-    int | None,
-    typer.Option(min=0, help="Of everything that is drawn. Default: 0.", show_default=False),
-]
-BranchesOption = Annotated[
-    int | None, typer.Option(min=1, help="Candidates a round. Default: 4.", show_default=False)
-]
-RuleOption = Annotated[
-    str | None,
-    typer.Option(help="Of apportionment. Default: largest-remainder.", show_default=False),
-]
+SeedOption = Annotated[int | None, _option("Of everything that is drawn. Default: 0.", min=0)]
+BranchesOption = Annotated[int | None, _option("Candidates a round. Default: 4.", min=1)]
+RuleOption = Annotated[str | None, _option("Of apportionment. Default: largest-remainder.")]
 InputOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "JSON with what you decide for this step; - reads stdin. Without it the policy decides.",
         "--input",
         metavar="FILE|-",
-        help="JSON with what you decide for this step; - reads stdin. Without it the policy "
-        "decides.",
-        show_default=False,
     ),
 ]
 

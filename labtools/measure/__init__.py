@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .cpu import CpuRun, run_on_cpu
     from .gpu.job import rung_candidate
     from .gpu.measure import Timing, measure_live, time_candidates
-    from .gpu.runner import GpuRun, run_cases_on_gpu, run_on_gpu
+    from .gpu.runner import GpuRun, run_jobs_on_gpu, run_on_gpu
     from .profiler.ncu import ProfileReport
     from .profiler.profile import profile_rung
     from .profiler.sanitize import SanitizerReport, sanitize_rung
@@ -26,7 +26,7 @@ _HOMES = {
     "check": ("CheckReport", "check_rung"),
     "counts": ("trip_counts_of",),
     "cpu": ("CpuRun", "run_on_cpu"),
-    "gpu.runner": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
+    "gpu.runner": ("GpuRun", "run_jobs_on_gpu", "run_on_gpu"),
     "gpu.job": ("rung_candidate",),
     "gpu.measure": ("Timing", "measure_live", "time_candidates"),
     "profiler.ncu": ("ProfileReport",),

@@ -107,10 +107,14 @@ class Channel:
         self._connection.close()
 
 
-@lru_cache(maxsize=256)
+_adapters: dict[Any, TypeAdapter[Any]] = {}
+
+
 def adapter_of(of: Any) -> TypeAdapter[Any]:
     """What writes and reads values of a type; made once."""
-    return TypeAdapter(of)
+    if of not in _adapters:
+        _adapters[of] = TypeAdapter(of)
+    return _adapters[of]
 
 
 def read(plain: Any, of: Any) -> Any:

@@ -12,16 +12,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from labtools.problem import (
-    Drawn,
-    LabError,
-    Problem,
-    Rung,
-    merge_comparisons,
-    operation_of,
-)
+from labtools.problem import Drawn, LabError, Problem, Rung, merge_comparisons, operation_of
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
@@ -62,14 +55,12 @@ class CheckReport:
     seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none were
     not_checked: tuple[str, ...] = ()  # what this check cannot say
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        name: name
-        for name in (
-            *("rung", "on", "ok", "planned", "worst_error", "summary", "cases", "faults"),
-            *("covered", "not_checked", "seed", "printed"),
-        )
-    }
-    """What the JSON holds."""
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds."""
+        names = """
+            rung on ok planned worst_error summary cases faults covered not_checked seed printed
+        """.split()
+        return {name: getattr(self, name) for name in names}
 
     @property
     def faults(self) -> list[Fault]:
@@ -114,7 +105,9 @@ class CheckReport:
 
     @property
     def _verdict(self) -> str:
-        where = "the CPU" if self.on == "cpu" else "the GPU"
+        where = (
+            f"the CPU, launched as on {checked_limits().name}" if self.on == "cpu" else "the GPU"
+        )
         wrong = [case for case in self.cases if not case.ok]
         if self.ok:
             limits = [case.comparison.tolerance for case in self.cases if case.comparison]
@@ -265,10 +258,7 @@ def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:
 
 
 def _check_on_cpu(
-    rung: Rung,
-    cases: Sequence[Problem],
-    knobs: Mapping[str, int] | None,
-    progress: Progress,
+    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None, progress: Progress
 ) -> list[CheckCase]:
     done: list[CheckCase] = []
     with contextlib.ExitStack() as stack:
@@ -380,10 +370,10 @@ def _check_on_gpu(
     progress: Progress,
     pool: LivePool | None,
 ) -> list[CheckCase]:
-    from .gpu.runner import run_cases_on_gpu
+    from .gpu.runner import run_jobs_on_gpu
 
     drawn = [one for workload in cases for one in (workload, second_draw(workload))]
-    runs = run_cases_on_gpu(rung, drawn, knobs, progress=progress, pool=pool)
+    runs = run_jobs_on_gpu([(rung, one, knobs) for one in drawn], progress=progress, pool=pool)
     done = []
     for index, workload in enumerate(cases):
         pair = runs[2 * index : 2 * index + 2]

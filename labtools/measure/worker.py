@@ -35,16 +35,7 @@ from typing import IO, Any, Generic, TypeVar
 from labtools.problem import LabError
 from labtools.toolchain.progress import Progress, silent
 
-from .channel import (
-    Channel,
-    Refusal,
-    Reporter,
-    Step,
-    Told,
-    name_of,
-    read,
-    signature_of,
-)
+from .channel import Channel, Refusal, Reporter, Step, Told, name_of, read, signature_of
 from .child import LEAVE_AT_ONCE, PRELOAD
 from .resident import WORKER_BYTES, most_of_machine
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -605,7 +606,7 @@ def load_family(name: str | Path) -> Family:
         raise LabError(
             f"{rung.id} is no kernel family.",
             f"there is no {path.name} beside its source: {error}",
-            "everything else can be done with it; CONTRIBUTING.md shows a family's three files",
+            "everything else can be done with it; tests/families shows a family's files",
         ) from error
     except (ValueError, tomllib.TOMLDecodeError) as error:
         _refuse_file(path, str(error))
@@ -673,50 +674,53 @@ def _say_faults(error: ValidationError, data: Mapping[str, Any]) -> str:
     return "; ".join(said)
 
 
+def _settings(read: _File) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """Every setting of knobs in a file, and whose it is."""
+    yield "start", read.start
+    for method in read.method:
+        whose = f"method {method.id}"
+        yield f"{whose}, off", method.off
+        yield f"{whose}, along", method.along
+        yield from _each(f"{whose}, needs", method.needs)
+        for number, form in enumerate(method.on):
+            yield f"{whose}, on {number}", form
+    for hyper in read.hyper:
+        yield from _each(f"hyper {hyper.knob}", {hyper.knob: hyper.values})
+    for rule in read.canonical:
+        yield f"canonical {rule.when!r}", rule.set
+    for box in read.grid:
+        yield from _each(f"grid {box.name!r}", box.choices)
+
+
+def _each(
+    whose: str, choices: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, Mapping[str, int]]]:
+    for knob, values in choices.items():
+        yield from ((whose, {knob: value}) for value in values)
+
+
 def _check_file(path: Path, rung: Rung, read: _File) -> None:
     """Refuse a knob or a value that the rung does not have, and ids that stand twice."""
-
-    def check(whose: str, setting: Mapping[str, int]) -> None:
+    for whose, setting in _settings(read):
         try:
             rung.resolve_knobs(setting)
         except LabError as error:
             _refuse_file(path, f"{whose}: {error.what} {error.why}")
-
-    check("start", read.start)
-    ids = [one.id for one in read.method]
+    ids = [method.id for method in read.method]
     if twice := sorted({name for name in ids if ids.count(name) > 1}):
         _refuse_file(path, f"methods that stand twice: {', '.join(twice)}")
-    for one in read.method:
-        check(f"method {one.id}, off", one.off)
-        check(f"method {one.id}, along", one.along)
-        for knob, values in one.needs.items():
-            for value in values:
-                check(f"method {one.id}, needs", {knob: value})
-        for number, form in enumerate(one.on):
-            check(f"method {one.id}, on {number}", form)
+    for method in read.method:
+        whose = f"method {method.id}, signature"
         try:
-            patterns = one.patterns
+            patterns = method.patterns
         except ValueError as error:
-            _refuse_file(path, f"method {one.id}, signature: {error}")
+            _refuse_file(path, f"{whose}: {error}")
         if patterns and all(pattern.kind == "none" for pattern in patterns):
-            _refuse_file(
-                path,
-                f"method {one.id}, signature: an empty kernel holds it; name what must be there",
-            )
-        for name in one.pair or ():
+            _refuse_file(path, f"{whose}: an empty kernel holds it; name what must be there")
+        for name in method.pair or ():
             load_rung(name)
-    for hyper in read.hyper:
-        for value in hyper.values:
-            check(f"hyper {hyper.knob}", {hyper.knob: value})
-    for rule in read.canonical:
-        check(f"canonical {rule.when!r}", rule.set)
     for box in read.grid:
-        size = 1
-        for knob, values in box.choices.items():
-            size *= len(values)
-            for value in values:
-                check(f"grid {box.name!r}", {knob: value})
-        if size > MOST_BOX_POINTS:
+        if (size := math.prod(map(len, box.choices.values()))) > MOST_BOX_POINTS:
             _refuse_file(path, f"grid {box.name!r}: {size} products, over {MOST_BOX_POINTS}")
 
 
@@ -757,35 +761,29 @@ def trigger_names(family: Family) -> frozenset[str]:
     return frozenset((*counter_names(), *GAP_NAMES, *LAUNCH_NAMES, *knobs, *of_problem))
 
 
+def _expressions(family: Family) -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Every expression of a family: whose it is, its text, and the names that it may ask for."""
+    knobs, wanted = frozenset(knob.name for knob in family.rung.knobs), trigger_names(family)
+    of_code = (*counter_names(), *LAUNCH_NAMES, *CODE_NAMES)
+    proofs = frozenset(name + ending for name in of_code for ending in ("", WITHOUT))
+    for method in family.methods:
+        yield f"method {method.id}, trigger", method.trigger, wanted
+        yield f"method {method.id}, skip", method.skip, wanted
+        yield f"method {method.id}, proof_when", method.proof_when, proofs
+    yield from (("canonical, when", rule.when, knobs) for rule in family.canonical)
+    yield from (("constraint, require", one.require, knobs) for one in family.constraints)
+    yield from ((f"grid {box.name!r}, only", box.only, knobs) for box in family.boxes)
+
+
 def _check_names(path: Path, family: Family) -> None:
     """Refuse an expression that cannot be read, or asks for a name that nothing has."""
-    knobs = frozenset(knob.name for knob in family.rung.knobs)
-    wanted = trigger_names(family)
-    measured = counter_names()
-    of_code = (*measured, *LAUNCH_NAMES, *CODE_NAMES)
-    proofs = {name + ending for name in of_code for ending in ("", WITHOUT)}
-
-    def check(whose: str, text: str, known: Collection[str]) -> None:
+    for whose, text, known in _expressions(family):
         try:
-            unknown = sorted(names_in(text) - frozenset(known))
+            unknown = sorted(names_in(text) - known) if text else []
         except ExpressionError as error:
             _refuse_file(path, f"{whose}: {error.what} {error.why}")
         if unknown:
             _refuse_file(path, f"{whose}: nothing is called {', '.join(unknown)}")
-
-    for one in family.methods:
-        check(f"method {one.id}, trigger", one.trigger, wanted)
-        if one.skip:
-            check(f"method {one.id}, skip", one.skip, wanted)
-        if one.proof_when:
-            check(f"method {one.id}, proof_when", one.proof_when, proofs)
-    for rule in family.canonical:
-        check("canonical, when", rule.when, knobs)
-    for constraint in family.constraints:
-        check("constraint, require", constraint.require, knobs)
-    for box in family.boxes:
-        if box.only:
-            check(f"grid {box.name!r}, only", box.only, knobs)
 
 
 def _check_toggles(path: Path, family: Family) -> None:

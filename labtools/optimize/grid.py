@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
+from labtools.measure.channel import adapter_of
 from labtools.predict import load_gpu
 from labtools.problem import LabError, Limits, Problem, kernels_dir
 from labtools.record import ProcessSamples, Provenance, Samples
@@ -252,29 +252,31 @@ def grid_path(rung: str, gpu: str) -> Path:
 # ---------------------------------------------------------------------------- reading, writing
 
 
-_GRID: TypeAdapter[Grid] = TypeAdapter(Grid)
-
-
 def write_grid(path: Path, grid: Grid) -> None:
     """Write a grid; equal ones give equal bytes."""
     _refuse_contradictions(grid, path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, gzip.compress(_GRID.dump_json(grid), 9, mtime=0), durable=True)
+    write_whole(path, gzip.compress(adapter_of(Grid).dump_json(grid), 9, mtime=0), durable=True)
+
+
+def read_kept(path: Path, of: Any, schema: int, what: str, still_works: str) -> Any:
+    """Read a file of this room's tables: JSON of one schema, compressed where its name says so."""
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
+        found = adapter_of(of).validate_json(data)
+        if found.schema_version != schema:
+            raise ValueError(f"its schema is {found.schema_version}; this labtools reads {schema}")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        why = f"{path}: {type(error).__name__}: {error}"
+        raise LabError(f"The {what} {path.name} cannot be read.", why, still_works) from error
+    return found
 
 
 def read_grid(path: Path) -> Grid:
     """Read a grid and hold it against itself."""
-    try:
-        grid = _GRID.validate_json(gzip.decompress(path.read_bytes()))
-        if grid.schema_version != GRID_SCHEMA:
-            version = grid.schema_version
-            raise ValueError(f"its schema is {version}; this labtools reads {GRID_SCHEMA}")
-    except (OSError, EOFError, ValueError, AttributeError, zlib.error, ValidationError) as error:
-        raise LabError(
-            f"The recorded grid {path.name} cannot be read.",
-            f"{path}: {type(error).__name__}: {error}",
-            "forecasts, live measurements; git checkout gives a shipped grid back",
-        ) from error
+    still_works = "forecasts, live measurements; git checkout gives a shipped grid back"
+    grid: Grid = read_kept(path, Grid, GRID_SCHEMA, "recorded grid", still_works)
     _refuse_contradictions(grid, path)
     return grid
 
@@ -393,26 +395,28 @@ def check_grid(
 
 
 def _compare_text(grid: Grid, family: Family) -> GridFreshness:
-    every = range(len(grid))
-    if family.rung.id != grid.plan.rung:
-        return GridFreshness(
-            0, dict.fromkeys(every, f"it is of {grid.plan.rung}"), "the kernel's name"
-        )
-    if source_hash_of(family) != grid.plan.source_hash:
-        why = "the source or one of its headers has changed"
-        return GridFreshness(0, dict.fromkeys(every, why), "the text of the kernel")
-    if grid.options != (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS):
-        why = "the compiler's options have changed"
-        return GridFreshness(0, dict.fromkeys(every, why), "the compiler's options")
+    every, plan = range(len(grid)), grid.plan
+    options = (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS)
+    for what, same, why in (
+        ("the kernel's name", family.rung.id == plan.rung, f"it is of {plan.rung}"),
+        (
+            "the text of the kernel",
+            source_hash_of(family) == plan.source_hash,
+            "the source or one of its headers has changed",
+        ),
+        ("the compiler's options", grid.options == options, "the compiler's options have changed"),
+    ):
+        if not same:
+            return GridFreshness(0, dict.fromkeys(every, why), what)
     changed = {}
     for number in every:
-        knobs = grid.plan.knobs_of(number)
+        knobs = plan.knobs_of(number)
         try:
             point = family.point(knobs)
         except LabError as error:
             changed[number] = f"the family no longer has it: {error.what}"
         else:
-            if dict(point.knobs) != knobs:
+            if point.knobs != knobs:
                 changed[number] = f"the family now calls it {point.key}"
     return GridFreshness(0, changed, "source, headers, options and the family's points")
 

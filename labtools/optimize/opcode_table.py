@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
-from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
+from labtools.measure.channel import adapter_of
+from labtools.problem import Limits, Problem, Rung, kernels_dir
 from labtools.record.whole import write_whole
 from labtools.toolchain import kernel_hashes
 from labtools.toolchain.compiler import launched_entries
 from labtools.toolchain.listings import machine_code
 from labtools.toolchain.sass import Sass
+
+from .grid import read_kept
 
 TABLE_SCHEMA = 1
 
@@ -81,27 +81,17 @@ def opcodes_path(rung: str, gpu: str) -> Path:
     return kernels_dir() / "grids" / f"{rung}.{gpu}.opcodes.json.gz"
 
 
-_TABLE: TypeAdapter[OpcodeTable] = TypeAdapter(OpcodeTable)
-
-
 def write_opcodes(path: Path, table: OpcodeTable) -> None:
     """Write a table; equal ones give equal bytes."""
-    text = json.dumps(_TABLE.dump_python(table), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(
+        adapter_of(OpcodeTable).dump_python(table), sort_keys=True, separators=(",", ":")
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, gzip.compress(text.encode(), 9, mtime=0), durable=True)
 
 
 def read_opcodes(path: Path) -> OpcodeTable:
     """Read a table."""
-    try:
-        data = json.loads(gzip.decompress(path.read_bytes()))
-        version = data.get("schema_version")
-        if version != TABLE_SCHEMA:
-            raise ValueError(f"its schema is {version}; this labtools reads {TABLE_SCHEMA}")
-        return _TABLE.validate_python(data)
-    except (OSError, EOFError, ValueError, AttributeError, zlib.error, ValidationError) as error:
-        raise LabError(
-            f"The opcode counts in {path.name} cannot be read.",
-            f"{path}: {type(error).__name__}: {error}",
-            "the times and the signatures of the grid; git checkout gives a shipped file back",
-        ) from error
+    still_works = "the times of the grid; git checkout gives a shipped file back"
+    found: OpcodeTable = read_kept(path, OpcodeTable, TABLE_SCHEMA, "opcode counts in", still_works)
+    return found

@@ -106,7 +106,8 @@ def _plain(value: Any) -> Any:
     """What JSON holds of one of our types, or of a tuple of them."""
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
-    return None if value is None else adapter_of(type(value)).dump_python(value, mode="json")
+    kind: Any = type(value)
+    return None if value is None else adapter_of(kind).dump_python(value, mode="json")
 
 
 def _json(value: Any) -> str:

@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
 from labtools.measure.channel import adapter_of
 from labtools.problem import LabError
@@ -21,7 +20,7 @@ from labtools.record.trust import hash_file
 from labtools.record.whole import write_whole
 
 from .family import Family
-from .grid import ENDING, digits, grid_path
+from .grid import ENDING, digits, grid_path, read_kept
 from .state import ForecastHits
 
 SEARCHES_SCHEMA = 1
@@ -187,17 +186,8 @@ def write_searches(path: Path, found: Searches) -> None:
 
 def read_searches(path: Path) -> Searches:
     """Read the file."""
-    try:
-        found: Searches = adapter_of(Searches).validate_json(path.read_bytes())
-        if found.schema_version != SEARCHES_SCHEMA:
-            version = found.schema_version
-            raise ValueError(f"its schema is {version}; this labtools reads {SEARCHES_SCHEMA}")
-    except (OSError, ValueError, ValidationError) as error:
-        raise LabError(
-            f"The searches {path.name} cannot be read.",
-            f"{path}: {type(error).__name__}: {error}",
-            "the loop itself; make search-baselines writes them anew",
-        ) from error
+    still_works = "the loop itself; make search-baselines writes them anew"
+    found: Searches = read_kept(path, Searches, SEARCHES_SCHEMA, "searches", still_works)
     return found
 
 

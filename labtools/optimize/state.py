@@ -10,25 +10,11 @@ from typing import Any, get_args
 from labtools.problem import LabError
 from labtools.problem.text import first_line, how_many
 
+from . import events
 from .attribution import AA, Attribution, Interaction, interactions
 from .budget import Budget
 from .classes import MethodClass
-from .events import (
-    UNCOUNTED,
-    BranchDone,
-    BranchTried,
-    FrontierScored,
-    GapsDone,
-    InitDone,
-    LoopRestarted,
-    LoopSetup,
-    LoopStopped,
-    PlanMade,
-    PointTimed,
-    Purpose,
-    UpdateDone,
-    kind_of,
-)
+from .events import UNCOUNTED, BranchTried, LoopSetup, Purpose, kind_of
 from .family import Axis
 from .gaps import Gaps
 from .log import LogRead, say_command
@@ -309,7 +295,7 @@ class StateFold:
     """A state in the making: takes events in their order."""
 
     def __init__(self) -> None:
-        self.init: InitDone | None = None
+        self.init: events.InitDone | None = None
         self.rounds: dict[int, RoundKept] = {}
         self.point = ""
         self.time_us: float | None = None
@@ -342,11 +328,11 @@ class StateFold:
         none = RoundKept(event.round)
         self._set(event, **{name: getattr(none, name) for name in later}, **values)
 
-    def _take_init(self, event: InitDone) -> None:
+    def _take_init(self, event: events.InitDone) -> None:
         self.init, self.point = event, event.start
         self.knobs[event.start] = event.start_knobs
 
-    def _take_gaps(self, event: GapsDone) -> None:
+    def _take_gaps(self, event: events.GapsDone) -> None:
         if event.point != self.point:  # the line that led there is lost
             self.point, self.time_us = event.point, self.times_us.get(event.point)
         self._step(
@@ -358,12 +344,12 @@ class StateFold:
             ends=event.ends,
         )
 
-    def _take_plan(self, event: PlanMade) -> None:
+    def _take_plan(self, event: events.PlanMade) -> None:
         before = self._round(event.round).planned
         points = dict.fromkeys((*before.get(event.purpose, ()), *event.points))
         self._set(event, planned={**before, event.purpose: tuple(points)})
 
-    def _take_timed(self, event: PointTimed) -> None:
+    def _take_timed(self, event: events.PointTimed) -> None:
         if event.knobs:
             self.knobs[event.point] = event.knobs
         if event.purpose not in UNCOUNTED:
@@ -379,7 +365,7 @@ class StateFold:
         points = dict.fromkeys((*kept.get(event.purpose, ()), event.point))
         self._set(event, kept={**kept, event.purpose: tuple(points)})
 
-    def _take_branch(self, event: BranchDone) -> None:
+    def _take_branch(self, event: events.BranchDone) -> None:
         before = self._round(event.round)
         right = {one.point: one.time_us for one in event.branches if one.is_right}
         self._step(
@@ -407,7 +393,7 @@ class StateFold:
             path = f"{round_folder(number)}/branches/{one.branch}"
             self.frontier.append(FrontierEntry(number, one.branch, one.point, path, one.time_us))
 
-    def _take_update(self, event: UpdateDone) -> None:
+    def _take_update(self, event: events.UpdateDone) -> None:
         self._set(event, classes=event.classes, gain=event.gain, analysis=event.analysis)
         self.point, self.time_us = event.point, event.time_us
         kept = self.rounds[event.round]
@@ -418,7 +404,7 @@ class StateFold:
             self.classes.pop(method, None)  # the latest verdict stands, at the end
             self.classes[method] = found
 
-    def _take_frontier(self, event: FrontierScored) -> None:
+    def _take_frontier(self, event: events.FrontierScored) -> None:
         self.frontier = [
             replace(one, others_us={**one.others_us, **event.times_us.get(one.point, {})})
             for one in self.frontier
@@ -443,7 +429,7 @@ class StateFold:
                     return number, 0, f"{round_folder(number)}/ablations/{found.method}"
         return 0, 0, ""
 
-    def _take_restart(self, event: LoopRestarted) -> None:
+    def _take_restart(self, event: events.LoopRestarted) -> None:
         if self.point != event.point:
             self._leave_champion()
         for number, one in self.rounds.items():
@@ -455,7 +441,7 @@ class StateFold:
         self.point, self.time_us, self.stopped = event.point, event.time_us, ""
         self.rounds[event.round] = RoundKept(event.round, start=event.point, restarted=True)
 
-    def _take_stop(self, event: LoopStopped) -> None:
+    def _take_stop(self, event: events.LoopStopped) -> None:
         self._stop(event.reason)
 
     def _stop(self, reason: str) -> None:
@@ -531,7 +517,7 @@ def check_step(state: LoopState, event: Any) -> None:
             "the same step of that round",
         )
     current = state.current
-    if isinstance(event, BranchDone):
+    if isinstance(event, events.BranchDone):
         right = {one.point for one in event.branches if one.is_right}
         if event.champion is not None and event.champion not in right:
             raise LabError(
@@ -539,7 +525,7 @@ def check_step(state: LoopState, event: Any) -> None:
                 "it is no branch of this round that is right and was timed",
                 "one of " + (", ".join(sorted(right)) or "none: no branch is right"),
             )
-    if isinstance(event, UpdateDone):
+    if isinstance(event, events.UpdateDone):
         attributed = [*(one.method for one in current.attribution or ()), *current.untimed]
         checked = [one.method for one in current.sass_check or ()]
         for what, found in (

@@ -14,6 +14,7 @@ from labtools.problem.text import how_many
 
 from . import events
 from .attribution import Attribution, interactions, pair_name, say_untimed
+from .family import METHOD_AXES
 from .gaps import say_gaps
 from .log import LogLine
 from .sass_check import SassVerdict
@@ -75,7 +76,7 @@ class RoundTold:
             "methods": ", ".join(kept.methods) or NOT_KNOWN,
             "branches": tried,
             "champion": champion,
-            "us": say_time(kept.time_us),
+            "us": say_us(kept.time_us),
             "gain": NOT_KNOWN if kept.gain is None else f"{kept.gain:+.1%}",
             "forecast's rank of the fastest": rank,
         }
@@ -94,7 +95,7 @@ def say_value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def say_time(value: float | None) -> str:
+def say_us(value: float | None) -> str:
     """Microseconds to two digits."""
     return NOT_KNOWN if value is None else f"{value:.2f}"
 
@@ -121,7 +122,8 @@ def tell_steps(lines: Sequence[LogLine]) -> tuple[StepTold, ...]:
                 numbers = gaps.names()
             told.append(StepTold(line.n, line.at, line.kind, number, decided, numbers, rule))
         if isinstance(line.event, events.BranchDone) and fold.stopped:  # nobody has to say it
-            decided, numbers, rule = _explain_stop(events.LoopStopped(number, fold.stopped))
+            stop = events.LoopStopped(number, fold.stopped)
+            decided, numbers, rule = _EXPLAIN[events.LoopStopped](stop)
             told.append(StepTold(line.n, line.at, STOP, number, decided, numbers, rule))
     return tuple(told)
 
@@ -149,12 +151,6 @@ def _explain_gaps(event: events.GapsDone) -> _Explained:
     rule = "one minus the best use of compute, one minus memory's, largest stall share, from the "
     numbers = {**event.gaps.values, **dict.fromkeys(event.gaps.missing)}
     return text, numbers, rule + event.gaps.origin
-
-
-def _explain_budget(event: events.BudgetDone) -> _Explained:
-    found = event.budget
-    text = f"slots: compute {found.compute}, memory {found.memory}, latency {found.latency}"
-    return text, {}, found.reason
 
 
 def _explain_pick(event: events.PickDone) -> _Explained:
@@ -249,25 +245,24 @@ def _explain_scores(event: events.FrontierScored) -> _Explained:
     return text, numbers, "a loser at one size may win at another"
 
 
-def _explain_restart(event: events.LoopRestarted) -> _Explained:
-    text = f"round {event.round} begins from entry {event.entry} of the frontier, {event.point}"
-    return text, {"time_us": event.time_us}, "asked for"
-
-
-def _explain_stop(event: events.LoopStopped) -> _Explained:
-    return "the loop stops", {}, event.reason
-
-
 _EXPLAIN: Mapping[type, Callable[[Any], _Explained]] = {
     events.InitDone: _explain_init,
     events.GapsDone: _explain_gaps,
-    events.BudgetDone: _explain_budget,
+    events.BudgetDone: lambda event: (
+        "slots: " + ", ".join(f"{axis} {event.budget.of(axis)}" for axis in METHOD_AXES),
+        {},
+        event.budget.reason,
+    ),
     events.PickDone: _explain_pick,
     events.BranchDone: _explain_branch,
     events.AblateDone: _explain_ablate,
     events.CheckDone: _explain_check,
     events.UpdateDone: _explain_update,
     events.FrontierScored: _explain_scores,
-    events.LoopRestarted: _explain_restart,
-    events.LoopStopped: _explain_stop,
+    events.LoopRestarted: lambda event: (
+        f"round {event.round} begins from entry {event.entry} of the frontier, {event.point}",
+        {"time_us": event.time_us},
+        "asked for",
+    ),
+    events.LoopStopped: lambda event: ("the loop stops", {}, event.reason),
 }

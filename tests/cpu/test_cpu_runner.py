@@ -136,8 +136,7 @@ def test_a_matrix_product_is_that_of_the_header(tmp_path, element):
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
-    [("", "at the matrix product"), ("else return;", "takes all 32 lanes")],
+    ("others", "said"), [("", "at the matrix product"), ("else return;", "takes all 32 lanes")]
 )
 def test_a_matrix_product_takes_a_whole_warp(tmp_path, others, said):
     body = f"{T}using T = half;\n{PRODUCT}if (lane < 9) mma_m16n8k16<T>(sum, a, b0, b1);\n"

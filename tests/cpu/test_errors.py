@@ -17,16 +17,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from devices import H200
+from fake_ncu import put_ncu
 from processes import descendants, ends
 from record_samples import make_record
 
@@ -165,21 +164,8 @@ def test_what_is_missing_for_a_live_run(
 
 
 def test_ncu_is_not_permitted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labtools.measure.profiler import profile
-
-    program = tmp_path / "ncu"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import sys\n"
-        "if '--version' in sys.argv: print('Version 2025.3.1.0 (build 1)'); sys.exit(0)\n"
-        "print('==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA '\n"
-        "      'GPU Performance Counters on the target device 0.')\n"
-        "sys.exit(1)\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("LABTOOLS_NCU", str(program))
-    monkeypatch.setattr(profile, "require_device", lambda: H200)
-    monkeypatch.setattr(profile, "hold_this_gpu", lambda *_: warnings.catch_warnings())
+    put_ncu(monkeypatch, tmp_path)
+    monkeypatch.setenv("FAKE_NCU", "permission")
     ended = cli("profile", "r03")
     assert ended.status == MISSING
     assert "ERR_NVGPUCTRPERM" in ended.error["why"]
@@ -255,32 +241,6 @@ def test_out_of_memory_is_told_before_the_machine_is_in_trouble(cli: Cli) -> Non
 
 
 # ------------------------------------------------------------------ two at once, and killed
-
-
-def _start(code: str, **extra: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=child_environment(extra),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_two_notebooks_write_one_journal() -> None:
-    from labtools.record.journal import Journal
-
-    code = """
-        from labtools.record.journal import Journal
-        journal = Journal(reader="a")
-        for i in range(5):
-            journal.commit("q%d-%d" % (NUMBER, i), "page", "faster", 2.0)
-    """
-    writers = [_start(textwrap.dedent(code).replace("NUMBER", str(n))) for n in range(2)]
-    for writer in writers:
-        _, err = writer.communicate(timeout=120)
-        assert writer.returncode == 0, err
-    assert len(Journal(reader="a").history()) == 10
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
@@ -368,26 +328,6 @@ def test_a_damaged_record_costs_only_itself(cli: Cli, records_folder: Path) -> N
     link = next(link for link in doctor["links"] if link["name"] == "records")
     assert not link["ok"]
     assert link["why"]
-
-
-@pytest.mark.parametrize("damage", [b"", b"not a database at all" * 200, b"SQLite format 3\0"])
-def test_a_damaged_journal_loses_nothing(cli: Cli, damage: bytes) -> None:
-    from labtools.record.journal import Journal
-
-    journal = Journal()
-    journal.commit("q1", "page", "faster", 2.0)
-    journal.reveal("q1", 2.2, "recorded")
-    journal.commit("q2", "page", "slower", 0.5)
-    assert journal.database is not None
-    journal.database.write_bytes(damage)
-    ended = cli("journal")
-    assert ended.status == RIGHT
-    data = json.loads(ended.out)
-    assert [row["prediction"]["question_id"] for row in data["predictions"]] == ["q1", "q2"]
-    assert data["predictions"][0]["score"]["direction_right"] is True
-    if damage:
-        assert data["notices"]
-        assert data["notices"][0] in ended.err
 
 
 def test_a_journal_in_a_folder_that_cannot_be_made(

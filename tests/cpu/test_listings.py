@@ -175,18 +175,6 @@ def test_machine_code_is_compiled_here() -> None:
 
 
 @needs_tools
-def test_parsing_is_quick() -> None:
-    listing = read_stored(stored_path("r03_one_warp", "sm_90"))[0].listing
-    parse_listings(listing)
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        parse_listings(listing)
-        times.append(time.perf_counter() - began)
-    assert min(times) < 0.06
-
-
-@needs_tools
 def test_an_added_comment_moves_the_lines() -> None:
     rung = load_rung("r03")
     first = machine_code(rung, WORKLOAD, LIMITS).entries["decode_r03"].instructions[0].source

@@ -22,13 +22,7 @@ from labtools.measure.gpu.runner import GpuRun
 from labtools.measure.profiler import sanitize
 from labtools.measure.profiler.sanitize import SanitizerReport
 from labtools.problem import LabError, Workload, kernels_dir, load_rung
-from labtools.record import (
-    RecordStore,
-    SanitizerVerdict,
-    freshness,
-    median_problems,
-    paired_ratio,
-)
+from labtools.record import RecordStore, SanitizerVerdict, freshness, median_problems, paired_ratio
 
 SMALL = Workload(2, 4, 2, 64, 64)
 TIMES_ALONE = Effort(1, 5, profile=False, sanitize=False)
@@ -141,10 +135,7 @@ def test_a_wrong_kernel_is_not_timed_and_the_others_are(monkeypatch, tmp_path):
     report = record_campaign(TINY, tmp_path, TIMES_ALONE)
     assert not report.ok
     assert report.measured == 2
-    assert {record.candidate for record in report.records} == {
-        "r03_one_warp",
-        "ceiling:read_sweep",
-    }
+    assert {record.candidate for record in report.records} == {"r03_one_warp", "ceiling:read_sweep"}
     assert all("r02_one_barrier" in key for key in report.failures)
 
 

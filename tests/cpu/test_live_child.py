@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from live_fake import use_fake_gpu
 
-from labtools.measure.gpu.runner import run_cases_on_gpu, run_on_gpu
+from labtools.measure.gpu.runner import run_jobs_on_gpu, run_on_gpu
 from labtools.problem import Workload, attention_oracle, load_rung, make_inputs
 
 SMALL = Workload(2, 4, 2, 33, 64)
@@ -66,7 +66,8 @@ def test_faults_are_told_in_plain_words(monkeypatch, tmp_path, rung, behaviour, 
 
 def test_cases_after_a_dead_context_are_left_out(monkeypatch, tmp_path, rung):
     use_fake_gpu(monkeypatch, tmp_path, {"decode_r03": "misaligned"})
-    runs = run_cases_on_gpu(rung, [SMALL, SMALL.replace(kv_len=1), SMALL.replace(kv_len=31)])
+    cases = [SMALL, SMALL.replace(kv_len=1), SMALL.replace(kv_len=31)]
+    runs = run_jobs_on_gpu([(rung, one, None) for one in cases])
     assert len(runs) == 1
 
 
@@ -74,7 +75,8 @@ def test_many_cases_in_one_child(monkeypatch, tmp_path, rung):
     use_fake_gpu(monkeypatch, tmp_path)
     said: list[str] = []
     cases = [SMALL.replace(kv_len=n) for n in (1, 31, 33)]
-    runs = run_cases_on_gpu(rung, cases, progress=lambda text, done, total: said.append(text))
+    jobs = [(rung, one, None) for one in cases]
+    runs = run_jobs_on_gpu(jobs, progress=lambda text, done, total: said.append(text))
     assert [run.workload for run in runs] == cases
     assert all(run.ok for run in runs)
     assert any("case 3 of 3" in text for text in said)

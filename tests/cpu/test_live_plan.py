@@ -24,7 +24,7 @@ from labtools.measure.case import Fault
 from labtools.measure.channel import Channel, read
 from labtools.measure.gpu import queue
 from labtools.measure.gpu.check import Case, GpuRun
-from labtools.measure.gpu.clocks import ClockWatch, parse_smi_line
+from labtools.measure.gpu.clocks import ClockWatch
 from labtools.measure.gpu.faults import cuda_fault
 from labtools.measure.gpu.job import Job, workspaces_of
 from labtools.measure.gpu.plan import (
@@ -457,14 +457,7 @@ def test_clocks_are_merged_over_processes_and_missing_is_missing():
     assert merge_clocks([Clocks(source=None), None]) is None
 
 
-def test_nvidia_smis_lines():
-    assert parse_smi_line("1980, 3201, 41\n") == [1980.0, 3201.0, 41.0]
-    assert parse_smi_line("[N/A], 3201, 41") == [None, 3201.0, 41.0]
-    assert parse_smi_line("") == [None, None, None]
-
-
 def test_a_clock_watch_without_a_source_reads_nothing(monkeypatch):
-    monkeypatch.setenv("PATH", "")
     watch = ClockWatch("0000:ff:ff.0")
     monkeypatch.setattr(watch, "_open_nvml", lambda: None)
     watch.open()

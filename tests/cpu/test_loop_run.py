@@ -14,7 +14,8 @@ import pytest
 from loop_play import take
 from test_optimize_family import stranger
 
-from labtools.cli.loop import LoopAsked, ablate_kernel, do_step, run_loop
+from labtools.cli.ablating import ablate_kernel
+from labtools.cli.loop import LoopAsked, do_step, run_loop
 from labtools.cli.outcome import Status
 from labtools.optimize import loop
 from labtools.optimize.attribution import pair_name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -16,9 +15,10 @@ from labtools.measure.campaign.plan import (
     _read_choices,
     expand_plan,
     load_plan,
+    of_family,
     plan_names,
 )
-from labtools.measure.campaign.points import of_family, points_by_stratum, stratum_of
+from labtools.measure.campaign.points import points_by_stratum, stratum_of
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import accuracy
 from labtools.predict.accuracy import point_families, point_strata, points_file
@@ -228,44 +228,6 @@ def test_workloads_fit_their_strata_and_the_device() -> None:
             assert workload.kv_bytes > 300e6
         if stratum == "chain":
             assert workload.batch * workload.num_qo_heads <= 256
-
-
-def test_grids_of_the_tail_are_a_little_above_a_full_wave() -> None:
-    ragged = [w for _, w, stratum in points() if stratum == "tail" and w.seq_lens is not None]
-    assert len({w.key() for w in ragged}) == 3
-    assert all(2 * w.lengths.min() < w.lengths.max() for w in ragged)
-    blocks = {
-        w.batch * w.num_qo_heads
-        for _, w, stratum in points()
-        if stratum == "tail" and w.seq_lens is None
-    }
-    assert {132 * 32 + 32, 132 * 16 + 32, 132 * 8 + 32, 132 + 4} == blocks
-
-
-def test_many_pairs_differ_in_one_knob() -> None:
-    """The direction of a change is tested on pairs; both sides of the split need some."""
-    by_workload: dict[tuple[str, str], list[dict[str, str]]] = {}
-    for label, workload, _ in points():
-        kernel, _, knobs = label.partition(" ")
-        values = dict(one.split("=") for one in knobs.split(","))
-        by_workload.setdefault((kernel, workload.key()), []).append(values)
-    pairs: Counter[str] = Counter()
-    for (kernel, _), choices in by_workload.items():
-        for first, second in itertools.combinations(choices, 2):
-            if sum(first[name] != second[name] for name in first) == 1:
-                pairs[family_of(kernel)] += 1
-    assert pairs["test"] >= 150
-    assert pairs["calibration"] >= 60
-
-
-def test_heads_dims_and_batches_vary_on_both_sides() -> None:
-    for side in ("calibration", "test"):
-        workloads = [workload for label, workload, _ in points() if family_of(label) == side]
-        assert {w.head_dim for w in workloads} == {64, 128}
-        assert {1, 4} <= {w.group_size for w in workloads}
-        assert {w.cache_state for w in workloads} == {"cold", "warm"}
-        assert len({w.batch for w in workloads}) >= 8
-        assert len({w.kv_len for w in workloads}) >= 8
 
 
 def test_a_record_finds_its_stratum() -> None:

@@ -13,12 +13,7 @@ from pathlib import Path
 import pytest
 from processes import ends, is_alive
 
-from labtools.measure.worker import (
-    KEPT_BYTES,
-    ChildNotStarted,
-    child_environment,
-    run_child,
-)
+from labtools.measure.worker import KEPT_BYTES, ChildNotStarted, child_environment, run_child
 
 
 def _python(code: str, *arguments: str) -> list[str]:

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from labtools.toolchain import progress as progress_module
-from labtools.toolchain.progress import ProgressLine, silent, with_time_left
+from labtools.toolchain.progress import ProgressLine, with_time_left
 
 
 class Terminal(io.StringIO):
@@ -61,11 +61,6 @@ def test_on_a_terminal_one_line_moves() -> None:
     assert "comparing [bold]" in drawn
     assert drawn.count("\n") <= 1  # the cursor's way to the end of the line
     assert drawn.endswith("\x1b[2K")  # and the line is gone afterwards
-
-
-def test_silent_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    silent("a word", 1, 2)
-    assert capsys.readouterr() == ("", "")
 
 
 def test_the_time_left_follows_from_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:

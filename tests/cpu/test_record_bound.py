@@ -16,7 +16,6 @@ from labtools.record.bound import (
     CHAIN_REASONS,
     LAUNCH_FACTOR,
     LONGEST_EMPTY_LAUNCH_US,
-    CountedBound,
     counted_bound,
     decide_bound,
     explain_disagreement,
@@ -120,13 +119,6 @@ def test_shares_are_of_one_and_say_what_decided() -> None:
     found = counted_bound(_values(pipe_tensor_pct=85.0), 100.0, 2.0)
     assert found.shares["tensor"] == pytest.approx(0.85)
     assert "tensor cores work in 85%" in found.reason
-
-
-def test_an_ambiguous_answer_names_the_obstacle() -> None:
-    busy = counted_bound(_values(dram=70.0, long_scoreboard=8.0), 100.0, 2.0)
-    assert "between 60% and 80%" in busy.reason
-    other = counted_bound(_values(), 100.0, 2.0)
-    assert "short scoreboard with 50%" in other.reason
 
 
 MISSING = {
@@ -254,18 +246,6 @@ def _explain(
     return explain_disagreement(forecast, terms, counted_bound(values, duration_us, 2.0), values)
 
 
-def test_agreement_is_said() -> None:
-    text = _explain("bandwidth", {"bandwidth": 90.0}, FULL)
-    assert text.startswith("Both say bandwidth")
-
-
-def test_a_full_memory_looks_like_a_chain() -> None:
-    text = _explain("chain", {"chain": 100.0, "bandwidth": 60.0}, FULL)
-    assert "long-scoreboard" in text
-    assert "90%" in text
-    assert "crossover" not in text
-
-
 def test_a_crossover_is_named_only_where_the_terms_are_close() -> None:
     assert "crossover" in _explain("bandwidth", {"bandwidth": 100.0, "chain": 95.0}, IDLE)
     assert "crossover" not in _explain("bandwidth", {"bandwidth": 100.0, "chain": 50.0}, IDLE)
@@ -311,12 +291,6 @@ def test_every_pair_has_an_explanation_beyond_the_two_names(forecast: str, count
     assert text.endswith(".") and ".." not in text
     if found.bound != forecast:
         assert text.count(". ") >= 1, text
-
-
-def test_a_hand_made_bound_without_shares_is_explained_too() -> None:
-    for bound in ("bandwidth", "chain", "issue", "launch", None):
-        assert explain_disagreement("chain", {}, CountedBound(bound, {}, "told"), {})  # type: ignore[arg-type]
-        assert explain_disagreement("bandwidth", {}, CountedBound(bound, {}, "told"), {})  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- counters of runs that differ

@@ -10,7 +10,7 @@ import pytest
 from knob_cases import SEED, fits, hold_right, knob_choices
 
 from labtools.measure.gpu.queue import hold_gpu
-from labtools.measure.gpu.runner import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
+from labtools.measure.gpu.runner import run_jobs_on_gpu, run_on_gpu
 from labtools.problem import (
     HEADLINE,
     LabError,
@@ -45,7 +45,7 @@ def test_a_rung_is_right_on_drawn_workloads(name: str) -> None:
     rung = load_rung(name)
     cases = [Workload(2, 6, 2, n, 128, distribution="late_peaked", seed=n) for n in ALWAYS]
     cases += draw_workloads(DRAWN, SEED, rung.supports)
-    hold_right(run_cases_on_gpu(rung, cases), cases)
+    hold_right(run_jobs_on_gpu([(rung, one, None) for one in cases]), cases)
 
 
 @pytest.mark.parametrize("name", RUNGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from knob_cases import SEED, fits, hold_right, knob_choices, sanitized
 
-from labtools.measure.gpu.runner import run_cases_on_gpu, run_jobs_on_gpu
+from labtools.measure.gpu.runner import run_jobs_on_gpu
 from labtools.measure.profiler.sanitize import TOOLS
 from labtools.problem import (
     DEFAULT_OPERATION,
@@ -40,7 +40,7 @@ def loaded(name: str) -> Rung:
 def test_a_rung_is_right_on_drawn_problems(name: str) -> None:
     rung = loaded(name)
     cases = operation_of(rung.operation).draw_problems(DRAWN, SEED, rung.supports)
-    hold_right(run_cases_on_gpu(rung, cases), cases)
+    hold_right(run_jobs_on_gpu([(rung, one, None) for one in cases]), cases)
 
 
 @pytest.mark.parametrize("name", RUNGS)

@@ -7,7 +7,7 @@ from knob_cases import hold_right
 
 from labtools.measure import time_candidates
 from labtools.measure.campaign.plan import FAMILY_OF, expand_plan, load_plan
-from labtools.measure.gpu.runner import run_cases_on_gpu, run_jobs_on_gpu
+from labtools.measure.gpu.runner import run_jobs_on_gpu
 from labtools.problem import Workload, draw_workloads, list_studies, load_rung
 
 STUDIES = [rung.id for rung in list_studies()]
@@ -21,7 +21,7 @@ SHORT = Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked
 def test_a_study_is_right_on_drawn_workloads(name: str, split: int) -> None:
     rung = load_rung(name)
     cases = draw_workloads(DRAWN, 4, rung.supports)
-    hold_right(run_cases_on_gpu(rung, cases, {"split": split}), cases)
+    hold_right(run_jobs_on_gpu([(rung, one, {"split": split}) for one in cases]), cases)
 
 
 def test_every_value_of_every_knob_is_right() -> None:

@@ -45,12 +45,7 @@ from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.clusters import query_clusters
 from labtools.toolchain.progress import Progress, silent, words_of
 
-from ..gpu.job import (
-    Candidate,
-    ceiling_candidates,
-    require_device,
-    rung_candidate,
-)
+from ..gpu.job import Candidate, ceiling_candidates, require_device, rung_candidate
 from ..gpu.measure import (
     BUDGET_S,
     PROCESSES,
@@ -357,10 +352,7 @@ def _part_of(progress: Progress, number: int, total: int) -> Progress:
 
 
 def group_key(
-    workload: Problem,
-    candidates: Sequence[Candidate],
-    settings: Mapping[str, Any],
-    limits: Limits,
+    workload: Problem, candidates: Sequence[Candidate], settings: Mapping[str, Any], limits: Limits
 ) -> str:
     """What makes a group the same again: workload, GPU, code of every candidate, settings.
 

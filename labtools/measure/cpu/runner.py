@@ -44,23 +44,23 @@ from .memory import check_host_memory, most_bytes, too_large
 from .places import LineTable
 from .report import MAX_COUNTED, REPORT, TRIPS, read_faults
 
+# 0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does. From
+# 3 on: at random.
 ORDERS = (0, 1, 2, 3)
-"""0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does.
-3 and up: at random."""
 CPU_TIME_LIMIT_S = 20.0
 COUNT_LIMIT_S = 5.0
 LARGEST_BUFFER = 2**32
 _LOOK_S = 0.05
+# A child's exit status: the kernel takes parts of a buffer's elements; it is done, and wrote none
+# of its device variables.
 NEEDS_FINE, CONSTANT = 6, 7
-"""A child's exit status: the kernel takes parts of a buffer's elements; it is done, and wrote none
-of its device variables."""
 
 
 @dataclass(frozen=True)
 class CpuRun(CheckCase):
     """What running a rung on the CPU gave."""
 
-    faults: Sequence[CpuFault] = ()  # what the kernel did that it must not do, under any order
+    faults: Sequence[CpuFault] = ()
     # by output; parts that were not reached hold poison, or what an in-out buffer was given
     outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     orders: tuple[int, ...] = ()  # the orders of warps that were run
@@ -72,9 +72,8 @@ class CpuRun(CheckCase):
         return next(iter(self.outputs.values()))
 
     def __str__(self) -> str:
-        if self.ok:
-            return f"CPU run: {self.told}; no fault under {len(self.orders)} orders of warps"
-        return f"CPU run: {self.told}"
+        clean = f"; no fault under {len(self.orders)} orders of warps" if self.ok else ""
+        return f"CPU run: {self.told}{clean}"
 
 
 def run_on_cpu(
@@ -97,16 +96,11 @@ def run_on_cpu(
     of warps that shows something wrong.
 
     Args:
-        rung: the rung.
-        workload: what to compute.
-        knobs: compile-time choices; the others take their defaults.
         limits: of the GPU whose launch is run; None takes `checked_limits`.
-        orders: orders of warps to try, see `ORDERS`.
+        orders: of warps, see `ORDERS`.
         blocks: run this many blocks, evenly spread over the grid, and compare what they wrote;
-            None runs all. A rung of several launches is always run whole. Preparation launches
-            run first, watched like the others.
+            None runs all. A rung of several launches is always run whole.
         time_limit_s: seconds that one block may take before it counts as hanging.
-        progress: called now and then.
         inputs: take these instead of drawing them.
         workers: processes to share the blocks; None takes two where there are two cores.
 
@@ -134,10 +128,7 @@ def build_for_cpu(
     *,
     counted: bool = False,
 ) -> Executable:
-    """What `run_on_cpu` runs, compiled or taken from the cache; arguments and errors are its.
-
-    With ``counted`` it is what `count_on_cpu` runs.
-    """
+    """What `run_on_cpu` runs, or `count_on_cpu` with ``counted``; its arguments and errors."""
     limits = limits or checked_limits()
     return build_kernel(
         rung.source_text,
@@ -161,8 +152,6 @@ def count_on_cpu(
     """How often each thread of some blocks comes by each line of the source, by running them.
 
     Args:
-        rung, knobs, limits: as for `run_on_cpu`.
-        inputs: what is computed, and from what.
         launch: position of the launch; those before it are run whole.
         blocks: at most `MAX_COUNTED` of its blocks, by number. No other block of it is run.
         time_limit_s: seconds that one block may take.
@@ -289,19 +278,20 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
             comparison = workload.compare(outputs, expected, tolerance)
             if not comparison.ok:
                 if first is not None:
-                    faults.append(
-                        CpuFault(
-                            "order_dependent",
-                            f"right under order {orders[0]} of the warps, wrong under order "
-                            f"{order}: the result depends on which warp runs first",
-                            order=order,
-                        )
+                    said = (
+                        f"right under order {orders[0]} of the warps, wrong under order {order}: "
+                        "the result depends on which warp runs first"
                     )
+                    faults.append(CpuFault("order_dependent", said, order=order))
                 break
             first = outputs
     ok = not faults and comparison is not None and comparison.ok
     return CpuRun(
-        *(workload, ok, comparison, faults, printed),
+        workload=workload,
+        ok=ok,
+        comparison=comparison,
+        faults=faults,
+        printed=printed,
         outputs=outputs,
         orders=tuple(tried),
         blocks=done_blocks,
@@ -442,10 +432,10 @@ def _source_texts(rung: Rung) -> dict[str, list[str]]:
 
 # ---- one order ----
 
+# Programs that this process knows to take parts of a buffer's elements, or not to write their
+# device variables.
 _FINE: set[Path] = set()
 _CONSTANT: set[Path] = set()
-"""Programs that this process knows to take parts of a buffer's elements, or not to write their
-device variables."""
 
 
 @dataclass(frozen=True)
@@ -456,8 +446,7 @@ class _Job:
     blocks: int | None
     time_limit_s: float
     workers: int
-    others: Mapping[str, _Buffer]
-    """Inputs that are a little different in one of several calls."""
+    others: Mapping[str, _Buffer]  # inputs that are a little different in one of several calls
     counted: _Counted | None = None
 
 

@@ -15,22 +15,13 @@ from labtools.record.fields import ArrayField, ProblemField
 from ..case import CheckCase, Fault
 from ..channel import Reporter
 from ..worker import NOTEBOOK_ALIVE
-from .device import (
-    RED_BYTE,
-    BufferSet,
-    LiveDevice,
-    RedZoned,
-    bind_launches,
-    host_view,
-)
+from .device import RED_BYTE, BufferSet, LiveDevice, RedZoned, bind_launches, host_view
 from .faults import ASK_SANITIZER, cuda_fault
 from .job import Job
 from .session import use_gpu
 
-HOST_ELEMENTS = 2**24
-"""Up to this many elements the inputs are drawn on the CPU, with every bit checked."""
-ORACLE_VISITS = 2**21
-"""Up to this many `Problem.visits` the oracle computes every part; beyond, a sample."""
+HOST_ELEMENTS = 2**24  # up to so many the inputs are drawn on the CPU, with every bit checked
+ORACLE_VISITS = 2**21  # up to so many `Problem.visits` every part is computed; beyond, a sample
 
 
 def can_fill(problem: Problem) -> bool:
@@ -51,8 +42,7 @@ class GpuRun(CheckCase):
     # by output, of its shape and type; empty when the kernel did not get that far
     outputs: dict[str, ArrayField] = field(default_factory=dict)
     seconds: float = 0.0  # in the child, inputs and oracle included
-    # versions of what was loaded
-    environment: dict[str, str | None] = field(default_factory=dict, compare=False)
+    environment: dict[str, str | None] = field(default_factory=dict, compare=False)  # versions
 
     @property
     def out(self) -> np.ndarray | None:
@@ -84,9 +74,6 @@ def check_cases(report: Reporter[GpuRun], request: CheckRequest) -> None:
 
     A step that runs a kernel carries the kernel's label. After an error that kills the CUDA context
     the rest is left out.
-
-    Raises:
-        LabError: the GPU could not be used.
     """
     with use_gpu(report, request.purpose) as session:
         for index, case in enumerate(request.cases, start=1):

@@ -56,9 +56,7 @@ class _Handle:
 class LiveDevice:
     """One GPU with one stream that CuPy and, if wanted, torch share.
 
-    Args:
-        ordinal: which GPU.
-        with_torch: import torch as well; ``torch`` stays None where it has no CUDA.
+    ``torch`` stays None where it has no CUDA.
     """
 
     def __init__(self, ordinal: int, with_torch: bool) -> None:
@@ -147,13 +145,7 @@ class LiveDevice:
         return kernel
 
     def fill_normal(
-        self,
-        cubin: str,
-        target: Any,
-        seed: int,
-        *,
-        heads: int = 1,
-        lengths: Any = None,
+        self, cubin: str, target: Any, seed: int, *, heads: int = 1, lengths: Any = None
     ) -> None:
         """Fill an array of an even number of elements with standard normal numbers.
 
@@ -350,10 +342,7 @@ class Call:
 
 
 def bind_launches(
-    device: LiveDevice,
-    cubin: str,
-    launches: Sequence[Launch],
-    buffers: Mapping[str, Any],
+    device: LiveDevice, cubin: str, launches: Sequence[Launch], buffers: Mapping[str, Any]
 ) -> Call:
     """Load the kernels and put the buffers into their places.
 

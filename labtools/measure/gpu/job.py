@@ -24,6 +24,8 @@ from labtools.problem import (
     StorageFormat,
     Workspace,
     kernels_dir,
+    list_baselines,
+    list_rungs,
     load_baseline,
     load_rung,
     timed_launches,
@@ -237,6 +239,20 @@ def rung_candidate(
     """A rung with every knob resolved; ``timing`` and ``outside`` as for `Candidate`."""
     loaded = rung if isinstance(rung, Rung) else load_rung(rung)
     return Candidate(loaded, "rung", loaded.resolve_knobs(knobs), timing, outside)
+
+
+def default_candidates(workload: Problem) -> list[Candidate]:
+    """Every shipped rung that supports a workload, at its default knobs, and every baseline.
+
+    Baselines are not sifted: what keeps one from running is part of the answer.
+    """
+    rungs = [rung for rung in list_rungs(workload.operation) if not rung.supports(workload)]
+    return [*(rung_candidate(rung) for rung in rungs), *every_baseline(workload.operation)]
+
+
+def every_baseline(operation: str) -> list[Candidate]:
+    """The shipped baselines of an operation."""
+    return [Candidate(baseline, "baseline") for baseline in list_baselines(operation)]
 
 
 def ceiling_candidates(num_sms: int) -> list[Candidate]:

@@ -83,10 +83,7 @@ class Timing:
     workload: Problem
 
     def find(
-        self,
-        candidate: str,
-        knobs: Mapping[str, int] | None = None,
-        experiment: str | None = None,
+        self, candidate: str, knobs: Mapping[str, int] | None = None, experiment: str | None = None
     ) -> Record:
         """The record of a candidate: ``r03_one_warp``, ``r03``, ``baseline:sdpa`` or ``sdpa``.
 
@@ -169,12 +166,7 @@ def time_candidates(
     if ceiling:
         chosen += ceiling_candidates(device.sm_count)
     group = make_group(
-        chosen,
-        workload,
-        limits_of(device),
-        f"timing {workload}",
-        rounds=rounds,
-        budget_s=budget_s,
+        chosen, workload, limits_of(device), f"timing {workload}", rounds=rounds, budget_s=budget_s
     )
     with nullcontext(pool) if pool else open_pool(processes, chosen, progress) as children:
         result = run_group(children, group.request, processes, progress)
@@ -403,11 +395,7 @@ def make_records(
 
 
 def _code_fields(
-    candidate: Candidate,
-    workload: Problem,
-    result: GroupResult,
-    device: DeviceInfo,
-    limits: Limits,
+    candidate: Candidate, workload: Problem, result: GroupResult, device: DeviceInfo, limits: Limits
 ) -> dict[str, Any]:
     """What identifies the code: hashes, Limits, launch, resources, path, provenance."""
     clocks = [answer.clocks for answer in result.answers]

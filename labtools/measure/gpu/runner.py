@@ -18,7 +18,7 @@ from .check import HOST_ELEMENTS, Case, CheckRequest, GpuRun
 from .job import fill_cubin, make_jobs, require_device, rung_candidate
 from .pool import LivePool, check_with
 
-__all__ = ["GpuRun", "run_cases_on_gpu", "run_jobs_on_gpu", "run_on_gpu"]
+__all__ = ["GpuRun", "run_jobs_on_gpu", "run_on_gpu"]
 
 GPU_TIME_LIMIT_S = 20.0
 
@@ -45,38 +45,11 @@ def run_on_gpu(
         CompileError: it does not compile.
         LabError: nothing can run on a GPU here, or the rung does not support the workload.
     """
-    cases = [workload]
+    jobs = [(rung, workload, knobs)]
     if workload.streamed_elements <= HOST_ELEMENTS:
-        cases.append(second_draw(workload))
-    runs = run_cases_on_gpu(
-        rung, cases, knobs, time_limit_s=time_limit_s, stop_at_first=True, progress=progress
-    )
+        jobs.append((rung, second_draw(workload), knobs))
+    runs = run_jobs_on_gpu(jobs, time_limit_s=time_limit_s, stop_at_first=True, progress=progress)
     return next((run for run in runs if not run.ok), runs[0])
-
-
-def run_cases_on_gpu(
-    rung: Rung,
-    workloads: Sequence[Problem],
-    knobs: Mapping[str, int] | None = None,
-    *,
-    time_limit_s: float = GPU_TIME_LIMIT_S,
-    stop_at_first: bool = False,
-    progress: Progress = silent,
-    pool: LivePool | None = None,
-) -> list[GpuRun]:
-    """`run_on_gpu` without the second inputs, for many workloads in one child process.
-
-    Returns:
-        One GpuRun a workload, in order. After a fault that kills the CUDA context, and after the
-        first wrong one with ``stop_at_first``, the rest is not run and left out.
-    """
-    return run_jobs_on_gpu(
-        [(rung, workload, knobs) for workload in workloads],
-        time_limit_s=time_limit_s,
-        stop_at_first=stop_at_first,
-        progress=progress,
-        pool=pool,
-    )
 
 
 def run_jobs_on_gpu(
@@ -87,7 +60,12 @@ def run_jobs_on_gpu(
     progress: Progress = silent,
     pool: LivePool | None = None,
 ) -> list[GpuRun]:
-    """`run_cases_on_gpu` for different rungs in one child process: a new one, or a pool's first."""
+    """Rungs on workloads, each once, in one child process: a new one, or a pool's first.
+
+    Returns:
+        One GpuRun a job, in order. After a fault that kills the CUDA context, and after the first
+        wrong one with ``stop_at_first``, the rest is not run and left out.
+    """
     if not jobs:
         return []
     limits = limits_of(require_device())

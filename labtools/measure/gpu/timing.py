@@ -50,32 +50,23 @@ from .device import (
 )
 from .faults import cuda_fault
 from .job import Job, baseline_of
-from .plan import (
-    COLD_LEAST,
-    Rotation,
-    plan_launches,
-    plan_rotation,
-    plan_rounds,
-    takes_part,
-)
+from .plan import COLD_LEAST, Rotation, plan_launches, plan_rotation, plan_rounds, takes_part
 from .session import Session, use_gpu
 
 GRAPH_PROTOCOL = "graph-1"
 EVENTS_PROTOCOL = "events-1"
+# Plain launches by intent, from an idle GPU on: for a call that allocates memory, which a graph
+# would do once and for all, and for what is compared with it.
 STREAM_PROTOCOL = "stream-1"
-"""Plain launches by intent, from an idle GPU on: for a call that allocates memory, which a graph
-would do once and for all, and for what is compared with it."""
+# A step of one candidate that takes longer is a hang; the process then ends.
 STEP_LIMIT_S = float(os.environ.get("LABTOOLS_STEP_LIMIT_S", "60"))
-"""A step of one candidate that takes longer is a hang; the process then ends."""
 LIBRARY_LIMIT_S = 600.0
+# Up to this size the read sweep's checksum is held against the bytes themselves; beyond, the
+# sweep's shapes are held against each other.
 CHECKSUM_BYTES = 64 * 1024 * 1024
-"""Up to this size the read sweep's checksum is held against the bytes themselves; beyond, the
-sweep's shapes are held against each other."""
-HOST_SETS = 4
-"""Sets with inputs of their own when the CPU draws them; further sets are copies."""
+HOST_SETS = 4  # sets with inputs of their own when the CPU draws them; further sets are copies
 WARM_UP_MS = 20.0
-LONGEST_CUT = 16
-"""Calls of a replay that is cut off, at most."""
+LONGEST_CUT = 16  # calls of a replay that is cut off, at most
 
 
 @dataclass(frozen=True)
@@ -93,8 +84,7 @@ class TimingRequest:
     with_torch: bool = False  # load torch as well
     process: int = 0  # the number of the child that is asked
     device: int | None = None  # ordinal of the GPU to take; None for the first that is free
-    # peak memory rate of its data sheet, 10^9 bytes a second; 0 where it is not known
-    dram_gb_per_s: float = 0.0
+    dram_gb_per_s: float = 0.0  # peak of its data sheet, 10^9 bytes a second; 0 where unknown
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,7 @@ class ProcessFault:
 class TimingAnswer:
     """What one process measured."""
 
-    process: int  # its number
+    process: int
     timed: dict[str, Timed] = field(default_factory=dict)  # by label
     failures: dict[str, str] = field(default_factory=dict)  # why a candidate has no times, by label
     fault: ProcessFault | None = None  # why there is nothing at all
@@ -142,22 +132,19 @@ class FatalFault(Exception):
 class Player:
     """One candidate, ready to be timed."""
 
-    label: str  # names it
+    label: str
     kind: str
-    problem: Problem  # what it computes
+    problem: Problem
     call: Callable[[int], None]  # runs it once on set ``i``
     # what call ``i`` wrote, on the host by output, after a call or a replay
     outputs: Callable[[int], dict[str, np.ndarray]]
     poison: Callable[[], None]  # spoils every output, so that only what is written anew counts
     # spoils the outputs of call ``i`` alone, and restores what it is given; may be captured
     spoil: Callable[[int], None] = lambda index: None
-    # of the read sweep: runs it on the first set and returns what it found
-    read_checksum: Callable[[], int] = lambda: 0
+    read_checksum: Callable[[], int] = lambda: 0  # runs the read sweep on the first set
     prepare: Callable[[], None] = lambda: None  # runs the preparation of every set again
-    # what the preparation wrote for the first set, on the host
-    prepared: Callable[[], list[bytes]] = list
-    # what a call must read of one set and cannot do without; 0 where nobody says
-    least_bytes: float = 0
+    prepared: Callable[[], list[bytes]] = list  # what that wrote for the first set, on the host
+    least_bytes: float = 0  # what a call must read of one set; 0 where nobody says
     play: Callable[[], None] = lambda: None  # runs one sample's launches
     launches: int = 0  # how many these are
     protocol: str = GRAPH_PROTOCOL
@@ -166,22 +153,13 @@ class Player:
     comparison: Comparison | None = None
     keep: list[Any] = field(default_factory=list)
     tolerance: float | None = None
-    # of one set of buffers, where a call reads a prepared copy of inputs instead of them; None
-    # where it reads these
-    read_bytes: int | None = None
+    read_bytes: int | None = None  # of one set, where a call reads a prepared copy of inputs
     scheme: StoredAs | None = None  # how it stores inputs; None where they stay as they are
     streamed: bool = False  # its launches are made one by one, not replayed
 
 
 class Checked:
-    """What the oracle gives for some parts of some sets, by how inputs are stored.
-
-    Args:
-        device: where the sets are.
-        sets: the buffers of all sets.
-        workload: whose they are.
-        parts: those to compare, by set.
-    """
+    """What the oracle gives for some parts of some sets, by how inputs are stored."""
 
     def __init__(
         self,
@@ -196,10 +174,9 @@ class Checked:
     def of(self, scheme: StoredAs | None) -> Mapping[int, Arrays]:
         """The oracle's outputs by set, float64; NaN for parts not compared."""
         if scheme not in self._known:
+            device, sets, workload = self._device, self._sets, self._workload
             self._known[scheme] = {
-                index: expect_on_device(
-                    self._device, self._sets[index], self._workload, parts, scheme
-                )
+                index: expect_on_device(device, sets[index], workload, parts, scheme)
                 for index, parts in self.parts.items()
             }
         return self._known[scheme]
@@ -209,9 +186,6 @@ def time_group(report: Reporter[None], request: TimingRequest) -> TimingAnswer:
     """Time every candidate of a workload in this process; runs in the child.
 
     A step that is about one candidate carries its label.
-
-    Raises:
-        LabError: the GPU could not be used.
     """
     with use_gpu(report, request.purpose, request.device, request.with_torch) as session:
         try:
@@ -225,20 +199,12 @@ def time_group(report: Reporter[None], request: TimingRequest) -> TimingAnswer:
             fault = ProcessFault("", found.kind, found.message, found.fatal)
             answer = TimingAnswer(request.process, fault=fault)
         return replace(
-            answer,
-            environment=session.device.environment(),
-            ordinal=session.device.ordinal,
+            answer, environment=session.device.environment(), ordinal=session.device.ordinal
         )
 
 
 class _Group:
-    """One workload and its candidates, in this process.
-
-    Args:
-        session: the GPU.
-        request: what to time.
-        report: hears of every step.
-    """
+    """One workload and its candidates, in this process."""
 
     def __init__(self, session: Session, request: TimingRequest, report: Reporter[None]) -> None:
         self.device, self.clocks = session.device, session.clocks
@@ -246,21 +212,15 @@ class _Group:
         self.seed = request.seed * 1000 + request.process
         self.rng = np.random.default_rng(self.seed)
         least = min((job.call_read_bytes(self.workload) for job in request.jobs), default=None)
-        self.rotation = plan_rotation(
-            *(self.workload, self.device.l2_bytes, self.device.free_bytes(), least)
-        )
+        l2_bytes, free_bytes = self.device.l2_bytes, self.device.free_bytes()
+        self.rotation = plan_rotation(self.workload, l2_bytes, free_bytes, least)
         self.failures: dict[str, str] = {}
         self.sets: list[BufferSet] = []
         self.prepared: dict[str, list[bytes]] = {}
-        self.checksum: int | None = None
-        """What the read sweep must find; None while nobody knows."""
+        self.checksum: int | None = None  # what the read sweep must find, once that is known
 
     def measure(self) -> TimingAnswer:
-        """Draw, check, time, check again.
-
-        Raises:
-            FatalFault: a candidate killed the CUDA context.
-        """
+        """Draw, check, time, check again; raises FatalFault where a candidate killed CUDA."""
         with self.report.step(f"making inputs for {self.workload}", STEP_LIMIT_S * 4):
             self.sets = allocate_sets(self.device, self.workload, self.rotation.sets)
             self._draw_sets()

@@ -48,7 +48,7 @@ class Place:
 class SanitizerError:
     """One report of the tool."""
 
-    kind: str  # misaligned, out_of_bounds, race, barrier, uninitialized, leak or other
+    kind: str  # misaligned, out_of_bounds, race, barrier, uninitialized or other
     message: str
     places: tuple[Place, ...] = ()  # the access; of a race every access that takes part
     address: int | None = None
@@ -110,17 +110,12 @@ _ACCESS = re.compile(r"Invalid __(\w+)__ (read|write|atomic) of size (\d+)", re.
 _UNINITIALIZED = re.compile(r"Uninitialized __(\w+)__ memory read of size (\d+)", re.I)
 _RACE = re.compile(r"(?:Error|Warning): Race reported between (\w+) access at (.*)", re.I)
 _RACE_AND = re.compile(r"^and (\w+) access at (.*)", re.I)
-_HAZARD = re.compile(r"Potential (\w+) hazard detected at __(\w+)__ (0x[0-9a-f]+)", re.I)
-_HAZARD_SIDE = re.compile(r"^(Read|Write) Thread \(([\d, ]+)\) at (.*)", re.I)
 _BARRIER = re.compile(r"Barrier error detected", re.I)
-_LEAK = re.compile(r"Leaked ([\d,]+) bytes", re.I)
 _AT = re.compile(r"^at (.*)")
 _BY = re.compile(r"by thread \(([\d, ]+)\) in block \(([\d, ]+)\)", re.I)
 _ADDRESS = re.compile(r"(?:Address|Access (?:to|at)) (0x[0-9a-f]+) is (.*)", re.I)
-_IN_BLOCK = re.compile(r"in block \(([\d, ]+)\)", re.I)
 _HAZARDS = re.compile(r"\[([\d,]+) hazards?\]")
 _PLACE = re.compile(r"^(?P<kernel>.+?)\+0x[0-9a-f]+(?: in (?P<file>.+):(?P<line>\d+))?\s*$", re.I)
-_PLACE_OLD = re.compile(r"^0x[0-9a-f]+ in (?P<file>.+?):(?P<line>\d+)(?::(?P<kernel>.+))?$", re.I)
 _SUMMARY = re.compile(r"^(?:ERROR|\w+CHECK|LEAK) SUMMARY:\s*(.*)")
 _COULD_NOT = re.compile(
     r"Internal Sanitizer Error.*|(?:Error: )?Device not supported.*"
@@ -138,7 +133,7 @@ def _triple(text: str) -> tuple[int, int, int]:
 
 def _read_place(text: str, access: str = "") -> Place:
     text = _HAZARDS.sub("", text).strip()
-    match = _PLACE.match(text) or _PLACE_OLD.match(text)
+    match = _PLACE.match(text)
     if match is None:
         return Place(access.lower(), text, None, None)
     kernel = (match["kernel"] or "").strip()
@@ -202,19 +197,8 @@ class _Reader:
             self.begin("race", "Race: two accesses with no barrier between them", space="shared")
             self.places.append(_read_place(match[2], match[1]))
             self._count_hazards(line)
-        elif match := _HAZARD.search(line):
-            block = _IN_BLOCK.search(line)
-            self.begin(
-                "race",
-                line.rstrip(" :"),
-                space=match[2].lower(),
-                address=int(match[3], 16),
-                block=_triple(block[1]) if block else None,
-            )
         elif _BARRIER.search(line):
             self.begin("barrier", line)
-        elif match := _LEAK.search(line):
-            self.begin("leak", line, size_bytes=int(match[1].replace(",", "")))
         else:
             return False
         return True
@@ -225,9 +209,6 @@ class _Reader:
             self.in_backtrace = True  # host frames follow, which say nothing about the kernel
         elif match := _RACE_AND.match(line):
             self.places.append(_read_place(match[2], match[1]))
-        elif match := _HAZARD_SIDE.match(line):
-            self.places.append(_read_place(match[3], match[1]))
-            self.open.setdefault("thread", _triple(match[2]))
         elif match := _BY.search(line):
             self.open |= {"thread": _triple(match[1]), "block": _triple(match[2])}
         elif match := _ADDRESS.search(line):
@@ -237,10 +218,6 @@ class _Reader:
             self.open["message"] += f": {match[2].rstrip('.')}"
         elif self.in_backtrace:
             return
-        elif (match := re.match(r"in (.+):(\d+)", line)) and self.places:
-            # Some versions break "at kernel+0x10 in file:line" over two lines.
-            last = self.places[-1]
-            self.places[-1] = Place(last.access, last.kernel, match[1], int(match[2]))
         elif (match := _AT.match(line)) and not self.places:
             self.places.append(_read_place(match[1], self.access))
         self._count_hazards(line)

@@ -16,20 +16,8 @@ from labtools.problem import LabError, Problem, operation_of
 from labtools.record.fields import ProblemField
 
 from ..channel import Reporter
-from ..gpu.check import (
-    can_fill,
-    draw_on_device,
-    drawn_on_host,
-    poison_outputs,
-    upload_inputs,
-)
-from ..gpu.device import (
-    BufferSet,
-    LiveDevice,
-    allocate_sets,
-    allocate_workspaces,
-    bind_launches,
-)
+from ..gpu.check import can_fill, draw_on_device, drawn_on_host, poison_outputs, upload_inputs
+from ..gpu.device import BufferSet, LiveDevice, allocate_sets, allocate_workspaces, bind_launches
 from ..gpu.faults import cuda_fault
 from ..gpu.job import Job, baseline_of
 from ..gpu.session import START_LIMIT_S
