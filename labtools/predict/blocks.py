@@ -1,7 +1,4 @@
-"""The blocks of one launch: what they execute, how they differ, which bytes they read.
-
-Nothing here depends on a latency, so one launch's blocks serve every "what if".
-"""
+"""The blocks of one launch: what they execute, how they differ, which bytes they read."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class BlockClass:
 
 
 class LaunchBlocks:
-    """What the blocks of one launch execute and read.
+    """What the blocks of one launch execute and read, whatever the latencies.
 
     Args:
         counts: where data are followed, the launch's position in the call, and who runs blocks.

@@ -1,7 +1,6 @@
 """Loops that data decide: followed with the inputs at hand, and held against a run on the CPU.
 
-The machine code says what a jump depends on; the inputs say what that is. What follows is believed
-only where another reader of the same source agrees: the counts of each source line that
+What follows from the inputs is believed only where the counts of each source line agree that
 `TripCounts` brings, from running some blocks.
 """
 
@@ -38,11 +37,7 @@ class TripCounts(Protocol):
         """What the inputs hold, by buffer."""
 
     def count(self, launch: int, blocks: Sequence[int]) -> Sequence[LineCounts]:
-        """The counts of some blocks of one launch.
-
-        Args:
-            blocks: at most `most_blocks` of them, by number.
-        """
+        """The counts of at most `most_blocks` blocks of one launch, by number."""
 
 
 def _line(one: Instruction) -> tuple[str, int] | None:
@@ -75,11 +70,7 @@ def lines_executed(trace: Trace) -> dict[tuple[str, int], list[np.ndarray]]:
 def decided_lines(
     sass: Sass, assumptions: Iterable[Assumption] | None
 ) -> list[frozenset[tuple[str, int]]]:
-    """For each jump on data the source lines of the loop that it decides.
-
-    Args:
-        assumptions: jumps on data that decide much; None where that is not known.
-    """
+    """For each jump on data the source lines of the loop that it decides; of None all lines."""
     code = sass.instructions
 
     def lines_of(steps: Iterable[Instruction]) -> frozenset[tuple[str, int]]:

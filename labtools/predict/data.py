@@ -1,9 +1,8 @@
 """What data decide: numbers that are loaded, worked on and passed between threads.
 
-A forecast needs none of this as long as no jump depends on data. Where one does, the kernel's
-control flow is followed once more with the inputs at hand: floats, halves and doubles are computed,
-shuffles move them between lanes, and shared and local memory keep what is stored there. What is not
-known here stays unknown, never wrong; approximate functions are as exact as numpy's.
+Where a jump depends on data, the kernel's control flow is followed once more with the inputs at
+hand. What is not known here stays unknown, never wrong; approximate functions are as exact as
+numpy's.
 """
 
 from __future__ import annotations

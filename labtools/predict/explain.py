@@ -1,7 +1,4 @@
-"""What a simulated warp waited for: the stack of its time, the chain of its main loop, its loops.
-
-Everything here reads the issues of one watched warp, which the SM model kept.
-"""
+"""What the watched warp of a simulation waited for: its stack, its main loop's chain, its loops."""
 
 from __future__ import annotations
 
@@ -108,12 +105,11 @@ def stack_time(sass: Sass, events: Sequence[Event], machine: Machine) -> tuple[S
 
 
 def unit_waits(sass: Sass, events: Sequence[Event], machine: Machine) -> dict[str, float]:
-    """Of the watched warp's contention what was for the SM's load/store unit.
+    """Of the watched warp's contention what was for the SM's load/store unit, as share of its time.
 
-    Returns:
-        Share of the warp's time, 0..1, by the state in which a profiler counts them. On an NVIDIA
-        H200 its counters show hardly any throttling: what waits until shared memory has room stands
-        at the short scoreboard, and what goes to global memory at the long one.
+    By the state in which a profiler counts them. On an NVIDIA H200 its counters show hardly any
+    throttling: what waits until shared memory has room stands at the short scoreboard, and what
+    goes to global memory at the long one.
     """
     waits = {"short_scoreboard": 0.0, "long_scoreboard": 0.0}
     whole = 0.0
@@ -213,16 +209,13 @@ def follow_chain(
 
 
 def account_block(sass: Sass, run: SmRun, machine: Machine) -> dict[str, float]:
-    """Where the cycles of an SM's blocks go, phase by phase, in a kernel whose warps have roles.
+    """Cycles of an SM's blocks by `BLOCK_TERMS`, in a kernel whose warps have roles.
 
     The watched warp's issues say when a phase ends. Up to its first product it waits for the first
     copies, and the rest of that is the prologue. From there to the end of its last product the
     tensor cores are busy or not; while they are not it waited for later copies, or did what stands
-    between products. What comes after is the epilogue, until the last warp leaves.
-
-    Returns:
-        Term (of `BLOCK_TERMS`) to cycles; together they are ``run.cycles``. Empty where no product
-        of a warpgroup or no copy by a tensor map is waited for.
+    between products. Together they are ``run.cycles``; empty where no product of a warpgroup or no
+    copy by a tensor map is waited for.
     """
     spent = [(event.issued - event.before) * event.weight for event in run.events]
     copied = [

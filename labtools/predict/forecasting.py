@@ -1,8 +1,8 @@
 """How long a kernel will take, from its machine code, before anything runs.
 
-The trace says what every block executes and which addresses it reads; the SM model says how long
-that takes with so many blocks resident; what all SMs ask of memory together says how long each
-load waits. The grid then runs through the GPU block by block.
+The trace says what every block executes and reads; the SM model says how long that takes with so
+many blocks resident; what all SMs ask of memory together says how long each load waits. The grid
+then runs through the GPU block by block.
 """
 
 from __future__ import annotations

@@ -126,10 +126,7 @@ class Buffers:
     def read(
         self, address: np.ndarray, width_bytes: int, words: int, deciding: bool = False
     ) -> list[np.ndarray | None]:
-        """What 32-bit words a load finds, where the content is known; out of bounds is unknown.
-
-        With ``deciding`` that of `data` counts as known.
-        """
+        """What 32-bit words a load finds, None where unknown; ``deciding``: in `data` too."""
         number = (address // np.uint64(BUFFER_SPACING)).astype(np.int64) - 1
         if not len(number) or (number != number[0]).any() or not 0 <= number[0] < len(self.names):
             return [None] * words

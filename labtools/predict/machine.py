@@ -1,9 +1,7 @@
 """The numbers of one GPU that the SM model runs on: latencies, issue intervals, shared units.
 
-They come from the latency tables (`labtools.predict.latencies`), which carry a source each. A table
-made by the project's microbenchmarks on that GPU gives a calibrated machine. For another GPU of the
-same architecture the published numbers are used, and what nobody published is taken from the
-NVIDIA H200; the clock, the memory's rate, the L2 and the number of SMs are its own.
+They come from its table of latencies (`labtools.predict.latencies`), which carries a source each;
+the clock, the memory's rate, the L2 and the number of SMs are the GPU's own.
 """
 
 from __future__ import annotations
@@ -218,13 +216,9 @@ class Machine:
         return 1.0 - (1.0 - self.scattered) * steps / 3.0
 
     def bytes_in_flight(self, share: float) -> float:
-        """Bytes that every SM must have on the way for a share of the read ceiling (Little's law).
+        """Bytes that every SM must have on the way for a share of the read ceiling, 0 to 1.
 
-        Rate times latency: the ceiling's part of an SM, and the latency of 512-byte copies with
-        what the load adds at that share, by the measured curve.
-
-        Args:
-            share: of the ceiling, above 0 and below 1.
+        Little's law: rate times the latency of 512-byte copies with what the load adds there.
         """
         latency = self.dram_async(512) + self.dram_queue(share)
         return share * self.dram_bytes_per_cycle / self.sm_count * latency
@@ -473,11 +467,7 @@ def _box_rate(known: Latencies, otherwise: float) -> float:
 
 
 def _product_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:
-    """The clock at which the power lets all tensor cores work, in GHz.
-
-    Measured, or that of the data sheet's rate: an SM does 4096 operations of 16-bit products a
-    cycle.
-    """
+    """The clock at which the power lets all tensor cores work, GHz: measured, or of the sheet."""
     if known.calibrated and known.has("clock.products"):
         return min(clock_ghz, known.value("clock.products") / 1e3)
     if gpu.fp16_tensor_tflops is None or gpu.arch != "sm_90":
@@ -627,8 +617,7 @@ def _launch_curve(known: Latencies) -> Curve:
 def measured_band(machine: Machine) -> tuple[float, float]:
     """(lower, upper) factor on a forecast: how far it was off on the worst calibration point.
 
-    The file is written by ``make regen``. Where nothing was measured on the GPU
-    itself the band is a factor of 2 either way.
+    A factor of 2 either way where nothing was measured on the GPU itself.
     """
     if not machine.calibrated or not _BAND.is_file():
         return 0.5, 2.0

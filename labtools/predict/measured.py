@@ -1,8 +1,4 @@
-"""From the raw samples of the microbenchmarks to the table that the forecast reads.
-
-Pure: the same record always gives the same table. A length's own overhead leaves by differences of
-two lengths, repeat by repeat.
-"""
+"""From the raw samples of the microbenchmarks to the table that the forecast reads."""
 
 from __future__ import annotations
 
@@ -125,14 +121,10 @@ def read_record(path: Path | str) -> dict[str, Any]:
 
 
 def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of latencies, intervals, bandwidths and launches of what ``run_microbench`` kept.
+    """The table of what ``run_microbench`` kept, as a published one of ``latencies/`` reads.
 
-    Cycles are of the SM's clock. Each value is a median, low and high the spread; every number has
-    five digits.
-
-    Returns:
-        As a published table of ``latencies/`` reads: ``about``; groups of entries, each with value,
-        low, high, unit and source, those of one name by count or bytes a level deeper; ``curve``.
+    ``about``; groups of entries, each with value (a median), low, high, unit and source, those of
+    one name by count or bytes a level deeper; ``curve``. Cycles are of the SM's clock.
     """
     if record.get("schema") != SCHEMA:
         raise LabError(

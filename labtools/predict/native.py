@@ -1,8 +1,7 @@
 """The simulation's loop as machine code where it was compiled, else the same file as Python.
 
-``make`` compiles `sm_loop` with mypyc, which takes the types that stand in it anyway, and puts it
-into the environment under a name that holds the digest of its text: an edited file no longer finds
-what was compiled before and runs as Python until the next ``make``. Both give the same numbers.
+``make`` compiles `sm_loop` with mypyc under a name that holds the digest of its text: an edited
+file runs as Python until the next ``make``. Both give the same numbers.
 """
 
 from __future__ import annotations

@@ -113,11 +113,7 @@ def occupancy(
 def achieved_occupancy(
     gpu: Gpu | str, occupancy: Occupancy, grid_blocks: int, sm_count: int | None = None
 ) -> AchievedOccupancy:
-    """Resident warps that a grid really gives, averaged over the SMs.
-
-    Args:
-        sm_count: SMs to count, where fewer than the GPU's are used.
-    """
+    """Resident warps that a grid really gives, over all SMs or the first ``sm_count`` of them."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     _check_grid(occupancy, grid_blocks)
     sms = gpu.sm_count if sm_count is None else sm_count

@@ -125,10 +125,7 @@ class Forecast:
 
     @property
     def account_us(self) -> dict[str, float]:
-        """Term to microseconds, the launch's own cost first; together they are ``time_us``.
-
-        Empty unless the warps of every launch have roles (`LaunchForecast.account_us`).
-        """
+        """Term to microseconds, the launch's own first; empty unless all warps have roles."""
         if not all(launch.account_us for launch in self.launches):
             return {}
         found = {"launch": self.terms_us["launch"]}

@@ -207,11 +207,7 @@ def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gp
 
 
 def limits_of(device: DeviceInfo) -> Limits:
-    """What this machine's GPU gives a launch.
-
-    Its own answers, its driver's for clusters, and what only its data sheet says; without its
-    allocation rules what it says of itself.
-    """
+    """What this machine's GPU gives a launch: its own answers, and what only its sheet says."""
     try:
         return merge_device(device, query_clusters()).limits
     except LabError:

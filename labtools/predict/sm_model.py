@@ -2,12 +2,9 @@
 
 Every resident warp issues its own instructions in program order. An instruction waits for the
 stall count of the one before it, for its scoreboards, for a free issue slot of its sub-partition
-and for its pipe. Loads come back after the latency of the level that has the data, plus what the
-load on memory adds. Barriers wait for the last warp. Loops are cut short: once a few trips have
-passed, the rest are taken to cost what the last ones cost.
-
-Blocks whose warps spread evenly are simulated on one of the four sub-partitions, with its share
-of the units that the SM has once.
+and for its pipe. Barriers wait for the last warp. Loops are cut short: once a few trips have
+passed, the rest are taken to cost what the last ones cost. Blocks whose warps spread evenly are
+simulated on one of the four sub-partitions.
 """
 
 from __future__ import annotations
@@ -107,14 +104,9 @@ class Pressure:
 
 
 class OccupiedSm:
-    """One SM that holds ``blocks`` equal blocks, every instruction beside the machine's numbers.
-
-    What a simulation takes from it does not depend on the load on memory, so one of them serves
-    for many.
+    """One SM that holds ``blocks`` equal blocks, all started together, under any load on memory.
 
     Args:
-        blocks: resident blocks, all started together.
-        where: levels that serve loads.
         trips: trips of a loop that are simulated; the slope comes from the later half.
         scale: factors on latencies by class, for "what if": shared, shuffle, memory, barrier, ...
     """
@@ -304,11 +296,7 @@ def _busy_sms(machine: Machine, where: Where) -> float:
 
 
 class _Encoder:
-    """Puts the machine's numbers beside what a warp issues.
-
-    Args:
-        gates: arrivals of a phase by barrier, in the order in which they are numbered.
-    """
+    """Puts the machine's numbers beside what a warp issues; ``gates`` is `_gates`, in order."""
 
     def __init__(
         self,

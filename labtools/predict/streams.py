@@ -1,8 +1,7 @@
 """From a block's trace to what each of its warps issues, and where each load finds its data.
 
-A request is what one warp-wide memory instruction asks for: 32-byte sectors. Which of them are in
-the L1 already follows from the addresses of the trips before; whether the rest come from the L2
-or from memory follows from what the launch has touched, and from the cache state it starts in.
+Which sectors of a request are in the L1 follows from the addresses of the trips before; whether the
+rest come from the L2 or from memory follows from what the launch has touched, and from the cache.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from labtools.toolchain.operands import (
 )
 from labtools.toolchain.sass import Instruction, Sass
 
-from .banks import turns_of
+from .banks import bank_turns
 from .lanes import BUFFER_SPACING, Buffers
 from .trace import Executed, Execution, Repeat, Trace, TraceError
 
@@ -174,8 +173,7 @@ class BlockStreams:
     def flat(self, trips: int) -> FlatStreams:
         """The streams with at most so many trips of each loop.
 
-        Where warps wait for one another the same number of phases is left out of each, in its
-        longest loop alone.
+        Where warps wait for one another the same number of phases is left out of each.
         """
         if trips not in self._flat:
             kept = _keep_phases(self.warps, trips) if self.meets else None
@@ -375,7 +373,7 @@ def _word_turns(words: np.ndarray, width: int) -> int:
     """64-bit accesses go in halves of a warp, 128-bit ones in quarters."""
     parts = max(1, width // 4)
     pieces = [piece for piece in np.array_split(words, parts) if len(piece)]
-    turns = sum(max(turns_of(piece, len(piece), parts)) for piece in pieces)
+    turns = sum(max(bank_turns(piece, len(piece), parts)) for piece in pieces)
     return turns if len(words) > 32 // parts else min(turns, parts)
 
 
@@ -518,7 +516,7 @@ class _Requests:
         if found is None:
             words = place // 4
             if kind == "matrix":  # lanes 8i to 8i+7 name the rows of matrix i, read together
-                found = sum(turns_of(words[: 8 * size], 8, 4))
+                found = sum(bank_turns(words[: 8 * size], 8, 4))
             else:
                 found = _word_turns(words, size)
             self._turns[key] = found
@@ -579,7 +577,6 @@ class _Requests:
             raise TraceError(
                 f"Lanes of one warp of {self.trace.sass.entry} are at several barriers.",
                 f"at {one.text}",
-                "the kernel can be measured, and run on the CPU",
             )
         threads = self.trace.lanes.count
         if one.base == "BAR":
@@ -613,7 +610,6 @@ class _Requests:
                     raise TraceError(
                         f"A loop of {self.trace.sass.entry} meets at another barrier each trip.",
                         f"at {self.code[first.index].text}",
-                        "the kernel can be measured, and run on the CPU",
                     )
 
     def touched_bytes(self) -> dict[int, float]:

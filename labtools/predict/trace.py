@@ -1,10 +1,9 @@
 """What a launch executes, from its machine code: instruction streams, trip counts, addresses.
 
-The integer part of a kernel is run instruction by instruction on all lanes of a block (or on one
-thread of each block), with the launch's own arguments in the constant bank. Data are unknown. A
-loop whose registers change by the same amount every trip is not walked through: its last trip is
-found by trying trips far ahead (doubling, then halving the step), and it becomes one `Repeat`.
-So nobody has to say how often a loop runs.
+The integer part of a kernel is run on all lanes of a block (or on one thread of each block), with
+the launch's own arguments in the constant bank. Data are unknown. A loop whose registers change by
+the same amount every trip is not walked through: its last trip is found by trying trips far ahead,
+and it becomes one `Repeat`.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from .semantics import (
     COMPARE,
     IntegerComparison,
     State,
+    Written,
     evaluate,
     extend_sign,
     granted,
@@ -73,11 +73,16 @@ COUNTER_BYTES = 64
 """A workspace no larger than this holds counters that all blocks share."""
 
 _MEMORY = GLOBAL_ACCESSES | SHARED_ACCESSES | BOX_COPIES | {"SYNCS"}
+MEASURED = "the kernel can be measured, and run on the CPU"
+"""What can be done with a kernel that cannot be followed."""
 _FLOATS = {"F16", "F16x2", "F32", "F64", "BF16", "BF16_V2"}
 
 
 class TraceError(LabError):
     """The machine code does not say how often a loop runs."""
+
+    def __init__(self, what: str, why: str, still_works: str = MEASURED) -> None:
+        super().__init__(what, why, still_works)
 
 
 @dataclass(frozen=True)
@@ -92,10 +97,7 @@ class Assumption:
 
 @dataclass(eq=False)
 class Execution:
-    """One instruction executed once; none is changed afterwards.
-
-    It is not frozen: very many are made, and making a frozen one takes longer.
-    """
+    """One instruction executed once, never changed. It is not frozen: making it takes longer."""
 
     index: int  # position in the kernel
     active: np.ndarray  # [N] bool: lanes that came by
@@ -349,7 +351,7 @@ class _Follower:
                     f"{MOST_WORK} instructions were tried and few trips could be jumped over; "
                     "the number of trips of an inner loop changes from trip to trip of an outer "
                     "one, or jumps alternate in a long pattern",
-                    "the kernel can be measured, and run on the CPU; fewer trips can be forecast",
+                    f"{MEASURED}; fewer trips can be forecast",
                 )
             if self.steps > self.most_steps:
                 raise TraceError(
@@ -357,7 +359,6 @@ class _Follower:
                     f"{self.most_steps} instructions were followed and a loop near line "
                     f"{one.source.line if one.source else '?'} has not ended; its end depends on "
                     "data, or its counter does not change by a fixed amount",
-                    "the kernel can be measured, and run on the CPU",
                 )
             back = self._step(state, groups, items, one, active)
             if back is None or back not in groups:
@@ -499,7 +500,7 @@ class _Follower:
 
     def _read_known(
         self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
-    ) -> list[tuple[str, np.ndarray | None]] | None:
+    ) -> Written | None:
         names = sorted(one.defines, key=lambda name: int(name[1:]))
         width = one.access_bytes
         somewhere = np.where(executing, address, address[executing][0]) if executing.any() else None
@@ -520,7 +521,7 @@ class _Follower:
 
     def _count_up(
         self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
-    ) -> list[tuple[str, np.ndarray | None]] | None:
+    ) -> Written | None:
         """A counter: blocks are taken to come by in their order, in rounds.
 
         One counter for the whole grid hands out work. Of several counters each is passed by the
@@ -597,23 +598,16 @@ class _Follower:
             register = next((o for o in one.operands if o.kind == "register"), None)
             where = state.read(register.name) if register is not None else None
             if where is None:
-                raise self._lost("returns", one)
+                raise TraceError(f"{self.entry} returns to an unknown address.", f"at {one.text}")
             for target in np.unique(where[active]):
                 self._go(groups, self.places[int(target)], active & (where == target))
             return None
         if one.target is None:
-            raise self._lost("jumps", one)
+            raise TraceError(f"{self.entry} jumps to an unknown address.", f"at {one.text}")
         target = self.places[one.target]
         self._go(groups, target, executing)
         self._go(groups, after, active & ~executing)
         return target if target < after and executing.any() else None
-
-    def _lost(self, how: str, one: Instruction) -> TraceError:
-        return TraceError(
-            f"{self.entry} {how} to an address that is not known.",
-            f"at {one.text}",
-            "the kernel can be measured, and run on the CPU",
-        )
 
     def _assume(self, one: Instruction) -> bool:
         """Whether a jump that depends on data is taken: what does the usual work is executed.
@@ -743,7 +737,6 @@ class _Follower:
         raise TraceError(
             f"{self.entry} meets at a barrier that is not known.",
             f"at {one.text}: which barrier it is, or what is said there, depends on data",
-            "the kernel can be measured, and run on the CPU",
         )
 
     def _box(self, state: State, one: Instruction) -> TensorMap | None:

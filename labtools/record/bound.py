@@ -74,9 +74,9 @@ more than `LAUNCH_FACTOR` times this is still known not to be bound by its launc
 DRAM_LIKELY = 0.45
 """Below this share of the peak nobody would take memory for the limit."""
 PASSES_AGREE = 0.10
-"""A profiler reads counters in several runs of a kernel. Up to this relative difference between two
-ways to the warps of an SM they count as of one run. Of all records with a cold cache none differs
-by more than seven percent, rounding apart; a test holds them to it."""
+"""Up to this relative difference between two ways to the warps of an SM, counters that a profiler
+read in several runs count as of one. No record with a cold cache differs by more than seven
+percent, rounding apart."""
 NEAR = 1.15
 """Two terms of a forecast within this factor of each other are a crossover."""
 FEW_WAVES = 4
@@ -128,8 +128,8 @@ class CountedBound:
     """The bound that counters show."""
 
     bound: Bound | None  # None where the counters are ambiguous or missing
-    # of 1: ``dram``, ``issue`` and ``tensor`` of their peaks, ``long_scoreboard``, ``barrier``,
-    # ``wait`` and their sum ``chain`` of a warp's time. What was not measured is left out.
+    # of 1, without what was not measured: ``dram``, ``issue`` and ``tensor`` of their peaks,
+    # ``long_scoreboard``, ``barrier``, ``wait`` and their sum ``chain`` of a warp's time
     shares: dict[str, float] = field(default_factory=dict)
     reason: str = ""  # one sentence: what decided, or what is in the way
     # duration over that of an empty launch; None where one was not measured
@@ -322,26 +322,18 @@ def _measured_shares(
             missing.append(unit.counter)
     found = stall_shares(values)
     shares.update({reason: found[reason] for reason in CHAIN_REASONS if reason in found})
-    absent = [
-        f"stall_{reason}_cycles"
-        for reason in CHAIN_REASONS
-        if values.get(f"stall_{reason}_cycles") is None
-    ]
+    needed = [f"stall_{reason}_cycles" for reason in CHAIN_REASONS]
+    absent = [name for name in needed if values.get(name) is None]
     if not known_value(values, "warp_latency_cycles"):
         # Without the total a share is one of the states that were measured. That is the whole
         # only if the cycle of issuing is among them and no state that was asked for is missing.
-        absent += [
-            name
-            for name, value in values.items()
-            if name.startswith("stall_") and value is None and name not in absent
-        ]
+        asked = (f"stall_{state}_cycles" for state in missing_states(values))
+        absent += [name for name in asked if name not in absent]
         if "selected" not in found and values.get("warp_latency_cycles") is None:
             absent.append("warp_latency_cycles")
-    if absent:
-        missing += absent
-    else:  # counters that add up to nothing are shares of nothing
+    if not absent:  # counters that add up to nothing are shares of nothing
         shares["chain"] = sum(shares.setdefault(reason, 0.0) for reason in CHAIN_REASONS)
-    return shares, tuple(missing)
+    return shares, (*missing, *absent)
 
 
 def _join(names: tuple[str, ...]) -> str:

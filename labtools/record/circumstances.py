@@ -1,8 +1,7 @@
 """Under what a time was measured, times that keep it, and what a table of them must say of it.
 
-Two times may stand side by side where they differ in nothing but the candidate. Where the
-processes, the way of timing, the layout of the cache or the oracle differ as well, a column says
-so: `distinguish` writes it, and every table of recorded numbers is made with it.
+Where more than the candidate differs between two times, such as the processes, the way of timing,
+the layout of the cache or the oracle, `distinguish` writes a column that says so.
 """
 
 from __future__ import annotations
@@ -45,11 +44,8 @@ def say_layout(record: Record) -> str:
 
 
 def say_oracle(record: Record) -> str:
-    """What its error was taken against: what a rung was given, or what a library's user gave.
-
-    A rung that keeps few bits is held against the values that its codes stand for. A library
-    converts the cache itself, so it is held against the cache before that.
-    """
+    """What its error was taken against: the values that a rung's codes stand for, or the cache
+    before a library converted it."""
     if record.kind == "baseline" and record.kv_bits < 16:
         return "the unquantised cache"
     return "the cache as it is kept"
@@ -61,12 +57,20 @@ class OfRecords:
     records: tuple[Record, ...] = ()
 
 
-class RecordedTime(float, OfRecords):
-    """A recorded time in microseconds that knows its records.
+def _of_both(
+    compute: Callable[[float, float], float],
+) -> Callable[[RecordedTime, float], RecordedTime]:
+    """An operator of times, whose answer is of the records of both."""
 
-    Two of them are added, subtracted and divided as numbers, unless they are of one workload and
-    one GPU and of different processes.
-    """
+    def apply(self: RecordedTime, other: float) -> RecordedTime:
+        return self._joined(other, compute(float(self), float(other)))
+
+    return apply
+
+
+class RecordedTime(float, OfRecords):
+    """A recorded time in microseconds that knows its records: two are computed with as numbers,
+    unless they are of one workload and one GPU and of different processes."""
 
     def __new__(cls, value: float, records: Iterable[Record]) -> RecordedTime:
         made = super().__new__(cls, value)
@@ -92,29 +96,13 @@ class RecordedTime(float, OfRecords):
             )
         return RecordedTime(value, records)
 
-    def __add__(self, other: float) -> RecordedTime:
-        return self._joined(other, float(self) + float(other))
-
-    def __sub__(self, other: float) -> RecordedTime:
-        return self._joined(other, float(self) - float(other))
-
-    def __truediv__(self, other: float) -> RecordedTime:
-        return self._joined(other, float(self) / float(other))
-
     # What stands on the right of a plain number stays of its records.
-    def __radd__(self, other: float) -> RecordedTime:
-        return self._joined(other, float(other) + float(self))
-
-    def __rsub__(self, other: float) -> RecordedTime:
-        return self._joined(other, float(other) - float(self))
-
-    def __rtruediv__(self, other: float) -> RecordedTime:
-        return self._joined(other, float(other) / float(self))
-
-    def __mul__(self, other: float) -> RecordedTime:
-        return self._joined(other, float(self) * float(other))
-
-    __rmul__ = __mul__
+    __add__ = __radd__ = _of_both(lambda mine, other: mine + other)
+    __mul__ = __rmul__ = _of_both(lambda mine, other: mine * other)
+    __sub__ = _of_both(lambda mine, other: mine - other)
+    __rsub__ = _of_both(lambda mine, other: other - mine)
+    __truediv__ = _of_both(lambda mine, other: mine / other)
+    __rtruediv__ = _of_both(lambda mine, other: other / mine)
 
 
 class RecordedText(str, OfRecords):
@@ -166,12 +154,14 @@ def distinguish(
 ) -> dict[str, list[str]]:
     """The columns that a table of recorded numbers needs besides its own: by heading, a text a row.
 
-    Args:
-        rows: of each row the records that its numbers come from.
-        errors: of each row the records whose errors it shows.
+    ``rows`` are the records that each row's numbers come from, ``errors`` those whose errors it
+    shows.
     """
     every = [record for row in rows for record in row]
-    names = {one: _letter(number) for number, one in enumerate(_campaigns(every))}
+    names = {
+        one: _letter(number)
+        for number, one in enumerate(dict.fromkeys(record.campaign for record in every))
+    }
     wanted: tuple[tuple[str, Callable[[Record], str], Sequence[Sequence[Record]]], ...] = (
         (TOGETHER, lambda record: names[record.campaign], rows),
         (TIMED, say_timed, rows),
@@ -191,10 +181,6 @@ def _differ(records: Sequence[Record], say: Callable[[Record], str]) -> bool:
     for record in records:
         said.setdefault((record.provenance.gpu, record.problem_key), set()).add(say(record))
     return any(len(texts) > 1 for texts in said.values())
-
-
-def _campaigns(records: Sequence[Record]) -> list[str]:
-    return list(dict.fromkeys(record.campaign for record in records))
 
 
 def _letter(number: int) -> str:

@@ -1,7 +1,6 @@
-"""The ledger of what others published: their figures, what each one claims, how it is checked.
+"""The ledger of what others published, ``book/claims.yml``: figures and claims, and no verdict.
 
-``book/claims.yml`` holds figures and claims and no verdict: a verdict is what a check finds when it
-is run. The checks stand in `labtools.predict.claim_checks`, since they need data sheets.
+A verdict is what a check of `labtools.predict.claim_checks` finds when it is run.
 """
 
 from __future__ import annotations
@@ -21,16 +20,9 @@ How = Literal["computed", "recorded", "forecast", "live", "not checkable"]
 record of the card that it is about, which a reader may make; not from anything here."""
 
 Verdict = Literal[
-    "holds",
-    "direction only",
-    "slip",
-    "inconsistent",
-    "incomplete",
-    "misattributed",
-    "refuted",
-    "not measured here",
-    "not checkable",
-]
+    "holds", "direction only", "slip", "inconsistent", "incomplete", "misattributed", "refuted",
+    "not measured here", "not checkable",
+]  # fmt: skip
 ValueOrigin = Literal["computed", "recorded", "forecast", "live"]
 """Where our value comes from."""
 VERDICTS: dict[Verdict, str] = {
@@ -80,11 +72,8 @@ class Claim(BaseModel):
 
     @model_validator(mode="after")
     def _same_is_narrow(self) -> Claim:
-        if (
-            self.check == "recorded_ratio"
-            and self.value == 1.0
-            and self.tolerance > SAME_WITHIN - 1 + 1e-9
-        ):
+        same = self.check == "recorded_ratio" and self.value == 1.0
+        if same and self.tolerance > SAME_WITHIN - 1 + 1e-9:
             raise ValueError(
                 f"that nothing changed holds within {SAME_WITHIN - 1:.0%} and no more, as a "
                 "prediction of the same does"
@@ -113,14 +102,14 @@ class Ledger(BaseModel):
 
     def find(self, claim_id: str) -> Claim:
         """A claim by its id."""
-        for claim in self.claims:
-            if claim.id == claim_id:
-                return claim
-        raise LabError(
-            f"There is no claim {claim_id!r}.",
-            f"the claims are {', '.join(claim.id for claim in self.claims)}",
-            "labtools claims lists them",
-        )
+        known = {claim.id: claim for claim in self.claims}
+        if claim_id not in known:
+            raise LabError(
+                f"There is no claim {claim_id!r}.",
+                f"the claims are {', '.join(known)}",
+                "labtools claims lists them",
+            )
+        return known[claim_id]
 
     def group(self, name: str) -> list[Claim]:
         """The claims of a group, in order."""

@@ -1,8 +1,7 @@
 """Expressions in data: when a method helps, when a point is valid, what a claim comes to.
 
-The library simpleeval computes them. Of its grammar only numbers, names, arithmetic, comparisons,
-``and``, ``or``, ``not`` and the functions of `FUNCTIONS` are let through: nothing that could grow
-without limit, and nothing that is no number. A name without a value is missing and never 0.
+The library simpleeval computes them. Of its grammar only what makes numbers and cannot grow without
+limit is let through. A name without a value is missing and never 0.
 """
 
 from __future__ import annotations

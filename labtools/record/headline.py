@@ -1,7 +1,4 @@
-"""The headline, said once and honestly: a baseline, an interval, a machine.
-
-The README and the chapter that reproduces the numbers both take it from here.
-"""
+"""The headline, said once and honestly: a baseline, an interval, a machine."""
 
 from __future__ import annotations
 
@@ -33,11 +30,12 @@ HANDICAPPED = "baseline:sdpa_expanded"
 class Headline:
     """The announced design and the guide's own against the fastest fair library."""
 
-    workload: Problem  # what all ran
-    published: Standing  # where r03 stands
-    repaired: Standing | None  # where r09 stands; None where it was not timed in the same processes
-    # time of the baseline with the copy over r03's, in the same processes
-    handicapped: Ratio | None
+    workload: Problem
+    published: Standing  # of r03
+    repaired: Standing | None  # of r09, where it was timed in the same processes
+    handicapped: (
+        Ratio | None
+    )  # time of the baseline with the copy over r03's, in the same processes
     versions: str  # of the libraries
 
     @property
@@ -85,15 +83,13 @@ def say_headline(headline: Headline | None) -> list[str]:
             f"In the same processes it {say_against(headline.handicapped)}, which copies the KV "
             "heads in the timed call as the baseline of the 1.91x did."
         )
-    repaired = headline.repaired
-    if repaired is None or repaired.against is None:
-        said.append(f"{_short(REPAIRED)}, the guide's own kernel, has no record beside it yet.")
-    else:
-        said.append(
-            f"{_short(REPAIRED)}, the guide's own kernel, {say_against(repaired.against)}, the "
-            "fastest fair library there."
-        )
-    return said
+    ours = headline.repaired and headline.repaired.against
+    beside = (
+        f"{say_against(ours)}, the fastest fair library there"
+        if ours
+        else "has no record beside it yet"
+    )
+    return [*said, f"{REPAIRED.split('_')[0]}, the guide's own kernel, {beside}."]
 
 
 def say_against(ratio: Ratio) -> str:
@@ -104,16 +100,18 @@ def say_against(ratio: Ratio) -> str:
     verb = "takes" if how == "as long" else "is"
     ends = f"95 % interval {three_digits(low)} to {three_digits(high)}"
     text = f"{verb} {three_digits(value)} times ({ends}) {how} as "
-    return f"{text}{_name(ratio.first)}" + (", so they are equal" if ratio.equal else "")
+    return f"{text}{ratio.first.removeprefix('baseline:')}" + (
+        ", so they are equal" if ratio.equal else ""
+    )
 
 
 @dataclass(frozen=True)
 class Compared:
     """A rung on a workload against the fastest fair libraries that were timed with it."""
 
-    workload: Problem  # what both ran
+    workload: Problem
     rung: str  # its id
-    standing: Standing  # where it stands
+    standing: Standing
     peers: tuple[Record, ...] = ()  # records of the libraries that its ratios are against
 
 
@@ -138,11 +136,3 @@ def compare_rungs(
                 peers = tuple(by_name[one.first].record for one in ratios if one is not None)
                 found.append(Compared(workload, rung, mine_here, peers))
     return found
-
-
-def _name(candidate: str) -> str:
-    return candidate.removeprefix("baseline:")
-
-
-def _short(rung: str) -> str:
-    return rung.split("_")[0]

@@ -27,8 +27,6 @@ from labtools.problem.text import mend_text
 from .folders import work_dir
 from .prediction import (
     ENTRY,
-    MISUNDERSTOOD_FROM,
-    SAME_WITHIN,
     AnyEntry,
     Direction,
     ForecastComparison,
@@ -42,7 +40,6 @@ from .prediction import (
     Reveal,
     Score,
     Source,
-    direction_of,
     model_says,
     score,
 )
@@ -174,11 +171,8 @@ class Journal:
                 forecast_ratio=forecast_ratio,
             )
         with self._locked():
-            before = _of(Reveal, self._entries(question_id))[-1:]
-            fresh = {"entry_id", "at"}
-            if [one.model_dump(exclude=fresh) for one in before] != [
-                shown.model_dump(exclude=fresh)
-            ]:
+            before = _of(Reveal, self._entries(question_id))
+            if not before or before[-1].says != shown.says:
                 self._keep(shown)
         guess = self.prediction(question_id)
         return score(guess, shown) if guess else None
@@ -189,30 +183,18 @@ class Journal:
         A reader who saw the answer first and guessed later has only a marked guess, and gets it.
         """
         guesses = [row.prediction for row in self.history(question_id)]
-        before = [guess for guess in guesses if not guess.after_reveal]
-        counted = before or guesses
+        counted = [guess for guess in guesses if not guess.after_reveal] or guesses
         return counted[-1] if counted else None
 
     def history(self, question_id: str | None = None) -> list[JournalRow]:
         """This reader's predictions, oldest first, each with the first reveal that followed."""
         with self._locked(to_write=False):
             entries = self._entries(question_id)
-        rows = []
-        for index, entry in enumerate(entries):
-            if isinstance(entry, Prediction):
-                same = [one for one in entries if one.question_id == entry.question_id]
-                later = (one for one in entries[index:] if one.question_id == entry.question_id)
-                shown = next((one for one in later if isinstance(one, Reveal)), None)
-                rows.append(
-                    JournalRow(
-                        prediction=entry,
-                        reveal=shown,
-                        score=score(entry, shown) if shown else None,
-                        model=_counted_model(same),
-                        hints=_counted_hints(same),
-                    )
-                )
-        return rows
+        return [
+            _row_of(entry, entries[number:], entries)
+            for number, entry in enumerate(entries)
+            if isinstance(entry, Prediction)
+        ]
 
     def compare_with_forecast(self, page: str | None = None) -> ForecastComparison:
         """The reader's guesses beside the model's, on the questions of a page, or of all, that both
@@ -431,6 +413,7 @@ class Journal:
                 f"The class journal at {self._class.render_as_string()} cannot be used ({cause}). "
                 f"Predictions are kept in {self.lines} and are sent when it answers again."
             )
+            self._class = None  # the next journal asks again
             return
         self._add_missing(there)
 
@@ -535,6 +518,20 @@ def _reader_name() -> str:
         return "reader"
 
 
+def _row_of(guess: Prediction, later: Sequence[AnyEntry], every: Sequence[AnyEntry]) -> JournalRow:
+    """A guess with the first reveal that followed."""
+    same = [entry for entry in every if entry.question_id == guess.question_id]
+    reveals = (entry for entry in _of(Reveal, later) if entry.question_id == guess.question_id)
+    shown = next(reveals, None)
+    return JournalRow(
+        prediction=guess,
+        reveal=shown,
+        score=score(guess, shown) if shown else None,
+        model=_counted_model(same),
+        hints=_counted_hints(same),
+    )
+
+
 def _of(kind: type[E], entries: Sequence[AnyEntry]) -> list[E]:
     return [entry for entry in entries if isinstance(entry, kind)]
 
@@ -550,25 +547,3 @@ def _counted_hints(entries: Sequence[AnyEntry]) -> tuple[str, ...]:
 
 def _geometric_mean(values: list[float]) -> float | None:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
-
-
-__all__ = [
-    "MISUNDERSTOOD_FROM",
-    "SAME_WITHIN",
-    "Direction",
-    "ForecastComparison",
-    "Hint",
-    "Interval",
-    "Journal",
-    "JournalError",
-    "JournalRow",
-    "JournalWarning",
-    "ModelPrediction",
-    "Notes",
-    "Prediction",
-    "Reveal",
-    "Score",
-    "Source",
-    "direction_of",
-    "score",
-]

@@ -7,7 +7,7 @@ import json
 import math
 import uuid
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
@@ -56,24 +56,23 @@ class Prediction(_Entry):
 
     kind: Literal["prediction"] = "prediction"
     page: _Text
-    # is the candidate ``faster``, the ``same`` or ``slower`` than the baseline
-    direction: Direction
+    direction: Direction  # of the candidate, against the baseline
     ratio: _PositiveFloat  # baseline time / candidate time, so above 1 means faster
     note: _Text = ""
-    # True for a guess made when the answer to this question had been shown; it is kept, and marked,
-    # and does not count
-    after_reveal: bool = False
+    after_reveal: bool = False  # made when the answer had been shown; it does not count
 
     @model_validator(mode="after")
     def _agree(self) -> Prediction:
-        if self.direction != "same" and (self.ratio > 1) != (self.direction == "faster"):
+        if self.direction == "same":
+            agree = direction_of(self.ratio) == "same"
+        else:
+            agree = (self.ratio > 1) == (self.direction == "faster")
+        if not agree:
             raise ValueError(
                 f"direction {self.direction!r} and ratio {self.ratio:g} contradict each other: "
                 "the ratio is baseline time / candidate time, above 1 when the candidate is "
                 "faster, below 1 when it is slower"
             )
-        if self.direction == "same" and direction_of(self.ratio) != "same":
-            raise ValueError(f"direction 'same' and ratio {self.ratio:g} contradict each other")
         return self
 
 
@@ -85,10 +84,15 @@ class Reveal(_Entry):
     source: Source  # where the measured ratio comes from
     what: _Text = ""  # the comparison in words
     where: _Text = ""  # when and on what it was measured, where that is not part of `what`
-    # low and high end of the measured ratio, where it is known
+    # low and high end of the measured ratio
     interval: tuple[_PositiveFloat, _PositiveFloat] | None = None
     # what the model predicted for the same question, where it did
     forecast_ratio: _PositiveFloat | None = None
+
+    @property
+    def says(self) -> dict[str, Any]:
+        """All but when it was shown."""
+        return self.model_dump(exclude={"entry_id", "at"})
 
 
 class ModelPrediction(_Entry):
@@ -105,9 +109,7 @@ class ModelPrediction(_Entry):
     bounds: tuple[str, str] = ("", "")  # what the model says binds the baseline and the candidate
     model: str  # name and version of the model
     gpu: str  # short name
-    # SHA-256 over all of the above and the question; filled in where it is left empty. An entry
-    # whose content was changed later no longer fits its seal and cannot be read.
-    seal: str = ""
+    seal: str = ""  # `seal_of`; an entry that was changed later does not fit it
     after_reveal: bool = False  # True when the answer had been shown; such an entry does not count
 
     @model_validator(mode="after")
@@ -204,31 +206,24 @@ class Score(BaseModel):
 
 
 class JournalRow(BaseModel):
-    """A prediction with the reveal that followed it, if any, and its score.
-
-    ``model`` is what the model had committed to this question, where it had; ``hints`` are those
-    that the reader took before committing.
-    """
+    """A prediction with the reveal that followed it, if any, and its score."""
 
     model_config = ConfigDict(frozen=True)
 
     prediction: Prediction
     reveal: Reveal | None = None
     score: Score | None = None
-    model: ModelPrediction | None = None
-    hints: tuple[str, ...] = ()
+    model: ModelPrediction | None = None  # that it had committed to this question
+    hints: tuple[str, ...] = ()  # taken before committing
 
 
 class ForecastComparison(BaseModel):
-    """The reader and the model on the questions that both answered before the reveal.
-
-    ``reader_off_by`` and ``model_off_by`` are geometric means of the factors; None without rows.
-    """
+    """The reader and the model on the questions that both answered before the reveal."""
 
     model_config = ConfigDict(frozen=True)
 
     rows: tuple[tuple[JournalRow, Score], ...]
-    reader_off_by: float | None
+    reader_off_by: float | None  # geometric mean of the factors; None without rows
     model_off_by: float | None
 
 
@@ -238,14 +233,11 @@ def direction_of(ratio: float, interval: Interval | None = None) -> Direction:
     With an interval the two are the ``same`` when it spans 1, otherwise when the ratio lies
     within `SAME_WITHIN` of 1.
     """
-    same = (
-        interval[0] <= 1 <= interval[1]
-        if interval is not None
-        else 1 / SAME_WITHIN <= ratio <= SAME_WITHIN
-    )
-    if same:
-        return "same"
-    return "faster" if ratio > 1 else "slower"
+    if interval is None:
+        same = 1 / SAME_WITHIN <= ratio <= SAME_WITHIN
+    else:
+        same = interval[0] <= 1 <= interval[1]
+    return "same" if same else "faster" if ratio > 1 else "slower"
 
 
 def score(

@@ -1,8 +1,7 @@
 """The hash of a Python file's code, the same under every Python.
 
-Since 3.12 `tokenize` takes an f-string apart; here it is one word, as it stands in the file.
-Records that were made before hold what `tokenize` of their Python gave, so `python_hashes` gives
-the hash with f-strings taken apart as well.
+Since 3.12 `tokenize` takes an f-string apart; here it is one word, as it stands in the file. Some
+shipped records hold the hash with f-strings taken apart, so `python_hashes` gives both.
 """
 
 from __future__ import annotations
@@ -17,15 +16,7 @@ from tokenize import TokenInfo
 
 from labtools.problem.text import read_given
 
-_NOT_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
+_NOT_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.ENCODING}
 _OPENING = re.compile(r"(?i:f|rf|fr)('''|\"\"\"|'|\")")
 
 
@@ -116,7 +107,7 @@ def _parts(word: str, opening: re.Match[str]) -> list[str]:
             middle = ""
         if field:
             end = _end_of_expression(body, at)
-            words += ["{", *_expression_words(body[at:end])]
+            words += ["{", *[*_words(f"({body[at:end]})\n", take_apart)][1:-2]]
             if body[end] == "!":
                 words += ["!", body[end + 1]]
                 end += 2
@@ -142,7 +133,3 @@ def _end_of_expression(body: str, at: int) -> int:
         else:
             depth += (here in "([{") - (here in ")]}")
         at += 1
-
-
-def _expression_words(text: str) -> list[str]:
-    return [*_words(f"({text})\n", take_apart)][1:-2]

@@ -39,7 +39,7 @@ be captured, and plain launches by intent, from an idle GPU on."""
 class Freshness:
     """Whether a record is about the code as it stands."""
 
-    fresh: bool  # it is
+    fresh: bool
     reason: str  # one sentence: what was compared, or what changed
 
 
@@ -84,15 +84,15 @@ def freshness(record: Record, now: CodeNow | None = None) -> Freshness:
     kernel."""
     now = now or CodeNow()
     if record.protocol not in PROTOCOLS:
-        return Freshness(
-            False, f"it was timed by protocol {record.protocol}; the current one is {PROTOCOLS[0]}"
-        )
+        why = f"it was timed by protocol {record.protocol}; the current one is {PROTOCOLS[0]}"
+        return Freshness(False, why)
     if record.kind == "baseline":
         return _baseline_freshness(record, now)
     if record.rung_path is not None:
         return _own_freshness(record, Path(record.rung_path))
     try:
-        rung = now.rung(_where_is(record))
+        ceiling = kernels_dir() / "microbench" / f"{record.name}.py"
+        rung = now.rung(ceiling if record.kind == "ceiling" else record.name)
         launches = rung.launches(record.problem, limits_of_record(record), record.knobs)
     except LabError as error:
         return Freshness(False, f"its kernel cannot be loaded any more: {error.what}")
@@ -108,12 +108,6 @@ def limits_of_record(record: Record) -> Limits:
             "the records of rungs",
         )
     return record.limits
-
-
-def _where_is(record: Record) -> str | Path:
-    if record.kind == "ceiling":
-        return kernels_dir() / "microbench" / f"{record.name}.py"
-    return record.name
 
 
 def rung_freshness(
@@ -224,5 +218,4 @@ def stale_records(
     records: list[Record], check: Callable[[Record], Freshness] = freshness
 ) -> list[tuple[Record, Freshness]]:
     """The records that no longer belong to the code, each with the reason."""
-    checked = [(record, check(record)) for record in records]
-    return [(record, answer) for record, answer in checked if not answer.fresh]
+    return [(record, found) for record in records if not (found := check(record)).fresh]

@@ -30,8 +30,8 @@ class Summary:
     median_us: float  # median over processes of each process's median
     iqr_us: tuple[float, float]  # first and third quartile of all samples together
     range_us: tuple[float, float]  # least and most of the processes' medians
-    processes: int  # how many processes
-    samples: int  # how many samples in all
+    processes: int
+    samples: int  # in all
 
     @property
     def spread(self) -> float:
@@ -155,30 +155,23 @@ def _resample_medians(values: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 def best_read_gb_per_s(records: Iterable[Record]) -> float | None:
-    """Best rate at which anything went through the problem's bulk, cold, 10^9 bytes a second.
-
-    The read sweep and every kernel count, each with the bytes as it keeps them, so that
-    nothing can beat a floor made from it. Study kernels are left out: their records do not say in
-    how many bits they keep them. None when there is no cold record.
-    """
+    """Best rate at which anything read the problem's bulk, cold, 10^9 bytes a second; None without
+    a cold record. Nothing can beat a floor made from it."""
     best = best_reader(records)
     return None if best is None else best.gb_per_s
 
 
 def best_reader(records: Iterable[Record]) -> Record | None:
-    """The record with that rate."""
-    cold = [
+    """The record with that rate, the read sweep or a kernel with the bytes as it keeps them. Study
+    kernels are left out: their records do not say in how many bits they keep them."""
+    cold = (
         record
         for record in records
         if record.workload["cache_state"] == "cold"
         and record.comparison.ok
-        and not _is_study(record)
-    ]
+        and not (record.kind == "rung" and re.match(r"s\d\d_", record.candidate))
+    )
     return max(cold, key=lambda record: record.gb_per_s, default=None)
-
-
-def _is_study(record: Record) -> bool:
-    return record.kind == "rung" and re.match(r"s\d\d_", record.candidate) is not None
 
 
 def median_problems(record: Record) -> list[str]:

@@ -7,12 +7,13 @@ Problems of another draw stand in a table of their own, with the seed in its nam
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from labtools.problem import LabError, kernels_dir, load_rung
 from labtools.toolchain.sources import hash_source
@@ -27,7 +28,8 @@ class TimedTile:
 
     kernel: str  # id of the rung
     knobs: dict[str, int]  # those that differ from its defaults
-    samples_us: tuple[float, ...]  # of every process, one after the other, microseconds
+    # of every process, one after the other, microseconds
+    samples_us: Annotated[tuple[float, ...], Field(min_length=1)]
 
     @property
     def median_us(self) -> float:
@@ -112,20 +114,8 @@ def search_paths(gpu: str) -> list[Path]:
 def read_search(path: Path) -> TileSearch:
     """The table of a file."""
     try:
-        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        problems = tuple(
-            SearchedProblem(
-                one["problem"],
-                _tile(one["derived"]),
-                tuple(map(_tile, one["others"])),
-                dict(one["failures"]),
-                str(one.get("date", "")),
-                str(one.get("driver", "")),
-            )
-            for one in data.pop("problems")
-        )
-        return TileSearch(**data, problems=problems)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        return _READ.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise LabError(
             f"The search over tiles in {path.name} cannot be read.",
             f"{type(error).__name__}: {error}",
@@ -133,8 +123,4 @@ def read_search(path: Path) -> TileSearch:
         ) from error
 
 
-def _tile(data: dict[str, Any]) -> TimedTile:
-    samples = tuple(map(float, data["samples_us"]))
-    if not samples:
-        raise ValueError("a tile without samples")
-    return TimedTile(data["kernel"], dict(data["knobs"]), samples)
+_READ = TypeAdapter(TileSearch)

@@ -1,8 +1,7 @@
 """What a record may not say, and whether a file of records is the project's own.
 
-The project's files are bound by a list of their hashes, which `tools.write_manifest` writes: what
-was changed, added or deleted since is told. A record from elsewhere is unsigned, as a reader's own
-are: it is read as far as it agrees with itself, and is shown as what it is.
+A list of hashes, which `tools.write_manifest` writes, binds the project's files. A record from
+elsewhere is unsigned: it is read as far as it agrees with itself, and is shown as what it is.
 """
 
 from __future__ import annotations

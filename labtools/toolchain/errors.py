@@ -78,7 +78,9 @@ def parse_compile_log(
         if found is None:
             continue
         file, line, text = found["file"], int(found["line"]), found["text"].strip()
-        excerpt = _excerpt(lines, index, file, line, source, name, include_dirs)
+        written = _source_line(file, line, source, name, include_dirs)
+        shown, caret = (*lines[index + 1 : index + 3], "", "")[:2]
+        excerpt = _excerpt(shown, caret, line, written)
         said = [match["text"].strip() for match in map(_MESSAGE.match, lines) if match]
         hint = _hint(said)
         more = "" if len(said) == 1 else f" ({len(said)} errors in all; this is the first.)"
@@ -128,30 +130,17 @@ def _assembler_error(log: str, name: str) -> CompileError:
     )
 
 
-def _excerpt(
-    log_lines: list[str],
-    index: int,
-    file: str,
-    line: int,
-    source: str,
-    name: str,
-    include_dirs: Iterable[Path],
-) -> str:
+def _excerpt(shown: str, caret: str, line: int, text: str | None) -> str:
     """The line of the error as written, with a caret where the compiler put its own."""
-    shown = log_lines[index + 1] if index + 1 < len(log_lines) else ""
-    caret = log_lines[index + 2] if index + 2 < len(log_lines) else ""
-    text = _source_line(file, line, source, name, include_dirs)
-    if text is None:
-        text = shown.strip()
+    written = shown.strip() if text is None else text
     gutter = f"{line:>5} | "
-    body = text.expandtabs(4)
+    body = f"{gutter}{written.expandtabs(4)}"
     if caret.strip() != "^" or not shown.strip():
-        return f"{gutter}{body}"
+        return body
     # The compiler indents the line it shows; count from the first visible character instead.
     offset = caret.index("^") - (len(shown) - len(shown.lstrip()))
-    written = len(text) - len(text.lstrip()) + max(offset, 0)
-    column = len(text[:written].expandtabs(4))
-    return f"{gutter}{body}\n{' ' * len(gutter)}{' ' * column}^"
+    before = written[: len(written) - len(written.lstrip()) + max(offset, 0)]
+    return f"{body}\n{' ' * (len(gutter) + len(before.expandtabs(4)))}^"
 
 
 def _source_line(

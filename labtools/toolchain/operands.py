@@ -186,6 +186,9 @@ MEETINGS = BOX_COPIES | {"SYNCS", "BAR"}
 SHARED_ACCESSES = frozenset({"LDS", "STS", "LDSM", "STSM", "ATOMS"})
 _PAIRS = frozenset({"IADD", "IADD3", "MOV", "SEL", "CS2R", "LOP3", "IMNMX", "VIMNMX"})
 """Opcodes of which ``.64`` makes all operands register pairs."""
+_ALL_PAIRS = frozenset(
+    {"RET", "BRX", "JMX", "DADD", "DMUL", "DFMA", "DSETP", "DMNMX", "FADD2", "FMUL2", "FFMA2"}
+)
 _WIDTHS = {"64": 2, "96": 3, "128": 4, "256": 8}
 
 
@@ -210,6 +213,17 @@ def registers_of(opcode: str, operands: Sequence[Operand]) -> tuple[set[str], se
     return defines, uses
 
 
+_RESULTS = {
+    **dict.fromkeys(("ISETP", "FSETP", "DSETP", "HSETP2", "UISETP", "UFSETP", "PSETP"), 2),
+    **dict.fromkeys(("PLOP3", "UPLOP3"), 2),
+    **dict.fromkeys(("R2P", "UR2UP", "BMOV", "B2R", "R2B", "FCHK"), 1),
+}
+"""Leading operands that an opcode writes, where these do not follow from what is printed."""
+_SELECTIONS = frozenset(
+    {"SEL", "USEL", "FSEL", "FMNMX", "IMNMX", "VIMNMX", "UIMNMX", "P2R", "UP2UR"}
+)
+
+
 def _count_results(base: str, operands: Sequence[Operand]) -> int:
     """How many leading operands are written: a register, then or before it predicates.
 
@@ -218,19 +232,13 @@ def _count_results(base: str, operands: Sequence[Operand]) -> int:
     """
     if not operands:
         return 0
-    if base in ("ISETP", "FSETP", "DSETP", "HSETP2", "UISETP", "UFSETP", "PSETP"):
-        return 2
-    if base in ("PLOP3", "UPLOP3"):
-        return 2
-    if base in ("R2P", "UR2UP"):
-        return 1
-    if base in ("BMOV", "B2R", "R2B"):
-        return 1
+    if base in _RESULTS:
+        return _RESULTS[base]
+    kinds = [operand.kind for operand in operands]
     if base == "SYNCS":
-        return 1 if operands[0].kind in ("register", "predicate") else 0
-    if base == "FCHK" or (
-        base in ("VOTE", "VOTEU") and not any(one.kind == "register" for one in operands)
-    ):
+        return int(kinds[0] in ("register", "predicate"))
+    votes = base in ("VOTE", "VOTEU")
+    if votes and "register" not in kinds:
         return 1
     leading = 0
     seen_register = False
@@ -243,13 +251,11 @@ def _count_results(base: str, operands: Sequence[Operand]) -> int:
         else:
             break
     if not seen_register:
-        return leading if operands[0].kind == "predicate" else 0
+        return leading if kinds[0] == "predicate" else 0
     # Predicates that a selection reads come last; those that it writes stand beside the result.
-    if base in ("SEL", "USEL", "FSEL", "FMNMX", "IMNMX", "VIMNMX", "UIMNMX", "P2R", "UP2UR"):
-        return [operand.kind for operand in operands].index("register") + 1
-    if base in ("SHFL", "LOP3", "ULOP3", "ATOM", "ATOMG", "ATOMS", "ATOMCAS", "VOTE", "VOTEU"):
-        return leading if base != "VOTE" and base != "VOTEU" else min(leading, 2)
-    return leading
+    if base in _SELECTIONS:
+        return kinds.index("register") + 1
+    return min(leading, 2) if votes else leading
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -275,16 +281,12 @@ def _width(opcode: str, place: int, results: int) -> int:
         if "HI" in modifiers:
             return 2 if place >= results + 2 else 1
         return 1
-    if base in ("RET", "BRX", "JMX"):
+    if base in _ALL_PAIRS:
         return 2
     if base.removeprefix("U") in ("ISETP", "IMNMX") and {"U64", "S64"} & set(modifiers):
         return 2
-    if base in ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX"):
-        return 2
     if base in ("F2I", "I2F", "F2F", "FRND"):
         return _conversion_width(base, modifiers, place < results)
-    if base in ("FADD2", "FMUL2", "FFMA2"):
-        return 2
     if base in ("HMMA", "IMMA", "QMMA", "BMMA", "DMMA"):
         return _mma_width(base, modifiers, place)
     if base == "HGMMA":
@@ -313,30 +315,28 @@ def _conversion_width(base: str, modifiers: Sequence[str], result: bool) -> int:
     return 2 if wide else 1
 
 
+_SHAPES = {
+    "16816": (16, 8, 16),
+    "1688": (16, 8, 8),
+    "16832": (16, 8, 32),
+    "16864": (16, 8, 64),
+    "8816": (8, 8, 16),
+    "884": (8, 8, 4),
+}
+"""M, N and K of a product of one warp, as its opcode says it."""
+
+
 def _mma_width(base: str, modifiers: Sequence[str], place: int) -> int:
     """Registers of a fragment: D, A, B, C in printed order."""
-    shape = next((m for m in modifiers if m.isdigit() and len(m) >= 4), "")
-    m, n, k = {
-        "16816": (16, 8, 16),
-        "1688": (16, 8, 8),
-        "16832": (16, 8, 32),
-        "16864": (16, 8, 64),
-        "8816": (8, 8, 16),
-        "884": (8, 8, 4),
-    }.get(shape, (16, 8, 16))
+    m, n, k = next((_SHAPES[word] for word in modifiers if word in _SHAPES), (16, 8, 16))
     bits = {"HMMA": 16, "IMMA": 8, "QMMA": 8, "BMMA": 1, "DMMA": 64}[base]
     if base == "HMMA" and "TF32" in modifiers:
         bits = 32
     if base == "IMMA" and {"S4", "U4"} & set(modifiers):
         bits = 4
     accumulator = 32 if base != "HMMA" or "F32" in modifiers else 16
-    elements = {
-        0: m * n * accumulator,
-        1: m * k * bits,
-        2: k * n * bits,
-        3: m * n * accumulator,
-    }
-    return max(1, elements.get(place, 0) // (32 * 32))
+    elements = (m * n * accumulator, m * k * bits, k * n * bits, m * n * accumulator)
+    return max(1, elements[place] // (32 * 32)) if place < len(elements) else 1
 
 
 def _names(operand: Operand, width: int, wide_address: bool) -> Collection[str]:

@@ -9,6 +9,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from labtools.problem import LabError
 
@@ -104,13 +105,8 @@ class CudaStatus:
         lines = []
         for link in self.links:
             lines.append(f"{'ok     ' if link.ok else 'missing'}  {link.name}: {link.found}")
-            for label, text in (
-                ("why", link.why),
-                ("still works", link.still_works),
-                ("to change it", link.fix),
-            ):
-                if text:
-                    lines.append(f"         {label}: {text}")
+            told = {"why": link.why, "still works": link.still_works, "to change it": link.fix}
+            lines += [f"         {label}: {text}" for label, text in told.items() if text]
         return "\n".join(lines)
 
 
@@ -121,24 +117,17 @@ def cuda_status() -> CudaStatus:
 
 def gather() -> Findings:
     """Collect the facts. Makes no CUDA context and imports neither torch nor CuPy."""
-    library, result, cuda = _probe_driver()
-    cupy_version, cupy_major, cupy_error = _probe_cupy()
-    torch_version, torch_major = _probe_torch()
+    driver = _probe_driver()
     try:
         compiler, compiler_error = str(find_compiler()), None
     except LabError as error:
         compiler, compiler_error = None, error.why
     ncu = find_tool("ncu")
     return Findings(
-        driver_library=library,
-        cu_init=result,
-        driver_cuda=cuda,
-        device=device_query() if result == 0 else None,
-        cupy_version=cupy_version,
-        cupy_cuda_major=cupy_major,
-        cupy_error=cupy_error,
-        torch_version=torch_version,
-        torch_cuda_major=torch_major,
+        **driver,
+        **_probe_cupy(),
+        **_probe_torch(),
+        device=device_query() if driver.get("cu_init") == 0 else None,
         compiler=compiler,
         compiler_error=compiler_error,
         headers=cuda_include_dir(),
@@ -270,7 +259,7 @@ def _judge_ncu(facts: Findings) -> Prerequisite:
 # --------------------------------------------------------------------------------- probes
 
 
-def _probe_driver() -> tuple[bool, int | None, tuple[int, int] | None]:
+def _probe_driver() -> dict[str, Any]:
     for name in ("libcuda.so.1", "nvcuda.dll"):
         try:
             library = ctypes.CDLL(name)
@@ -280,8 +269,8 @@ def _probe_driver() -> tuple[bool, int | None, tuple[int, int] | None]:
         cuda = None
         if library.cuDriverGetVersion(ctypes.byref(version)) == 0:
             cuda = (version.value // 1000, version.value % 1000 // 10)
-        return True, int(library.cuInit(0)), cuda
-    return False, None, None
+        return {"driver_library": True, "cu_init": int(library.cuInit(0)), "driver_cuda": cuda}
+    return {}
 
 
 def _version_of(distribution: str) -> str | None:
@@ -291,34 +280,40 @@ def _version_of(distribution: str) -> str | None:
         return None
 
 
-def _probe_cupy() -> tuple[str | None, int | None, str | None]:
-    found = []
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"] or ""
-        if re.fullmatch(r"cupy(-cuda\d+x)?", name):
-            found.append((name, distribution.version))
+def _probe_cupy() -> dict[str, Any]:
+    listed = (
+        (one.metadata["Name"] or "", one.version) for one in importlib.metadata.distributions()
+    )
+    found = {name: version for name, version in listed if re.fullmatch(r"cupy(-cuda\d+x)?", name)}
     if not found:
-        return None, None, None
+        return {}
     error = None
-    if len({name for name, _ in found}) > 1:
-        names = ", ".join(sorted({name for name, _ in found}))
+    if len(found) > 1:
+        names = ", ".join(sorted(found))
         error = f"several CuPy packages overwrite one another: {names}; uninstall all but one"
     elif importlib.util.find_spec("cupy") is None:
         error = "the package is listed but its module cannot be found"
-    name, version = found[0]
+    name, version = next(iter(found.items()))
     major = re.search(r"cuda(\d+)x", name)
-    return version, int(major[1]) if major else None, error
+    return {
+        "cupy_version": version,
+        "cupy_cuda_major": int(major[1]) if major else None,
+        "cupy_error": error,
+    }
 
 
-def _probe_torch() -> tuple[str | None, int | None]:
+def _probe_torch() -> dict[str, Any]:
     """Version and CUDA major without importing torch, which takes seconds."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.origin:
-        return None, None
+        return {}
     try:
         text = (Path(spec.origin).parent / "version.py").read_text()
     except OSError:
-        return _version_of("torch"), None
+        text = ""
     version = re.search(r"^__version__ = ['\"]([^'\"]+)", text, re.MULTILINE)
     cuda = re.search(r"^cuda(?:: [^=]+)? = ['\"](\d+)", text, re.MULTILINE)
-    return version[1] if version else _version_of("torch"), int(cuda[1]) if cuda else None
+    return {
+        "torch_version": version[1] if version else _version_of("torch"),
+        "torch_cuda_major": int(cuda[1]) if cuda else None,
+    }
