@@ -664,7 +664,7 @@ def _baseline_player(
 def _tensor_on_host(tensor: Any) -> np.ndarray:
     """A torch tensor's content; numpy has no bfloat16 of torch's, and float holds it as it is."""
     held = tensor.detach()
-    wide = held.float() if held.dtype.is_floating_point else held
+    wide = held.float() if held.is_floating_point() else held
     return wide.cpu().numpy()  # type: ignore[no-any-return]
 
 
