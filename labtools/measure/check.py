@@ -251,7 +251,6 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
 
 
 def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:
-    """The given workload and a few of the others, evenly spread."""
     others = cases[1:]
     step = max(1, len(others) // QUICK_CASES)
     return [cases[0], *others[::step][:QUICK_CASES]]
