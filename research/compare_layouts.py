@@ -3,10 +3,9 @@
     python -m research.compare_layouts layouts --out FOLDER  one row a workload and rung
     python -m research.compare_layouts drawn --out FOLDER    40 drawn workloads, r09 beside r10, r11
 
-Run on a GPU. ``layouts`` shows where the rule in ``labtools/problem`` loses to another layout, at
-few pairs and at more. ``drawn`` shows whether a rung on a smaller cache is ever slower than r09, on
-contiguous workloads whose fp16 cache is over 16 MB. Both check every kernel against the oracle, as
-all timing does, and write their samples as JSON.
+Run on a GPU; the samples are written as JSON. ``layouts`` shows where the rule in
+``labtools/problem`` loses to another layout, ``drawn`` whether a rung on a smaller cache is ever
+slower than r09, on contiguous workloads whose fp16 cache is over 16 MB.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ MOST_DRAWN_BYTES = 600_000_000
 LONGEST = 500_000
 SEED = 9
 LAYOUT_BUDGET_S = 0.15
-FEW_PAIRS = (
-    *("1,8,1,16384", "1,8,1,65536", "1,8,1,250000", "1,4,1,131072", "1,1,1,500000"),
-    *("2,8,1,65536", "1,16,2,131072", "3,8,1,65536", "4,8,1,32768", "1,16,4,16384", "1,4,4,131072"),
-    *("3,16,2,32768", "1,32,8,8192", "1,32,8,16384", "1,32,8,32768", "1,8,8,65536", "1,64,8,32768"),
-    *("2,32,8,4096", "2,32,8,16384", "4,16,4,32768", "3,32,8,8192", "4,32,8,4096", "4,32,8,16384"),
-    *("5,32,8,8192", "10,32,8,8192", "12,32,8,4096", "1,8,1,131072", "1,8,1,8192", "2,8,1,16384"),
-)
+FEW_PAIRS = """
+    1,8,1,16384  1,8,1,65536   1,8,1,250000  1,4,1,131072  1,1,1,500000
+    2,8,1,65536  1,16,2,131072 3,8,1,65536   4,8,1,32768   1,16,4,16384 1,4,4,131072
+    3,16,2,32768 1,32,8,8192   1,32,8,16384  1,32,8,32768  1,8,8,65536  1,64,8,32768
+    2,32,8,4096  2,32,8,16384  4,16,4,32768  3,32,8,8192   4,32,8,4096  4,32,8,16384
+    5,32,8,8192  10,32,8,8192  12,32,8,4096  1,8,1,131072  1,8,1,8192   2,8,1,16384
+""".split()
 """Few pairs first: `layouts` takes them in turn until its time is over."""
 
 Wanted = tuple[str, dict[str, int]]
@@ -68,14 +67,8 @@ class TriedLayout:
 
     def plain(self) -> dict[str, Any]:
         """For JSON: samples of each process, microseconds."""
-        processes = self.record.samples.processes if self.record else ()
-        samples = [list(one.us) for one in processes]
-        return {
-            "rung": self.rung,
-            "knobs": self.knobs,
-            "samples": samples,
-            "failure": self.failure,
-        }
+        samples = [list(one.us) for one in self.record.samples.processes] if self.record else []
+        return {"rung": self.rung, "knobs": self.knobs, "samples": samples, "failure": self.failure}
 
 
 def layouts_of(pairs: int, sms: int) -> list[dict[str, int]]:
@@ -107,12 +100,8 @@ def promised_workloads(count: int, seed: int = SEED) -> list[Workload]:
 
 
 class LayoutBench:
-    """Compiles ahead in all cores and times in a few processes that stay.
-
-    Args:
-        limits: of the GPU.
-        processes: that measure.
-        rounds: samples a kernel and process.
+    """Compiles ahead in all cores and times in a few processes that stay, with so many samples a
+    kernel and process.
     """
 
     def __init__(self, limits: Limits, processes: int, rounds: int) -> None:
@@ -156,12 +145,10 @@ class LayoutBench:
         )
         found = []
         for (rung, knobs), answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, str):
-                found.append(TriedLayout(rung, knobs, None, answer))
-            elif answer.label in timing.failures:
-                found.append(TriedLayout(rung, knobs, None, timing.failures[answer.label]))
-            else:
-                found.append(TriedLayout(rung, knobs, timing.find(answer.id, answer.knobs)))
+            known = isinstance(answer, Candidate)
+            failure = timing.failures.get(answer.label, "") if known else answer
+            record = None if failure else timing.find(answer.id, answer.knobs)
+            found.append(TriedLayout(rung, knobs, record, failure))
         return found
 
 
@@ -253,9 +240,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given = [Workload.parse(one) for one in chosen.workload or ()]
         processes = chosen.processes or (2 if chosen.what == "layouts" else 5)
         limits = limits_of(device)
-        print(f"{device.name}, driver {device.driver_version}, {device.sm_count} SMs")
         print(
-            f"L2 of {device.l2_bytes} bytes; clusters that fit, by size: {limits.clusters}",
+            f"{device.name}, driver {device.driver_version}, {device.sm_count} SMs, L2 of "
+            f"{device.l2_bytes} bytes; clusters that fit, by size: {limits.clusters}",
             flush=True,
         )
         with LayoutBench(limits, processes, chosen.rounds) as bench:
@@ -269,12 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     chosen.out.mkdir(parents=True, exist_ok=True)
     path = chosen.out / f"{chosen.what}.json"
-    whole = {
-        "device": dataclasses.asdict(device),
-        "limits": dataclasses.asdict(limits),
-        "rows": told,
-    }
-    path.write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
+    asked = {"device": dataclasses.asdict(device), "limits": dataclasses.asdict(limits)}
+    path.write_text(json.dumps({**asked, "rows": told}, indent=1) + "\n", "utf-8")
     print(f"written: {path}")
     return 0
 

@@ -4,24 +4,19 @@
     python -m research.search_tiles --out FOLDER --again TABLE    what a changed derivation asks for
     python -m research.search_tiles --out FOLDER --seed 15 --count 16 --op prefill --op gemm
 
-Run on a GPU. ``--again`` times the problems whose derived tile is another than in the table, those
-first that have no time of it at all, beside what the table had as the best and as the derived one;
-each row has its date. Rows that it has no time left for keep their times, and say which of their
-tiles is the derived one now; ``--seconds 0`` does that alone and asks for no GPU. ``--problem``
-names rows that are to be timed again whatever is derived.
-
-Another seed draws other problems, for a table of their own: a derivation that was changed with one
-table in sight is judged by another.
-
-Of each problem the derived tile and others of the same kernel are timed in the same processes, and
-every one is checked against the oracle as all timing does. What comes of it is the table that
-`labtools.record.tile_search` reads.
+Run on a GPU. Of each problem the derived tile and others of the same kernel are timed in the same
+processes, for the table that `labtools.record.tile_search` reads. ``--again`` times the problems
+whose derived tile is another than in the table, those first that have no time of it; rows that it
+has no time left for say which of their tiles is the derived one now, and ``--seconds 0`` does that
+alone, without a GPU. Another seed draws problems for a table of their own: a derivation that was
+changed with one table in sight is judged by another.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import sys
 import time
@@ -37,15 +32,7 @@ import numpy as np
 from labtools.derive import derive
 from labtools.measure.gpu.job import require_device
 from labtools.predict import DEFAULT_GPU, limits_of
-from labtools.problem import (
-    Gemm,
-    LabError,
-    Prefill,
-    Problem,
-    Workload,
-    load_rung,
-    parse_problem,
-)
+from labtools.problem import Gemm, LabError, Prefill, Problem, Workload, load_rung, parse_problem
 from labtools.record import Record
 from labtools.record.tile_search import (
     WITHIN,
@@ -83,21 +70,18 @@ PREFILL_TRIED = tuple(
 def drawn_problems(
     count: int = COUNT, seed: int = DRAW_SEED, operations: Sequence[str] = ()
 ) -> list[Problem]:
-    """Decode, prefill and products in turn, of sizes that models have and of sizes between.
-
-    Args:
-        count: how many.
-        seed: another one draws others.
-        operations: those of `SEARCHED` that are drawn; none draws all.
+    """Problems of the operations in turn, all of `SEARCHED` where none is named, of sizes that
+    models have and of sizes between.
     """
     rng = np.random.default_rng([seed, 14])
-    draws = [SEARCHED[name].draw for name in operations or SEARCHED]
+    draws = itertools.cycle([SEARCHED[name].draw for name in operations or SEARCHED])
     made: list[Problem] = []
+    draw = next(draws)
     while len(made) < count:
-        draw = draws[len(made) % len(draws)]
         one = draw(rng)
         if one.minimal_bytes < MOST_MOVED_BYTES and one.flops < MOST_FLOPS and one not in made:
             made.append(one)
+            draw = next(draws)
     return made
 
 
@@ -184,13 +168,8 @@ def search(
     until: float,
     before: Mapping[str, SearchedProblem] | None = None,
 ) -> tuple[SearchedProblem, ...]:
-    """Time every problem's tiles while there is time, and print how the derived one stands.
-
-    Args:
-        bench: that times.
-        problems: in this order.
-        until: of the monotonic clock; no problem starts later.
-        before: rows of an earlier search, whose best and derived tiles are timed too.
+    """Time every problem's tiles until the monotonic clock says so, beside the best and derived
+    ones of an earlier search, and print how the derived one stands.
     """
     rows = [(before or {}).get(one.short()) for one in problems]
     wanted = [
@@ -225,12 +204,8 @@ def _timed(tried: TriedLayout, record: Record) -> TimedTile:
 
 
 def rederived(table: TileSearch) -> tuple[dict[str, SearchedProblem], list[Problem]]:
-    """What a table says of today's derivation: its rows by the problem, each with the tile that is
-    derived now where that has a time; and the problems whose derived tile is another, those first
-    that have no time of it.
-
-    Raises:
-        LabError: a kernel of the table has another text now, so that none of its times counts.
+    """The rows of a table by the problem, each with the tile that is derived now where that has a
+    time; and the problems whose derived tile is another, those first that have no time of it.
     """
     if table.stale:
         raise LabError(
@@ -245,27 +220,20 @@ def rederived(table: TileSearch) -> tuple[dict[str, SearchedProblem], list[Probl
         problem = parse_problem(row.problem)
         known = row.deriving(*derived_tile(problem))
         kept[row.problem] = known or row
-        if known is None:
-            missing.append(problem)
-        elif known != row:
-            changed.append(problem)
+        if known != row:
+            (missing if known is None else changed).append(problem)
     return kept, [*missing, *changed]
 
 
 def merged(table: TileSearch, kept: Mapping[str, SearchedProblem], new: TileSearch) -> TileSearch:
     """A table with new rows in place of old ones, each with its own date and driver. A row whose
-    problem got no new time is that of ``kept``.
-
-    Raises:
-        LabError: they are of different GPUs, or of different texts of a kernel.
+    problem got no new time is that of ``kept``. They must be of one GPU and of the same kernels.
     """
     changed = [name for name in new.sources if table.sources.get(name) != new.sources[name]]
     if new.gpu != table.gpu or changed:
         raise LabError(
             "The new rows do not belong into this table.",
-            f"they are of {new.gpu}, the table is of {table.gpu}"
-            if new.gpu != table.gpu
-            else f"the text of {', '.join(changed)} is another",
+            f"they are of {new.gpu}, the table is of {table.gpu}; other texts: {changed}",
             "a whole search, without --again",
         )
     rows = {
@@ -331,8 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         new = dataclasses.replace(table, problems=())
         if anew and chosen.seconds > 0:
             new = _measured(chosen, anew, until, before)
-        whole = merged(table, kept, new)
-        write_table(whole, chosen.out, table.seed)
+        write_table(merged(table, kept, new), chosen.out, table.seed)
     except LabError as error:
         print(error, file=sys.stderr)
         return 1

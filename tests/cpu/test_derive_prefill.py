@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 import pytest
+from devices import needs_tools
 
-from labtools.cli import main
 from labtools.derive import derive
-from labtools.derive.attention import attention_nest, attention_slope
+from labtools.derive.attention import attention_nest
 from labtools.derive.layouts import prove_alignment
 from labtools.derive.parts import NOT_TOLD_APART
-from labtools.derive.prefill.costs import KERNEL_OF_KIND, PrefillModel, PrefillTile
+from labtools.derive.prefill.costs import PrefillModel, PrefillTile
 from labtools.derive.prefill.derivation import PrefillDesign
 from labtools.derive.sm import ELEMENT, SUM
 from labtools.predict import Tile, load_gpu
-from labtools.problem import LabError, Workload, load_rung
+from labtools.problem import Workload, load_rung
 from labtools.problem.prefill import Prefill
 from labtools.record import RecordStore
-from labtools.toolchain import CompilerMissing, compile_rung, find_compiler
+from labtools.toolchain import compile_rung
 
 H200 = load_gpu("h200")
 SOME = (
@@ -82,15 +81,6 @@ def test_the_traffic_of_a_nest_is_what_a_walk_through_it_moves(text: str) -> Non
         for _, traffic, stays in attention_nest(problem, heads, queries, keys):
             one = walk(problem, heads, queries, keys, stays)
             assert traffic == problem.num_kv_heads * one, (heads, queries, keys, stays)
-
-
-def test_the_slope_falls_to_every_byte_once() -> None:
-    problem = Prefill.parse("prefill:1,8,2,512,64/causal")
-    points = attention_slope(problem, [1 << n for n in range(8, 22)])
-    known = [one.traffic_bytes for one in points if one.traffic_bytes is not None]
-    assert known == sorted(known, reverse=True)
-    assert known[0] > known[-1] == problem.minimal_bytes
-    assert attention_slope(problem, [1])[0].traffic_bytes is None
 
 
 @pytest.mark.parametrize("key_bytes", [1, 37.5, 1024])
@@ -160,20 +150,9 @@ def test_the_design_is_a_kernel_that_can_be_launched(text: str, gpu: str) -> Non
     design, sheet = derived(text, gpu), load_gpu(gpu)
     assert design.kernel == ("p03_hopper" if gpu == "h200" else "p02_corrected")
     assert design.knobs is not None
-    rung = load_rung(design.kernel)
-    (launch,) = rung.launches(
-        Prefill.parse(text), sheet.limits, design.knobs
-    )  # refuses what is not
-    assert launch.num_blocks == design.cost.blocks
-    assert launch.smem_bytes == design.cost.smem_bytes <= sheet.smem_per_block_bytes
-    assert design.floor_us < design.time_us
-    assert all(proof.holds for proof in design.alignment)
-    names = [step.name for step in design.steps]
-    assert len(set(names)) == len(names)
-    for step in design.steps:
-        assert step.results and step.rejected, step.name
-        assert all(np.isfinite(one.value) and one.why for one in step.rejected), step.name
-    assert design.stops.startswith("Analysis stops here")
+    launches = load_rung(design.kernel).launches(Prefill.parse(text), sheet.limits, design.knobs)
+    assert [one.num_blocks for one in launches] == [design.cost.blocks]
+    assert launches[0].smem_bytes == design.cost.smem_bytes <= sheet.smem_per_block_bytes
 
 
 @pytest.mark.parametrize("text", SOME)
@@ -252,12 +231,9 @@ def test_every_tile_of_p03_begins_where_the_swizzle_does() -> None:
     assert not odd.holds and odd.first_wrong == (1, 0)
 
 
+@needs_tools
 def test_registers_decide_as_the_compiler_does() -> None:
     """Tiles that the estimate refuses are those that the compiler spills."""
-    try:
-        find_compiler()
-    except CompilerMissing:
-        pytest.skip("there is no compiler here")
     problem = Prefill.parse("prefill:1,8,8,512,128")
     model = PrefillModel(problem, H200, "wgmma")
     for keys, groups in ((176, 2), (80, 3), (96, 3)):
@@ -267,12 +243,9 @@ def test_registers_decide_as_the_compiler_does() -> None:
         assert spilt is (model.registers(tile) > model.room_for_registers(tile, 1)), tile
 
 
+@needs_tools
 @pytest.mark.parametrize(("text", "gpu"), [(SOME[0], "h200"), (SOME[2], "h200"), (SOME[1], "l4")])
 def test_the_derived_kernel_compiles_without_spilling(text: str, gpu: str) -> None:
-    try:
-        find_compiler()
-    except CompilerMissing:
-        pytest.skip("there is no compiler here")
     design = derived(text, gpu)
     assert design.kernel is not None
     rung, problem = load_rung(design.kernel), Prefill.parse(text)
@@ -303,34 +276,3 @@ def test_of_recorded_tiles_the_pick_is_among_the_best() -> None:
 
 
 # ------------------------------------------------------------------------------------- the command
-
-
-def test_the_command_derives_prefill(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["derive", "-w", SOME[0], "--gpu", "h200", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["op"] == "prefill" and said["kernel"] == KERNEL_OF_KIND["wgmma"] and said["steps"]
-    assert main(["derive", "--op", "prefill", "-w", SOME[2], "--gpu", "l4"]) == 0
-    text = capsys.readouterr().out
-    assert "labtools forecast p02_corrected" in text and "uncalibrated" in text
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--op", "prefill", "-w", "8,32,8,4096,128"), "is no prefill workload"),
-        (("--op", "prefill", "-w", "prefill:1,8,8,64,96"), "head_dim is 96"),
-        (("-w", SOME[0], "--gpu", "t4"), "no asynchronous copies"),
-        (("-w", SOME[0], "--target", "0"), "is no share"),
-        (("-w", SOME[0], "--bits", "8"), "16 bits"),
-    ],
-)
-def test_what_cannot_be_derived_is_refused(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["derive", *words]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_an_unknown_target_is_refused_before_anything_else() -> None:
-    with pytest.raises(LabError, match="is no share"):
-        derive(SOME[0], "h200", target=2.0)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from labtools.cli import main
 from labtools.derive import derive
 from labtools.predict import load_gpu, machine_of
 from labtools.problem import load_rung, parse_problem
@@ -49,12 +46,3 @@ def test_many_rows_keep_memory_busy_and_few_do_not() -> None:
     many, few = derive("rows:8192,4096", "h200"), derive("rows:16,4096", "h200")
     share = "share of the ceiling"
     assert many.step("residency").result(share) > 0.95 > few.step("residency").result(share)
-
-
-def test_the_command_derives_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["derive", "--op", "rows", "--gpu", "h200"]) == 0
-    assert "labtools forecast n0" in capsys.readouterr().out
-    assert main(["derive", "-w", "rows:8192,4096", "--gpu", "l4", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["op"] == "rows" and said["origin"] == "computed" and said["steps"]
-    assert main(["derive", "-w", "rows:8192,4096", "--target", "0.9"]) == 2

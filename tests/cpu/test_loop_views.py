@@ -46,12 +46,6 @@ def test_an_end_that_would_read_as_the_threshold_has_more_digits() -> None:
     assert "-2.04\u00a0to\u00a0-1.00" in show_attributions([negative], "recorded").text
 
 
-def test_a_figure_says_in_words_what_it_draws() -> None:
-    shown = attributions_figure([HELPS, OPEN, HARMS], "recorded", "A kernel")
-    assert "latency.ring +2.1% (+1.0% to +3.0%), undecided" in shown.text
-    assert "<img" in shown.html and "recorded" in shown.text
-
-
 def test_the_drawings_name_what_they_show() -> None:
     told = loop_drawing().text
     assert [told.index(f"{step} (") for step in STEPS] == sorted(

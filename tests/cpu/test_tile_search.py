@@ -51,6 +51,9 @@ def test_problems_are_drawn_of_every_operation_and_can_be_read_again() -> None:
     kinds = [sum(isinstance(one, kind) for one in problems) for kind in (Workload, Prefill, Gemm)]
     assert min(kinds) == COUNT // 3
     assert [parse_problem(one.short()) for one in problems] == problems
+    fresh = drawn_problems(8, 15, ("prefill", "gemm"))
+    assert {type(one) for one in fresh} == {Prefill, Gemm} and len(fresh) == 8
+    assert not set(fresh) & set(problems)
 
 
 @pytest.mark.parametrize("number", range(0, COUNT, 8))
@@ -153,13 +156,6 @@ def test_what_an_earlier_search_found_is_timed_again() -> None:
     tiles = tried_tiles(problem, derived_tile(problem), before)
     assert _wanted(before[0]) in tiles
     assert _wanted(before[0]) not in tried_tiles(problem, derived_tile(problem))
-
-
-def test_another_seed_draws_other_problems_and_only_what_is_asked() -> None:
-    fresh = drawn_problems(8, 15, ("prefill", "gemm"))
-    assert {type(one) for one in fresh} == {Prefill, Gemm} and len(fresh) == 8
-    assert not set(fresh) & set(drawn_problems())
-    assert search_path("h200", 15).name == "tiles.h200.seed15.json"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,173 @@
+"""What holds of every derivation: whole steps, slopes that fall, the command, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from labtools.cli import main
+from labtools.cli.outcome import plain
+from labtools.derive import DERIVABLE, derive
+from labtools.derive.attention import attention_slope
+from labtools.derive.engine import TiledDesign
+from labtools.derive.gemm.traffic import least_traffic
+from labtools.derive.gemm.work import read_work
+from labtools.derive.parts import Sheet
+from labtools.predict import load_gpu
+from labtools.problem import LabError, load_rung, parse_problem
+from labtools.problem.prefill import Prefill
+
+WORKLOADS = {
+    "decode": ("8,32,8,1024,128", "3,12,4,777,64", "2,64,4,300,128"),
+    "prefill": ("prefill:4,8,8,512,64", "prefill:1,8,2,1000,128/q77/causal"),
+    "gemm": ("gemm:512,384,256", "gemm:16,4096,4096"),
+    "conv": ("conv:4,28,28,64,64,3,3,1",),
+    "moe": ("moe:512,8,2,1024,1024",),
+    "rows": ("rows:8192,4096", "rows:3,97"),
+    "add_norm": ("add_norm:8192,4096",),
+}
+CASES = [(op, text) for op, texts in WORKLOADS.items() for text in texts]
+
+
+def check_steps(steps: Any, rejecting: bool = False) -> None:
+    """Every step says where its numbers come from and what speaks against its alternatives."""
+    names = [step.name for step in steps]
+    assert len(set(names)) == len(names)
+    for step in steps:
+        assert step.question and step.formula and step.decision and step.breaks
+        assert step.inputs and step.results, step.name
+        assert all(math.isfinite(one.value) for one in (*step.inputs, *step.results))
+        assert all(one.source for one in step.inputs), step.name
+        assert all(one.why and math.isfinite(one.value) for one in step.rejected), step.name
+        assert step.rejected or not rejecting, step.name
+
+
+@pytest.mark.parametrize("gpu", ["h200", "l4", "rtx4090"])
+@pytest.mark.parametrize(("op", "text"), CASES)
+def test_a_design_is_whole_and_its_kernel_can_be_launched(op: str, text: str, gpu: str) -> None:
+    design, sheet = derive(text, gpu, op=op, quick=True), load_gpu(gpu)
+    check_steps(design.steps, isinstance(design, TiledDesign))
+    assert design.stops.startswith("Analysis stops here")
+    assert design.title and design.summary and json.dumps(plain(design))
+    assert design.step(design.steps[0].name).answer.value < design.time_us
+    assert design.calibrated is (gpu == "h200")
+    assert all(proof.holds for proof in getattr(design, "alignment", ()))
+    if getattr(design, "hopper", None) is not None:
+        check_steps(design.hopper.steps, True)
+    if design.specified is not None:
+        (kernel, knobs), problem = design.specified, parse_problem(text)
+        rung = load_rung(kernel)
+        if rung.supports(problem) is not None:  # r09 is written for groups of at most 8
+            return
+        launch = rung.launches(problem, sheet.limits, knobs)[-1]
+        assert launch.smem_bytes <= sheet.smem_per_block_bytes
+
+
+def test_every_operation_that_can_be_derived_is_tried_here() -> None:
+    assert list(WORKLOADS) == list(DERIVABLE)
+
+
+def test_a_sheet_wants_a_number_for_each_row(tmp_path: Any) -> None:
+    path = tmp_path / "steps.toml"
+    path.write_text(
+        "[s]\nquestion='?'\nformula='{each}'\ndecision='{a} of {b}'\nbreaks=''\n"
+        "inputs=[['a','',''],['b of {each}','','']]\nresults=[['b','','']]\n"
+        "[s.rejected]\nx=[['no {a}','us','{b:.1f}']]\n"
+    )
+    step = Sheet(path).step("s", [1, {"c": 2, "d": None}], [3], [4], "x", {"each": "f"})
+    assert [one.name for one in step.inputs] == ["a", "b of c"]
+    assert (step.formula, step.decision) == ("f", "1 of 3")
+    assert (step.rejected[0].choice, step.rejected[0].why) == ("no 1", "3.0")
+    for inputs, results in (([1], [3]), ([1, {}, 2], [3])):
+        with pytest.raises(ValueError):
+            Sheet(path).step("s", inputs, results, [4], "x")
+
+
+@pytest.mark.parametrize("op", ["gemm", "conv", "prefill"])
+def test_the_slope_falls_to_every_byte_once(op: str) -> None:
+    if op == "prefill":
+        work: Any = Prefill.parse("prefill:1,8,2,512,64/causal")
+        slope: Any = attention_slope
+    else:
+        work, slope = read_work(op, {"gemm": "gemm:64,48,80"}.get(op, "conv:1,8,8,8,8,3,3,1")), None
+    points = (slope or least_traffic)(work, [1 << n for n in range(8, 22)])
+    known = [one.traffic_bytes for one in points if one.traffic_bytes is not None]
+    assert known == sorted(known, reverse=True)
+    assert known[0] > known[-1] == work.minimal_bytes
+    assert (slope or least_traffic)(work, [1])[0].traffic_bytes is None
+
+
+@pytest.mark.parametrize(("op", "text"), CASES[::2])
+def test_the_command_says_what_is_derived(
+    op: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["derive", "--op", op, "-w", text, "--gpu", "h200", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    design = derive(text, "h200", op=op)
+    assert said["origin"] == "computed" and said["time_us"] == design.time_us
+    assert [step["name"] for step in said["steps"]] == [step.name for step in design.steps]
+    assert main(["derive", "--op", op, "-w", text, "--gpu", "l4"]) == 0
+    shown = capsys.readouterr().out
+    assert "uncalibrated" in shown and "[computed]" in shown
+    for step in derive(text, "l4", op=op).steps:
+        assert step.question in shown
+        assert all(one.choice in shown for one in step.rejected)
+
+
+def test_the_command_holds_the_rung_of_decode_against_the_derivation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["derive", "--gpu", "h200", "-w", "1,32,8,4096,128", "--json"]) == 0
+    rung = json.loads(capsys.readouterr().out)["rung"]
+    assert rung["id"] == "r09_inverted" and rung["same"] is True
+    assert rung["launched"] == rung["derived"]
+
+
+PREFILL = "prefill:4,8,8,512,64"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--op", "sort"), "no derivation of 'sort'"),
+        (("--op", "gemm", "-w", "8,32,8,4096,128"), "three whole numbers"),
+        (("--op", "conv", "-w", "conv:1,2,2,8,8,3,3,1"), "larger than an image"),
+        (("--op", "moe", "-w", "moe:8,4,5,64,64"), "at most each expert once"),
+        (("--op", "moe", "-w", "moe:8,4"), "takes whole numbers"),
+        (("--op", "gemm", "--gpu", "t4"), "no asynchronous copies"),
+        (("--gpu", "t4"), "no asynchronous copies"),
+        (("--op", "gemm", "--target", "1.5"), "is no share"),
+        (("-w", PREFILL, "--target", "0"), "is no share"),
+        (("--op", "gemm", "--bits", "8"), "16 bits"),
+        (("-w", PREFILL, "--bits", "8"), "16 bits"),
+        (("--bits", "5"), "5 bits"),
+        (("--op", "decode", "--target", "0.5"), "no target"),
+        (("--op", "prefill", "-w", "8,32,8,4096,128"), "is no prefill workload"),
+        (("--op", "prefill", "-w", "prefill:1,8,8,64,96"), "head_dim is 96"),
+        (("-w", PREFILL, "--gpu", "t4"), "no asynchronous copies"),
+    ],
+)
+def test_what_cannot_be_derived_is_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["derive", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "bits"),
+    [
+        ("8,32,8,4096,72", "h200", 16),
+        ("8,32,8,4096,80", "h200", 16),
+        ("8,32,8,4096,96", "h200", 16),
+        ("8,32,8,4096,64", "h200", 4),
+        ("8,32,8,4096,128", "h300", 16),
+        ("8,32,8,4096,128", "b200", 16),  # no document states its clock
+    ],
+)
+def test_decode_that_cannot_be_derived(text: str, gpu: str, bits: int) -> None:
+    with pytest.raises(LabError):
+        derive(text, gpu, bits)
