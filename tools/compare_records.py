@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from tools.install import ROOT
+
 TELL = """
 import json
 from labtools.record import freshness, median_us, read_records, shipped_records_dir

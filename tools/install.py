@@ -24,12 +24,18 @@ from tools.compile_loop import why_not
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST, NEWEST = (3, 11), (3, 13)
+NOT_HASHED = (3, 13)
+"""From here on the lock holds no hash of PyTorch's CPU build."""
 LOCKS = {
     "lab": "requirements.lock",
     "test": "requirements-test.lock",
     "search": "requirements-search.lock",
 }
 NEEDS = {"test": "what the tests need", "search": "the searches that the loop is compared with"}
+BUNDLES = (
+    Path("/etc/ssl/certs/ca-certificates.crt"),  # Debian, Ubuntu, Arch
+    Path("/etc/pki/tls/certs/ca-bundle.crt"),  # Fedora
+)
 # PyTorch's own index must answer at all before a big download is tried.
 CPU_BUILD_LIMIT_S = 900
 # A CPU build already there would count as the version wanted: replace it.
@@ -96,12 +102,22 @@ def one_at_a_time(venv: Path) -> Iterator[None]:
         yield
 
 
+def system_bundle() -> Path | None:
+    """The certificates that this system trusts, which those of a company's proxy are among.
+
+    The installers' own lists do not hold them. A system that keeps none leaves it at those lists.
+    """
+    return next((path for path in BUNDLES if path.is_file()), None)
+
+
 def installer_environment() -> dict[str, str]:
     """The environment for uv: what the reader told pip about the network holds for uv too."""
     env = dict(os.environ)
     for ours, theirs in (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("SSL_CERT_FILE", "PIP_CERT")):
         if theirs in env:
             env.setdefault(ours, env[theirs])
+    if sys.platform != "linux" or system_bundle() is not None:
+        env.setdefault("UV_SYSTEM_CERTS", "1")
     env.pop("VIRTUAL_ENV", None)
     # torch is the only package that may come from a local folder; see install_cpu_torch.
     env.pop("UV_FIND_LINKS", None)
@@ -117,6 +133,16 @@ def local_wheel_folders(python: Path) -> list[str]:
         done = subprocess.run(asked, capture_output=True, text=True)
         found = done.stdout.split() if done.returncode == 0 else []
     return list(dict.fromkeys(found))
+
+
+def pip_certificates(python: Path) -> list[str]:
+    """What lets pip trust the system's certificates, unless the reader chose others."""
+    bundle = system_bundle()
+    asked = [str(python), "-m", "pip", "config", "get", "global.cert"]
+    if bundle is None or "PIP_CERT" in os.environ:
+        return []
+    chosen = subprocess.run(asked, capture_output=True).returncode == 0
+    return [] if chosen else ["--cert", str(bundle)]
 
 
 def make_venv(venv: Path) -> None:
@@ -175,6 +201,8 @@ def install_cpu_torch(python: Path, lock: Path) -> str | None:
     fetch the CUDA build. Returns ``None`` or why it could not be had.
     """
     install = ["--require-hashes", "--no-deps", "-r", str(lock)]
+    if sys.version_info >= NOT_HASHED:  # as for PyTorch's other builds, its index alone vouches
+        install = [lock.read_text().split()[0]]
     folders = local_wheel_folders(python)
     if folders:
         links = [word for folder in folders for word in ("--find-links", folder)]
@@ -280,7 +308,7 @@ def install(purpose: str, venv: Path, request: str) -> None:
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         stop(
             f"This is Python {sys.version.split()[0]}.",
-            "the lab is made for Python 3.11 and 3.12 (and installs on 3.13).",
+            "the lab is made for Python 3.11, 3.12 and 3.13.",
             "name another one: make lab PYTHON=python3.12",
         )
     if purpose == "lab":
@@ -294,6 +322,7 @@ def install(purpose: str, venv: Path, request: str) -> None:
         value = fingerprint(uv_lock, sys.version)
         if not stamps.fits("uv", value):
             pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            pip += pip_certificates(python)
             done = subprocess.run([*pip, "--require-hashes", "-r", str(uv_lock)], cwd=ROOT)
             if done.returncode != 0:
                 stop("uv could not be installed.", "see pip's words above.", "check the network.")

@@ -29,7 +29,7 @@ FORECAST = f"{COMPILED} labtools/record labtools/predict labtools/derive"
 
 
 @dataclass(frozen=True)
-class Step:
+class Generated:
     """One kind of file that is generated."""
 
     name: str
@@ -38,22 +38,22 @@ class Step:
     written: str  # files and folders that it writes into
 
 
-STEPS = (
-    Step("cells", sync, "kernels labtools/notebook book labs", "book labs"),
-    Step(
+GENERATED = (
+    Generated("cells", sync, "kernels labtools/notebook book labs", "book labs"),
+    Generated(
         "listings",
         write_listings.write_all,
         f"{COMPILED} tools/write_listings.py",
         "kernels/listings",
     ),
-    Step("band", write_band.write, f"{FORECAST} tools/write_band.py", "labtools/predict"),
-    Step(
+    Generated("band", write_band.write, f"{FORECAST} tools/write_band.py", "labtools/predict"),
+    Generated(
         "README",
         readme_table.write,
         f"{FORECAST} tools/readme_table.py",
         f"README.md {readme_table.PLOT}",
     ),
-    Step(
+    Generated(
         "opcodes",
         write_opcodes.write,
         f"{COMPILED} labtools/optimize {LAB_8} tools/write_opcodes.py",
@@ -72,7 +72,7 @@ def hashes_of(names: str) -> dict[str, str]:
     }
 
 
-def mark_of(step: Step) -> str:
+def mark_of(step: Generated) -> str:
     """One hash of all that a step reads and writes."""
     return fingerprint(*named_files(ROOT, [*step.sources.split(), *step.written.split()]))
 
@@ -81,7 +81,7 @@ def main() -> int:
     """Take the steps whose sources or files have changed; 0 where each could be taken."""
     noted = json.loads(NOTED.read_text()) if NOTED.is_file() else {}
     changed: list[str] = []
-    for step in STEPS:
+    for step in GENERATED:
         before = hashes_of(step.written)
         if noted.get(step.name) == mark_of(step):
             continue

@@ -6,13 +6,13 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from labtools.predict.claim_checks import check_claim, gather_evidence
 from labtools.record import DamagedRecordWarning
 from labtools.record.claims import VERDICTS, Claim, Finding, load_ledger, say_number
 
-from .outcome import Answer, parts, print_table, typed
+from .outcome import Answer, print_table, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,19 +27,33 @@ class ClaimRow:
     claim: Claim
     finding: Finding
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        **parts("id group source", of="claim"),
-        **{"claim": "claim.text", "claimed": "claim.value"},
-        **parts("unit how check tolerance", of="claim"),
-        "ours": "finding.value",
-        **parts("interval verdict reason origin where", of="finding"),
-        **{"page": "page", "cell": "claim.cell"},
-    }
-
     @property
     def page(self) -> str:
         """The file where a reader redoes it."""
         return f"book/{self.claim.page}.md"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds."""
+        claim, finding = self.claim, self.finding
+        return {
+            "id": claim.id,
+            "group": claim.group,
+            "source": claim.source,
+            "claim": claim.text,
+            "claimed": claim.value,
+            "unit": claim.unit,
+            "how": claim.how,
+            "check": claim.check,
+            "tolerance": claim.tolerance,
+            "ours": finding.value,
+            "interval": finding.interval,
+            "verdict": finding.verdict,
+            "reason": finding.reason,
+            "origin": finding.origin,
+            "where": finding.where,
+            "page": self.page,
+            "cell": claim.cell,
+        }
 
     def cells(self) -> list[str]:
         """Its row of the table."""
@@ -93,6 +107,5 @@ def list_claims(claim_id: str | None, progress: Progress) -> ClaimsChecked:
         rows.append(ClaimRow(claim, check_claim(claim, evidence)))
     counted = Counter(row.finding.verdict for row in rows)
     verdicts: dict[str, int] = {name: counted[name] for name in VERDICTS if counted[name]}
-    return ClaimsChecked(
-        tuple(rows), verdicts, {str(name): text for name, text in VERDICTS.items()}
-    )
+    meaning: dict[str, str] = {name: text for name, text in VERDICTS.items()}  # noqa: C416
+    return ClaimsChecked(tuple(rows), verdicts, meaning)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from labtools.predict import gpu_or_default
 from labtools.problem import LabError, Limits, Problem, Rung
@@ -14,7 +14,7 @@ from labtools.toolchain.cubin import Cubin, Resources
 from labtools.toolchain.options import check_arch
 
 from .given import check_supported, choose_workload, read_knobs, read_rung
-from .outcome import WHERE_ASKED, Answer, UsageProblem, print_table, taken_from, typed
+from .outcome import Answer, UsageProblem, print_table, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,8 +34,11 @@ class CompiledKernel(Resources):
     def cells(self) -> list[str]:
         """Its row of the table."""
         numbers = (
-            *(self.registers, self.shared_bytes + self.dynamic_smem_bytes),
-            *(self.spill_store_bytes, self.spill_load_bytes, self.local_bytes),
+            self.registers,
+            self.shared_bytes + self.dynamic_smem_bytes,
+            self.spill_store_bytes,
+            self.spill_load_bytes,
+            self.local_bytes,
             self.block[0] * self.block[1] * self.block[2],
         )
         return [self.arch, self.entry, *map(str, numbers)]
@@ -52,7 +55,12 @@ class Compiled(Answer):
     limits: str
     origin: str
     kernels: tuple[CompiledKernel, ...]
-    sass: Mapping[str, str] | None = field(default=None, metadata=WHERE_ASKED)
+    sass: Mapping[str, str] | None  # where it was asked for
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds."""
+        names = [part.name for part in fields(self) if part.name != "sass" or self.sass]
+        return {name: getattr(self, name) for name in names}
 
     def show(self, console: Console) -> None:
         """A table of the kernels, then their machine code where it was asked for."""
@@ -92,11 +100,9 @@ def compile_for(
         nvrtc = cubin.nvrtc_version
         for launch in rung.launches(workload, limits, knobs):
             kernels.append(
-                taken_from(
-                    CompiledKernel,
-                    cubin.resources_of(launch.entry),
+                CompiledKernel(
+                    **vars(cubin.resources_of(launch.entry)),
                     arch=arch,
-                    entry=launch.entry,
                     grid=launch.grid,
                     block=launch.block,
                     dynamic_smem_bytes=launch.smem_bytes,

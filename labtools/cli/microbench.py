@@ -11,7 +11,7 @@ from labtools.microbench.plan import find_benchmarks
 from labtools.microbench.run import run_microbench
 from labtools.problem import repository_root
 
-from .outcome import Answer, Status, taken_from, typed
+from .outcome import Answer, Status, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,11 +57,11 @@ def measure_gpu(out: Path | None, only: Sequence[str] | None, progress: Progress
         find_benchmarks(names)
     folder = out or repository_root() / "work" / "microbench"
     report = run_microbench(folder, names, progress)
-    return taken_from(
-        GpuMeasured,
-        report,
-        record=report.record_path,
-        table=report.table_path,
-        measured=report.measured,
-        seconds=round(report.seconds, 1),
+    return GpuMeasured(
+        report.record_path,
+        report.table_path,
+        tuple(report.measured),
+        report.failures,
+        tuple(report.notes),
+        round(report.seconds, 1),
     )

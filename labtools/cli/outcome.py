@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import operator
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
     from labtools.problem import LabError
     from labtools.toolchain.progress import Progress
-
-
-_Kind = TypeVar("_Kind")
 
 
 class Status(IntEnum):
@@ -62,30 +58,9 @@ def typed() -> Any:
 PIPE_COLUMNS = 160
 
 
-WHERE_ASKED: dict[str, Any] = {"where_asked": True}
-"""Metadata of a field that the JSON holds only where the caller asked for it: not where None."""
-
-
-def parts(names: str, of: str = "") -> dict[str, str]:
-    """Parts of an ``in_json`` that are called as what they are: ``parts("id group", of="claim")``.
-
-    Args:
-        names: of them, with spaces between.
-        of: where they are found; the value itself where it is empty.
-    """
-    return {name: f"{of}.{name}" if of else name for name in names.split()}
-
-
 @dataclass(frozen=True)
 class Answer:
-    """What a command found out. A command's own answer is a dataclass of this kind: its fields are
-    what ``--json`` writes, but for those that begin with an underscore; `show` prints the same for
-    a person.
-
-    A type that holds what other rooms found writes its ``in_json`` instead: what the JSON calls a
-    part, and where that is found, such as ``{"claimed": "claim.value"}``. A part whose place ends
-    with a question mark is left out where it is None.
-    """
+    """What a command found out: `plain` says what ``--json`` writes of it, and `show` prints it."""
 
     @property
     def status(self) -> Status:
@@ -100,18 +75,6 @@ class Answer:
     def show(self, console: Console) -> None:
         """Print it."""
         raise NotImplementedError
-
-
-def taken_from(kind: type[_Kind], source: Any, **given: Any) -> _Kind:
-    """A dataclass whose fields are the attributes of the same names of a source, but for ``given``.
-
-    Args:
-        kind: the dataclass.
-        source: anything that has the fields that are not given.
-        **given: fields by name.
-    """
-    names = {part.name for part in fields(cast(Any, kind))} - given.keys()
-    return kind(**{name: getattr(source, name) for name in names}, **given)
 
 
 def present(work: Callable[[Progress], Answer], as_json: bool) -> None:
@@ -222,13 +185,7 @@ def print_table(
 ) -> None:
     """Print rows of text side by side, folded where they are too wide.
 
-    Args:
-        console: where to.
-        columns: their names.
-        rows: cells of each.
-        right: columns that stand flush right.
-        whole: columns that are never folded.
-        headed: print the names.
+    Columns named in ``right`` stand flush right, those in ``whole`` are never folded.
     """
     from rich.table import Table
 
@@ -259,10 +216,8 @@ def write_json(data: Any) -> None:
 def plain(value: Any) -> Any:
     """A value as JSON can hold it.
 
-    What says itself what the JSON holds of it (``in_json``, see `Answer`) is that. Another
-    dataclass is its fields but for those that its text leaves out (``repr=False``), a schema what
-    pydantic makes of it, and what has a form of its own for JSON (`to_dict`: a workload, a data
-    sheet) is that.
+    What has a form of its own (`to_dict`) is that, another dataclass its fields but for private
+    ones and those that its text leaves out (``repr=False``).
     """
     if value is None or isinstance(value, (str, bool, int)):
         return value
@@ -272,33 +227,16 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
-    if (places := getattr(type(value), "in_json", None)) is not None:
-        found = ((name, place, _part_at(value, place)) for name, place in places.items())
-        return {
-            name: plain(held)
-            for name, place, held in found
-            if held is not None or not place.endswith("?")
-        }
     if hasattr(value, "to_dict"):
         return plain(value.to_dict())
     if hasattr(value, "model_dump"):
         return plain(value.model_dump(mode="json"))
     if is_dataclass(value):
-        return {
-            part.name: plain(held)
-            for part in fields(value)
-            if part.repr
-            and not part.name.startswith("_")
-            and ((held := getattr(value, part.name)) is not None or not part.metadata)
-        }
+        shown = (part.name for part in fields(value) if part.repr and part.name[0] != "_")
+        return {name: plain(getattr(value, name)) for name in shown}
     if hasattr(value, "item"):  # a numpy scalar
         return plain(value.item())
     return str(value)
-
-
-def _part_at(value: Any, place: str) -> Any:
-    """``value.claim.text`` for ``claim.text``."""
-    return operator.attrgetter(place.removesuffix("?"))(value)
 
 
 def show_error(error: Exception, as_json: bool) -> Status:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from labtools.notebook.pages import find_page, reset_page
 from labtools.notebook.sync import SyncedCell, SyncReport, sync
 
-from .outcome import Answer, Status, taken_from, typed
+from .outcome import Answer, Status, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +33,8 @@ def reset_copy(page: str) -> PageReset:
     """A fresh copy of one page; the learner's old one is kept."""
     with typed():
         find_page(page)
-    return taken_from(PageReset, reset_page(page))
+    made = reset_page(page)
+    return PageReset(made.page, made.backup)
 
 
 @dataclass(frozen=True)
@@ -59,4 +60,4 @@ class PagesSynced(Answer):
 def sync_pages(check: bool) -> PagesSynced:
     """Bring the pages' cells up to ``kernels/``, or only compare."""
     report = sync(check=check)
-    return taken_from(PagesSynced, report, _report=report, _check=check)
+    return PagesSynced(report.cells, report.written, report.ok, report, check)

@@ -14,7 +14,7 @@ from labtools.measure.profiler.sanitize import TOOLS, SanitizerReport, sanitize_
 from labtools.problem import LabError, Problem, Rung
 
 from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
-from .outcome import Answer, Status, print_table, taken_from, typed
+from .outcome import Answer, Status, print_table, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,7 +79,7 @@ def profile_target(
         report_path=out,
         progress=progress,
     )
-    return taken_from(Profiled, report)
+    return Profiled(**vars(report))
 
 
 @dataclass(frozen=True)

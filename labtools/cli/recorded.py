@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from labtools.problem import LabError, UnknownRung
 from labtools.problem.rung import say_knobs
@@ -24,16 +24,14 @@ from labtools.record.staleness import CodeNow
 from labtools.record.trust import doubts
 
 from .given import read_target, read_workload
-from .outcome import Answer, Status, UsageProblem, parts
+from .outcome import Answer, Status, UsageProblem
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from labtools.toolchain.progress import Progress
 
-_RECORD_COLUMNS = (
-    *("rung", "knobs", "workload", "gpu", "median us", "spread", "samples", "source", "date", ""),
-)
+_RECORD_COLUMNS = "rung,knobs,workload,gpu,median us,spread,samples,source,date,".split(",")
 _MOST_SAID = 10
 """Things that could not be read that are said one by one."""
 _RIGHT = ("median us", "spread", "samples")
@@ -47,36 +45,41 @@ class RecordRow:
     timed: Summary
     state: Freshness
     doubts: tuple[str, ...] = ()
-    origin: str = "recorded"
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        **{"rung": "record.candidate", "kind": "record.kind"},
-        **parts("gpu gpu_slug", of="record.provenance"),
-        **{"workload": "record.problem", "workload_short": "workload_short"},
-        **parts("knobs median_us", of="record"),
-        **parts("spread iqr_us processes samples", of="timed"),
-        **{"gb_per_s": "record.gb_per_s", "right": "record.comparison.ok"},
-        **parts("source_hash sass_hash", of="record.hashes"),
-        **{"date": "date", "stale": "stale", "freshness": "state.reason"},
-        **{"signed": "record.signed", "doubts": "doubts"},
-        **parts("protocol campaign forecast counters sanitizer", of="record"),
-        **{"versions": "record.provenance.versions", "file": "record.file", "origin": "origin"},
-    }
-
-    @property
-    def workload_short(self) -> str:
-        """As a person writes it."""
-        return str(self.record.problem)
-
-    @property
-    def date(self) -> str:
-        """When it was measured, ISO 8601."""
-        return self.record.provenance.date.isoformat()
-
-    @property
-    def stale(self) -> bool:
-        """It is about other code than that of now."""
-        return not self.state.fresh
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds."""
+        record, timed, made = self.record, self.timed, self.record.provenance
+        return {
+            "rung": record.candidate,
+            "kind": record.kind,
+            "gpu": made.gpu,
+            "gpu_slug": made.gpu_slug,
+            "workload": record.problem,
+            "workload_short": str(record.problem),
+            "knobs": record.knobs,
+            "median_us": record.median_us,
+            "spread": timed.spread,
+            "iqr_us": timed.iqr_us,
+            "processes": timed.processes,
+            "samples": timed.samples,
+            "gb_per_s": record.gb_per_s,
+            "right": record.comparison.ok,
+            "source_hash": record.hashes.source_hash,
+            "sass_hash": record.hashes.sass_hash,
+            "date": made.date.isoformat(),
+            "stale": not self.state.fresh,
+            "freshness": self.state.reason,
+            "signed": record.signed,
+            "doubts": self.doubts,
+            "protocol": record.protocol,
+            "campaign": record.campaign,
+            "forecast": record.forecast,
+            "counters": record.counters,
+            "sanitizer": record.sanitizer,
+            "versions": made.versions,
+            "file": record.file,
+            "origin": "recorded",
+        }
 
     def cells(self) -> tuple[str, ...]:
         """Its row of the table."""
@@ -84,14 +87,14 @@ class RecordRow:
         return (
             record.candidate,
             say_knobs(record.knobs, " "),
-            self.workload_short,
+            str(record.problem),
             record.provenance.gpu_slug,
             f"{record.median_us:.2f}",
             f"{timed.spread:.1%}",
             f"{timed.processes} x {timed.samples // timed.processes}",
             record.hashes.source_hash[:8],
-            self.date[:10],
-            ("stale" if self.stale else "fresh") + ("" if record.signed else ", unsigned"),
+            f"{record.provenance.date:%Y-%m-%d}",
+            ("fresh" if self.state.fresh else "stale") + ("" if record.signed else ", unsigned"),
         )
 
 
@@ -123,11 +126,10 @@ class RecordsListed(Answer):
         console.out("recorded", highlight=False)
         console.out("\n".join(_columns(cells, console.width)), highlight=False)
         for row in self.records:
-            if row.stale:
-                what = f"{row.record.candidate} {row.workload_short}"
+            what = f"{row.record.candidate} {row.record.problem}"
+            if not row.state.fresh:
                 console.print(f"stale: {what}: {row.state.reason}", markup=False)
             if row.doubts:
-                what = f"{row.record.candidate} {row.workload_short}"
                 console.print(f"doubtful: {what}: {'; '.join(row.doubts)}", markup=False)
         if any(not row.record.signed for row in self.records):
             console.print("unsigned: from a file that the project does not ship, such as your own")

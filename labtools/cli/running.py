@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from labtools.measure.campaign.plan import load_plan
 from labtools.measure.campaign.recording import (
@@ -15,7 +15,6 @@ from labtools.measure.campaign.recording import (
     record_campaign,
     record_rung,
 )
-from labtools.measure.check import CheckReport
 from labtools.measure.cpu.memory import check_host_memory
 from labtools.measure.gpu.job import (
     Candidate,
@@ -41,7 +40,6 @@ from labtools.record import (
     Ratio,
     Record,
     Standing,
-    Summary,
     distinguish,
     errors_of,
     paired_ratio,
@@ -55,7 +53,7 @@ from labtools.record import (
 from labtools.toolchain import cuda_status
 
 from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
-from .outcome import Answer, Status, parts, print_table, typed
+from .outcome import Answer, Status, print_table, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,99 +67,61 @@ QUICK_ROUNDS = 5
 # ---------------------------------------------------------------------------------- what is timed
 
 
-@dataclass(frozen=True)
-class TimedRow:
+def timed_row(record: Record) -> dict[str, Any]:
     """What was timed now and how long it took; microseconds, and 10^9 bytes a second."""
-
-    record: Record
-
-    in_json: ClassVar[Mapping[str, str]] = {
-        **parts("candidate kind knobs", of="record"),
-        **parts("median_us spread processes", of="timed"),
-        "gb_per_s": "record.gb_per_s",
-        **parts("iqr_us samples", of="timed"),
-        "protocol": "record.protocol",
-        **{"gpu": "record.provenance.gpu", "provenance": "record.provenance"},
-        **{"notes": "record.notes", "origin": "origin"},
+    found = summary(record)
+    return {
+        "candidate": record.candidate,
+        "kind": record.kind,
+        "knobs": record.knobs,
+        "median_us": found.median_us,
+        "spread": found.spread,
+        "processes": found.processes,
+        "gb_per_s": record.gb_per_s,
+        "iqr_us": found.iqr_us,
+        "samples": found.samples,
+        "protocol": record.protocol,
+        "gpu": record.provenance.gpu,
+        "provenance": record.provenance,
+        "notes": record.notes,
+        "origin": "live",
     }
 
-    @cached_property
-    def timed(self) -> Summary:
-        """Its median and its spread."""
-        return summary(self.record)
 
-    @property
-    def origin(self) -> str:
-        """Measured now."""
-        return "live"
+def show_ratio(found: Ratio | None) -> str:
+    """Two times of the same processes, the first over the second, with its 95 % interval."""
+    return f"{found.ratio:.3f} [{found.low:.3f}, {found.high:.3f}]" if found else ""
 
 
-@dataclass(frozen=True)
-class RatioRow:
-    """Two times of the same processes, the first over the second, with its interval."""
-
-    found: Ratio
-
-    in_json: ClassVar[Mapping[str, str]] = {
-        **{"ratio": "found.ratio", "interval": "interval", "processes": "found.processes"},
-    }
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 %."""
-        return (self.found.low, self.found.high)
-
-    def __str__(self) -> str:
-        low, high = self.interval
-        return f"{self.found.ratio:.3f} [{low:.3f}, {high:.3f}]"
+def ratio_row(found: Ratio | None) -> dict[str, Any] | None:
+    """The same as data."""
+    if found is None:
+        return None
+    interval = (found.low, found.high)
+    return {"ratio": found.ratio, "interval": interval, "processes": found.processes}
 
 
-@dataclass(frozen=True)
-class PeerRow(RatioRow):
+def peer_row(found: Ratio | None) -> dict[str, Any] | None:
     """A peer's time over the candidate's, with the verdict."""
-
-    in_json: ClassVar[Mapping[str, str]] = {
-        **RatioRow.in_json,
-        **{"against": "found.first", "equal": "found.equal", "verdict": "verdict"},
-    }
-
-    @property
-    def verdict(self) -> str:
-        """In a word."""
-        return say_verdict(self.found)
+    held = ratio_row(found)
+    if found is None or held is None:
+        return None
+    verdict = say_verdict(found)
+    return {**held, "against": found.first, "equal": found.equal, "verdict": verdict}
 
 
 @dataclass(frozen=True)
-class BaseRow(RatioRow):
-    """The time of the baseline that was asked for over the candidate's."""
-
-    against: str
-
-    in_json: ClassVar[Mapping[str, str]] = {
-        **{"ratio": "found.ratio", "interval": "interval"},
-        **{"against": "against", "equal": "found.equal"},
-    }
-
-
-@dataclass(frozen=True)
-class StandingRow(TimedRow):
+class StandingRow:
     """Where a candidate stands among its peers and to its floor."""
 
     standing: Standing
-    base: Record | None
-    scheme: StoredAs | None = None
+    base: Record | None  # the baseline that was asked for
+    scheme: StoredAs | None
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        **TimedRow.in_json,
-        **parts("kv_bits read_bytes", of="record"),
-        **parts("against_fastest_fair against_fastest_fair_low_bit to_floor"),
-        **{"floor_us": "standing.floor_us", "floor_read_by": "standing.reader"},
-        "floor_of_data_sheet_us": "floor_of_data_sheet_us",
-        **parts("worst_error tolerance", of="record.comparison"),
-        **{"error_arithmetic": "errors.arithmetic", "error_of_scheme": "errors.of_scheme"},
-        **{"error_is_against": "oracle", "timed": "timed_how", "cache_layout": "layout"},
-        "times_as_fast": "times_as_fast",
-    }
+    @property
+    def record(self) -> Record:
+        """The candidate's."""
+        return self.standing.record
 
     @cached_property
     def errors(self) -> Errors:
@@ -169,63 +129,62 @@ class StandingRow(TimedRow):
         return errors_of(self.record, self.scheme)
 
     @property
-    def floor_of_data_sheet_us(self) -> float | None:
+    def floor_us(self) -> float | None:
         """Its bytes at the data sheet's memory rate."""
         return sheet_floor_us(self.record.read_bytes, self.record.provenance.gpu_slug)
 
-    @property
-    def oracle(self) -> str:
-        """What its worst error is against."""
-        return say_oracle(self.record)
-
-    @property
-    def timed_how(self) -> str:
-        """How it was timed."""
-        return say_timed(self.record)
-
-    @property
-    def layout(self) -> str:
-        """How what it streams lies."""
-        return say_layout(self.record)
-
-    @property
-    def against_fastest_fair(self) -> PeerRow | None:
-        """Beside libraries that keep 16 bits."""
-        return PeerRow(self.standing.against) if self.standing.against else None
-
-    @property
-    def against_fastest_fair_low_bit(self) -> PeerRow | None:
-        """Beside libraries that keep as few bits."""
-        return PeerRow(self.standing.against_low_bit) if self.standing.against_low_bit else None
-
-    @property
-    def to_floor(self) -> RatioRow | None:
-        """Beside the best rate of a plain read."""
-        return RatioRow(self.standing.to_floor) if self.standing.to_floor else None
-
     @cached_property
-    def times_as_fast(self) -> BaseRow | None:
+    def times_as_fast(self) -> Ratio | None:
         """Beside the baseline that was asked for."""
-        if self.base is None:
-            return None
-        return BaseRow(paired_ratio(self.base, self.record), self.base.candidate)
+        return paired_ratio(self.base, self.record) if self.base else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds."""
+        record, standing, base = self.record, self.standing, self.times_as_fast
+        as_fast = None
+        if base is not None and self.base is not None:
+            as_fast = {
+                "ratio": base.ratio,
+                "interval": (base.low, base.high),
+                "against": self.base.candidate,
+                "equal": base.equal,
+            }
+        return {
+            **timed_row(record),
+            "kv_bits": record.kv_bits,
+            "read_bytes": record.read_bytes,
+            "against_fastest_fair": peer_row(standing.against),
+            "against_fastest_fair_low_bit": peer_row(standing.against_low_bit),
+            "to_floor": ratio_row(standing.to_floor),
+            "floor_us": standing.floor_us,
+            "floor_read_by": standing.reader,
+            "floor_of_data_sheet_us": self.floor_us,
+            "worst_error": record.comparison.worst_error,
+            "tolerance": record.comparison.tolerance,
+            "error_arithmetic": self.errors.arithmetic,
+            "error_of_scheme": self.errors.of_scheme,
+            "error_is_against": say_oracle(record),
+            "timed": say_timed(record),
+            "cache_layout": say_layout(record),
+            "times_as_fast": as_fast,
+        }
 
     def cells(self) -> list[str]:
         """Its row of the table."""
-        record, found = self.record, self.errors
-        error, floor = found.arithmetic, self.floor_of_data_sheet_us
-        peer = self.against_fastest_fair_low_bit or self.against_fastest_fair
+        record, error, floor = self.record, self.errors.arithmetic, self.floor_us
+        found = summary(record)
+        nearest = self.standing.against_low_bit or self.standing.against
         return [
             f"{record.candidate} {say_knobs(record.knobs, ' ')}".rstrip(),
-            f"{self.timed.median_us:.2f}",
-            f"{self.timed.spread:.1%}",
-            f"{peer} {peer.verdict}" if peer else "",
-            str(self.to_floor or ""),
+            f"{found.median_us:.2f}",
+            f"{found.spread:.1%}",
+            f"{show_ratio(nearest)} {say_verdict(nearest)}" if nearest else "",
+            show_ratio(self.standing.to_floor),
             "" if floor is None else f"{record.median_us / floor:.3f}",
             f"{record.gb_per_s:,.0f}",
             "" if error is None else f"{error:.1e}",
-            " / ".join(f"{one:.2g}" for one in found.of_scheme.values()),
-            str(self.times_as_fast or ""),
+            " / ".join(f"{each:.2g}" for each in self.errors.of_scheme.values()),
+            show_ratio(self.times_as_fast),
         ]
 
 
@@ -240,26 +199,25 @@ class Ran(Answer):
     workload: Problem
     knobs: Mapping[str, int]
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        **{**CheckReport.in_json, **parts(" ".join(CheckReport.in_json), of="found.check")},
-        "ok": "ok",
-        **parts("workload knobs timing"),
-        "timing_failed": "timing_failed?",
-    }
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds: the check's, and the time where there is one."""
+        record = self._timed
+        return {
+            **self.found.check.to_dict(),
+            "ok": self.found.ok,
+            "workload": self.workload,
+            "knobs": self.knobs,
+            "timing": timed_row(record) if record else None,
+            **({"timing_failed": self._failed} if self._failed is not None else {}),
+        }
 
     @property
-    def ok(self) -> bool:
-        """Right, and timed if it was to be timed."""
-        return self.found.ok
-
-    @property
-    def timing(self) -> TimedRow | None:
-        """The time, where there is one."""
+    def _timed(self) -> Record | None:
         timing = self.found.timing
-        return TimedRow(timing.records[0]) if timing and timing.records else None
+        return timing.records[0] if timing and timing.records else None
 
     @property
-    def timing_failed(self) -> tuple[str, ...] | None:
+    def _failed(self) -> tuple[str, ...] | None:
         """Why there is no time, where one was wanted."""
         timing = self.found.timing
         return tuple(timing.failures.values()) if timing and not timing.records else None
@@ -267,22 +225,22 @@ class Ran(Answer):
     @property
     def status(self) -> Status:
         """1 when it is wrong, or could not be timed where it was to be."""
-        return Status.RIGHT if self.ok else Status.WRONG
+        return Status.RIGHT if self.found.ok else Status.WRONG
 
     def show(self, console: Console) -> None:
         """The verdict, and the time."""
         console.print(self.found.check.summary, markup=False)
-        if self.timing:
-            timed, record = self.timing.timed, self.timing.record
+        if record := self._timed:
+            found = summary(record)
             console.print(
-                f"live  {timed.median_us:.2f} us (spread {timed.spread:.1%}, "
-                f"{timed.processes} processes, {timed.samples} samples), "
+                f"live  {found.median_us:.2f} us (spread {found.spread:.1%}, "
+                f"{found.processes} processes, {found.samples} samples), "
                 f"{record.gb_per_s:,.0f} GB/s of "
                 f"{operation_of(self.workload).bytes_name}, on {record.provenance.gpu}",
                 markup=False,
             )
             console.print("against libraries: labtools bench")
-        for reason in self.timing_failed or ():
+        for reason in self._failed or ():
             console.print(f"not timed: {reason}", markup=False)
 
 
@@ -355,9 +313,15 @@ class Benched(Answer):
     def show(self, console: Console) -> None:
         """A table, then who the peers were."""
         numbers = (
-            *("median us", "spread", "against fastest fair peer", "over the best rate measured"),
-            *("over the data sheet's rate", "GB/s read", "error: arithmetic"),
-            *("error: of the scheme", f"times as fast as {self.baseline}"),
+            "median us",
+            "spread",
+            "against fastest fair peer",
+            "over the best rate measured",
+            "over the data sheet's rate",
+            "GB/s read",
+            "error: arithmetic",
+            "error: of the scheme",
+            f"times as fast as {self.baseline}",
         )
         console.print(f"live  {self.candidates[0].record.provenance.gpu}", markup=False)
         rows = [row.cells() for row in self.candidates]
@@ -384,12 +348,12 @@ class Benched(Answer):
         console.print(f"fastest fair peer: {self.fastest_fair_baseline}", markup=False)
         kept = operation_of(self.workload).bytes_name
         for row in self.candidates:
-            peer, wide = row.against_fastest_fair_low_bit, row.against_fastest_fair
-            if peer:
-                besides = f"; {wide} against {wide.found.first}" if wide else ""
+            low, wide = row.standing.against_low_bit, row.standing.against
+            if low:
+                besides = f"; {show_ratio(wide)} against {wide.first}" if wide else ""
                 console.print(
                     f"{row.record.candidate} keeps {kept} in {row.record.kv_bits} bits, so its "
-                    f"peer is {peer.found.first}{besides}",
+                    f"peer is {low.first}{besides}",
                     markup=False,
                 )
         installed = ", ".join(f"{name} {value}" for name, value in self.versions.items() if value)
@@ -429,8 +393,8 @@ def bench_candidates(
         if isinstance(one.target, Rung)
     }
     rows = tuple(
-        StandingRow(one.record, one, base, kept.get(one.record.candidate))
-        for one in standings(timing.records)
+        StandingRow(standing, base, kept.get(standing.record.candidate))
+        for standing in standings(timing.records)
     )
     if not rows:
         reasons = "; ".join(f"{label}: {why}" for label, why in timing.failures.items())
@@ -495,17 +459,19 @@ class PlanRecorded(Answer):
 
     found: CampaignReport
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        **{"file": "found.path", "workloads": "found.groups"},
-        **parts("measured resumed", of="found"),
-        "records": "records",
-        **parts("failures left_out ok", of="found"),
-    }
-
-    @property
-    def records(self) -> tuple[TimedRow, ...]:
-        """Those that were written now."""
-        return tuple(TimedRow(record) for record in self.found.records)
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds; of records those that were written now."""
+        found = self.found
+        return {
+            "file": found.path,
+            "workloads": found.groups,
+            "measured": found.measured,
+            "resumed": found.resumed,
+            "records": [timed_row(record) for record in found.records],
+            "failures": found.failures,
+            "left_out": found.left_out,
+            "ok": found.ok,
+        }
 
     @property
     def status(self) -> Status:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from labtools.problem import Comparison, Limits, Problem
 from labtools.record.fields import ProblemField
@@ -39,9 +39,10 @@ class Fault:
     block: tuple[int, int, int] | None = None  # blockIdx
     thread: tuple[int, int, int] | None = None  # threadIdx
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        name: name for name in ("kind", "message", "file", "line", "block", "thread")
-    }  # of either machine; a fault on the CPU knows more, which is in its text
+    def to_dict(self) -> dict[str, Any]:
+        """What holds of either machine; a fault on the CPU knows more, which is in its text."""
+        names = ("kind", "message", "file", "line", "block", "thread")
+        return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
         return self.message
@@ -58,9 +59,10 @@ class CheckCase:
     faults: Sequence[Fault] = ()  # what the kernel did besides computing wrong numbers
     printed: str = ""  # what the kernel printed, on the CPU, at most 64 KiB
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        name: name for name in ("workload", "ok", "comparison", "faults")
-    }  # of either machine; a run knows more, such as the output
+    def to_dict(self) -> dict[str, Any]:
+        """What holds of either machine; a run knows more, such as the output."""
+        names = ("workload", "ok", "comparison", "faults")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def told(self) -> str:

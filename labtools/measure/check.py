@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from labtools.problem import Drawn, LabError, Problem, Rung, merge_comparisons, operation_of
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
@@ -55,14 +55,12 @@ class CheckReport:
     seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none were
     not_checked: tuple[str, ...] = ()  # what this check cannot say
 
-    in_json: ClassVar[Mapping[str, str]] = {
-        name: name
-        for name in (
-            *("rung", "on", "ok", "planned", "worst_error", "summary", "cases", "faults"),
-            *("covered", "not_checked", "seed", "printed"),
-        )
-    }
-    """What the JSON holds."""
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds."""
+        names = """
+            rung on ok planned worst_error summary cases faults covered not_checked seed printed
+        """.split()
+        return {name: getattr(self, name) for name in names}
 
     @property
     def faults(self) -> list[Fault]:
@@ -107,7 +105,9 @@ class CheckReport:
 
     @property
     def _verdict(self) -> str:
-        where = "the CPU" if self.on == "cpu" else "the GPU"
+        where = (
+            f"the CPU, launched as on {checked_limits().name}" if self.on == "cpu" else "the GPU"
+        )
         wrong = [case for case in self.cases if not case.ok]
         if self.ok:
             limits = [case.comparison.tolerance for case in self.cases if case.comparison]
@@ -251,7 +251,6 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
 
 
 def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:
-    """The given workload and a few of the others, evenly spread."""
     others = cases[1:]
     step = max(1, len(others) // QUICK_CASES)
     return [cases[0], *others[::step][:QUICK_CASES]]

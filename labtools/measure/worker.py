@@ -477,7 +477,6 @@ class Worker:
             raise
 
     def _connect(self, deadline: float) -> Channel:
-        """The channel, once the child has come to the door."""
         if self._channel is None:
             left_s = max(0.0, deadline - time.monotonic())
             if self._door not in wait_for_any([self._door, self._child.fileno()], left_s):

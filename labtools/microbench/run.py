@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -65,15 +64,14 @@ def run_microbench(
     device = require_device()
     notes: list[str] = []
     answers: dict[str, dict[str, Any]] = {}
-    folder = Path(tempfile.mkdtemp(prefix="labtools-microbench-"))
-    try:
-        jobs, version = _prepare(
-            find_benchmarks(only), device.arch, folder, answers, notes, progress
-        )
-        touch = _store(folder, "touch", _compile_touch(device.arch))
+    benchmarks, (chase,) = find_benchmarks(only), find_benchmarks(["chase.l1"])
+    with tempfile.TemporaryDirectory(
+        prefix="labtools-microbench-", ignore_cleanup_errors=True
+    ) as name:
+        folder = Path(name)
+        jobs, version = _prepare(benchmarks, device.arch, folder, answers, notes, progress)
+        touch = _store(folder, "touch", compile_benchmark(chase, device.arch, {}))
         machine = _run_children(jobs, touch, answers, progress)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     clocks = [Clocks(**one["clocks"]) for one in answers.values() if one.get("clocks")]
     provenance = make_provenance(device, machine.environment, clocks, defines={}, nvrtc=version)
     record = {
@@ -87,11 +85,6 @@ def run_microbench(
     failures = {name: str(one["problem"]) for name, one in answers.items() if "samples" not in one}
     seconds = time.monotonic() - started
     return MicrobenchReport(record_path, table_path, record, failures, tuple(notes), seconds)
-
-
-def _compile_touch(arch: str) -> Cubin:
-    (chase,) = find_benchmarks(["chase.l1"])
-    return compile_benchmark(chase, arch, {})
 
 
 def _prepare(

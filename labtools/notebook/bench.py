@@ -9,6 +9,7 @@ from typing import Any
 
 import anywidget
 import ipywidgets
+import traitlets
 
 from .guess import KIT, guess_script, guess_style
 
@@ -18,12 +19,24 @@ class View(anywidget.AnyWidget):
 
     ``class SplitView(View, script="view")`` takes ``view.js``, and ``view.css`` where there is one,
     of the folder where the class stands. The kit of all views comes in front of the script, then
-    the scripts ``before`` it, and with ``guesses`` the form of a guess, see `guess_script`.
+    the scripts ``before`` it, and with ``guesses`` the form of a guess, see `guess_script`. A view
+    of a `Bench` names its ``controls``: it has a trait ``NAME_index`` for each, and ``tables``.
     """
 
     def __init_subclass__(
-        cls, *, script: str = "", before: Sequence[str] = (), guesses: bool = False, **options: Any
+        cls,
+        *,
+        script: str = "",
+        before: Sequence[str] = (),
+        guesses: bool = False,
+        controls: Sequence[str] = (),
+        **options: Any,
     ) -> None:
+        traits: dict[str, Any] = {"tables": traitlets.Dict()} if controls else {}
+        traits |= {f"{name}_index": traitlets.Int(0) for name in controls}
+        for name, trait in traits.items():
+            setattr(cls, name, trait.tag(sync=True))
+            trait.class_init(cls, name)
         if script:  # a widget's traits make a class of their own, which draws as its parent does
             folder = Path(inspect.getfile(cls)).parent
             scripts = [
@@ -41,14 +54,7 @@ class View(anywidget.AnyWidget):
 
 
 class Bench(ipywidgets.VBox):
-    """Controls and the picture they steer.
-
-    Args:
-        controls: by name; the picture has a trait ``NAME_index`` for each, which follows the
-            control.
-        view: the picture's class.
-        tables: every answer that the picture may look up.
-    """
+    """Controls by name, the picture they steer, and every answer that it may look up."""
 
     def __init__(
         self, controls: dict[str, ipywidgets.Widget], view: type[View], tables: dict[str, Any]

@@ -28,7 +28,7 @@ _LIST_ITEM = re.compile(r"^(?:\d+\.|-) ")
 
 
 @dataclass(frozen=True)
-class Effort:
+class PageEffort:
     """What a page holds."""
 
     title: str  # its first heading
@@ -44,7 +44,7 @@ class Effort:
         return reading + QUESTION_MINUTES * self.questions
 
 
-def effort_of(text: str) -> Effort:
+def effort_of(text: str) -> PageEffort:
     """What a page's text holds.
 
     Raises:
@@ -65,7 +65,9 @@ def effort_of(text: str) -> Effort:
         questions += len(_QUESTION.findall(source))
     prose = _prose(line for number, line in enumerate(lines) if number not in inside)
     exercises = sum(line.lstrip("`").startswith("{exercise}") for line in lines)
-    return Effort(title, len(re.findall(r"\w+", " ".join(prose))), open_lines, questions, exercises)
+    return PageEffort(
+        title, len(re.findall(r"\w+", " ".join(prose))), open_lines, questions, exercises
+    )
 
 
 def _prose(lines: Iterable[str]) -> list[str]:

@@ -26,7 +26,6 @@ def static_question(
     """A question in words, and what a form for it needs.
 
     Args:
-        advice: what to do where no script makes a form.
         form: ``kind`` is ``ratio`` (with ``baseline`` and ``candidate``), ``choice`` (with
             ``choices``) or ``numbers`` (with ``labels``).
     """

@@ -6,9 +6,6 @@ holds the function ``launch`` of that file. Each written cell carries a hash of 
 metadata (``:synced:``). A cell whose text no longer has that hash was edited by hand: it is
 refused, never overwritten. The learner's copies in ``work/`` are not looked at.
 
-In the pages of `WITH_FILES` a block that begins ```` ```python file=x.py from=folder ```` holds the
-text of ``folder/x.py``, written in the same way, with the hash at the end of that line.
-
 Cells of Python are not written, but folded or opened by the rule of `labtools.notebook.cells`.
 """
 
@@ -24,7 +21,7 @@ from pathlib import Path
 from labtools.problem import KernelError, repository_root
 from labtools.record.whole import write_whole
 
-from .cells import closing_line, code_cells, fold_options
+from .cells import code_cells, fold_options
 from .pages import list_pages
 
 _CUDA = re.compile(r"^%%cuda\s+(?P<name>\w+)")
@@ -34,11 +31,6 @@ _SYNCED = re.compile(r"^:?synced:\s*(?P<digest>\S+)\s*$")
 _LADDER_NAME = re.compile(r"^[a-z]\d\d_")
 
 
-WITH_FILES = ("CONTRIBUTING.md",)
-"""Pages that show whole files of the repository."""
-_FILE = re.compile(
-    r"^(?P<fence>```\w+ file=(?P<name>[\w.]+) from=(?P<folder>[\w/]+))(?: synced=(?P<digest>\w+))?$"
-)
 _FOLDING = "the rule for folded cells"
 
 
@@ -95,9 +87,8 @@ def sync(check: bool = False, root: Path | None = None) -> SyncReport:
     cells: list[SyncedCell] = []
     texts: dict[Path, str] = {}
     pages = [root / name for name in list_pages(root) if name.endswith(".md")]
-    shows_files = [page for name in WITH_FILES if (page := root / name).is_file()]
-    for page in (*pages, *shows_files):
-        found, text = (_sync_files if page in shows_files else _sync_page)(page, root)
+    for page in pages:
+        found, text = _sync_page(page, root)
         cells += found
         if any(cell.state != "same" for cell in found):
             texts[page] = text
@@ -148,31 +139,6 @@ def _sync_page(page: Path, root: Path) -> tuple[list[SyncedCell], str]:
         if state != "same":
             options = _with_digest(options, _digest(wanted))
             lines[cell.start + 1 : cell.end] = [*options, first, *wanted]
-    return found[::-1], "\n".join(lines)
-
-
-def _sync_files(page: Path, root: Path) -> tuple[list[SyncedCell], str]:
-    """The files that a page shows, and its text with all of them up to date."""
-    lines = page.read_text(encoding="utf-8").split("\n")
-    name = page.relative_to(root).as_posix()
-    found: list[SyncedCell] = []
-    for start in reversed(range(len(lines))):
-        match = _FILE.match(lines[start])
-        if match is None:
-            continue
-        source = f"{match['folder']}/{match['name']}"
-        if not (root / source).is_file():
-            raise SyncError(
-                f"{name}:{start + 1}: {source} is not there.",
-                "The first line of this block names the file that supplies it.",
-                "Correct the first line of the block.",
-            )
-        end = closing_line(lines, start, "```")
-        wanted = (root / source).read_text(encoding="utf-8").rstrip("\n").split("\n")
-        state = _judge(lines[start + 1 : end], wanted, match["digest"])
-        found.append(SyncedCell(name, start + 1, match["name"], source, state))
-        if state != "same":
-            lines[start:end] = [f"{match['fence']} synced={_digest(wanted)}", *wanted]
     return found[::-1], "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -33,7 +33,7 @@ from .attribution import AA, TimeRatio, least_effect_of, noise_of, ratio_of
 from .code_numbers import code_numbers
 from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_forecast, gaps_of_predicted
-from .grid import Grid, check_grid, grid_path, read_grid, samples_of
+from .grid import Grid, samples_of
 from .sass_check import Proof, SassVerdict, check_sass, judge_counts, judge_proof
 from .score import ScoreEnds
 
@@ -560,42 +560,3 @@ def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds 
         return None
     fastest = min(libraries, key=lambda one: libraries[one])
     return ScoreEnds(floor_us, libraries[fastest], fastest.removeprefix("baseline:"))
-
-
-def open_bench(
-    family: Family, problem: Problem, on: TimedOn, *, seed: int = 0, progress: Progress = silent
-) -> TimingBench:
-    """The bench of a name: ``recorded``, ``forecast`` or ``gpu``."""
-    if reason := family.rung.supports(problem):
-        raise LabError(f"{family.rung.id} cannot run {problem}.", reason, "choose another workload")
-    makers: Mapping[TimedOn, Callable[[], TimingBench]] = {
-        "recorded": lambda: _open_recorded(family, problem, progress),
-        "forecast": lambda: ForecastBench(family, problem, progress=progress),
-        "gpu": lambda: _open_live(family, problem, progress),
-    }
-    return makers[on]()
-
-
-def _open_recorded(family: Family, problem: Problem, progress: Progress) -> RecordedBench:
-    path = grid_path(family.rung.id, DEFAULT_GPU)
-    if not path.is_file():
-        raise LabError(
-            f"There is no recorded grid of {family.rung.id}.",
-            f"it would be {path}",
-            "--on forecast, and --on gpu where there is one",
-        )
-    grid = read_grid(path)
-    found = check_grid(grid, family)
-    if not found.fresh:
-        raise LabError(
-            f"The recorded grid of {family.rung.id} is of other code.",
-            next(iter(found.changed.values())),
-            "--on forecast, and --on gpu where there is one",
-        )
-    return RecordedBench(family, problem, grid, progress)
-
-
-def _open_live(family: Family, problem: Problem, progress: Progress) -> TimingBench:
-    from .live_bench import LiveBench
-
-    return LiveBench(family, problem, progress=progress)

@@ -606,7 +606,7 @@ def load_family(name: str | Path) -> Family:
         raise LabError(
             f"{rung.id} is no kernel family.",
             f"there is no {path.name} beside its source: {error}",
-            "everything else can be done with it; CONTRIBUTING.md shows a family's three files",
+            "everything else can be done with it; tests/families shows a family's files",
         ) from error
     except (ValueError, tomllib.TOMLDecodeError) as error:
         _refuse_file(path, str(error))

@@ -259,7 +259,7 @@ def write_grid(path: Path, grid: Grid) -> None:
     write_whole(path, gzip.compress(adapter_of(Grid).dump_json(grid), 9, mtime=0), durable=True)
 
 
-def read_table(path: Path, of: Any, schema: int, what: str, still_works: str) -> Any:
+def read_kept(path: Path, of: Any, schema: int, what: str, still_works: str) -> Any:
     """Read a file of this room's tables: JSON of one schema, compressed where its name says so."""
     try:
         data = path.read_bytes()
@@ -276,7 +276,7 @@ def read_table(path: Path, of: Any, schema: int, what: str, still_works: str) ->
 def read_grid(path: Path) -> Grid:
     """Read a grid and hold it against itself."""
     still_works = "forecasts, live measurements; git checkout gives a shipped grid back"
-    grid: Grid = read_table(path, Grid, GRID_SCHEMA, "recorded grid", still_works)
+    grid: Grid = read_kept(path, Grid, GRID_SCHEMA, "recorded grid", still_works)
     _refuse_contradictions(grid, path)
     return grid
 

@@ -23,7 +23,7 @@ from labtools.toolchain.compiler import launched_entries
 from labtools.toolchain.listings import machine_code
 from labtools.toolchain.sass import Sass
 
-from .grid import read_table
+from .grid import read_kept
 
 TABLE_SCHEMA = 1
 
@@ -93,7 +93,5 @@ def write_opcodes(path: Path, table: OpcodeTable) -> None:
 def read_opcodes(path: Path) -> OpcodeTable:
     """Read a table."""
     still_works = "the times of the grid; git checkout gives a shipped file back"
-    found: OpcodeTable = read_table(
-        path, OpcodeTable, TABLE_SCHEMA, "opcode counts in", still_works
-    )
+    found: OpcodeTable = read_kept(path, OpcodeTable, TABLE_SCHEMA, "opcode counts in", still_works)
     return found

@@ -125,11 +125,11 @@ def _inline_svg(text: str, alt: str, prefix: str) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
 
 
-Told = tuple[str, str]
+Plotted = tuple[str, str]
 """What a reader who cannot see a plot would want to know, and what stands below it."""
 
 
-def _plot_best(axes: Axes, state: LoopState) -> Told | None:
+def _plot_best(axes: Axes, state: LoopState) -> Plotted | None:
     from matplotlib.ticker import MaxNLocator
 
     found = best_so_far(state)
@@ -169,7 +169,7 @@ def _mark(
         )
 
 
-def _plot_budgets(axes: Axes, state: LoopState) -> Told | None:
+def _plot_budgets(axes: Axes, state: LoopState) -> Plotted | None:
     entries = [(one.round, one.budget) for one in state.roofline_history if one.budget is not None]
     if not entries:
         return None
@@ -201,7 +201,7 @@ def _rows(axes: Axes, labels: Sequence[str]) -> None:
     axes.set_ylim(len(labels) - 0.4, -0.6)
 
 
-def _plot_attributions(axes: Axes, state: LoopState) -> Told | None:
+def _plot_attributions(axes: Axes, state: LoopState) -> Plotted | None:
     found = list(attributed(state))
     if not found:
         return None
@@ -220,7 +220,7 @@ def _plot_attributions(axes: Axes, state: LoopState) -> Told | None:
     return f"Attribution: {said}.", caption + "Hollow: undecided."
 
 
-def _plot_frontier(axes: Axes, state: LoopState) -> Told | None:
+def _plot_frontier(axes: Axes, state: LoopState) -> Plotted | None:
     if not state.frontier:
         return None
     others = tuple(dict.fromkeys(name for one in state.frontier for name in one.others_us))
@@ -245,7 +245,7 @@ def _plot_frontier(axes: Axes, state: LoopState) -> Told | None:
     return alt, "The frontier, at the loop's workload and at others: a loser here may win there."
 
 
-_PLOTS: Mapping[str, Callable[[Axes, LoopState], Told | None]] = {
+_PLOTS: Mapping[str, Callable[[Axes, LoopState], Plotted | None]] = {
     "Result": _plot_best,
     "Migration of the bottleneck": _plot_budgets,
     "Attribution": _plot_attributions,

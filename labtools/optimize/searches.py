@@ -20,7 +20,7 @@ from labtools.record.trust import hash_file
 from labtools.record.whole import write_whole
 
 from .family import Family
-from .grid import ENDING, digits, grid_path, read_table
+from .grid import ENDING, digits, grid_path, read_kept
 from .state import ForecastHits
 
 SEARCHES_SCHEMA = 1
@@ -187,7 +187,7 @@ def write_searches(path: Path, found: Searches) -> None:
 def read_searches(path: Path) -> Searches:
     """Read the file."""
     still_works = "the loop itself; make search-baselines writes them anew"
-    found: Searches = read_table(path, Searches, SEARCHES_SCHEMA, "searches", still_works)
+    found: Searches = read_kept(path, Searches, SEARCHES_SCHEMA, "searches", still_works)
     return found
 
 

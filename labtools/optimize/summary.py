@@ -20,7 +20,7 @@ from .attribution import (
 from .family import METHOD_AXES
 from .gaps import say_gap
 from .state import LoopState, RoundKept, methods_by_class, say_wrong_picks
-from .telling import NOT_KNOWN, RoundTold, say_time, tell_rounds
+from .telling import NOT_KNOWN, RoundTold, say_us, tell_rounds
 
 MOST_FRONTIER_ROWS = 20
 """Of the frontier, fastest first; the others are in ``state.json``."""
@@ -78,7 +78,7 @@ def _result(state: LoopState) -> SummaryTable:
     rows = (
         ("champion", state.point),
         ("its knobs", say_knobs(knobs) or NOT_KNOWN),
-        ("its time, us", say_time(state.time_us)),
+        ("its time, us", say_us(state.time_us)),
         ("times are", state.on),
         ("SOL score", str(state.sol or NOT_KNOWN)),
         *([("forecast", str(forecast))] if forecast is not None else []),
@@ -181,8 +181,8 @@ def _frontier(state: LoopState) -> SummaryTable:
             str(one.iteration),
             str(one.branch),
             one.point,
-            say_time(one.time_us),
-            *(say_time(one.others_us.get(name)) for name in others),
+            say_us(one.time_us),
+            *(say_us(one.others_us.get(name)) for name in others),
         )
         for number, one in fastest[:MOST_FRONTIER_ROWS]
     )

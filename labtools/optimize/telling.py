@@ -76,7 +76,7 @@ class RoundTold:
             "methods": ", ".join(kept.methods) or NOT_KNOWN,
             "branches": tried,
             "champion": champion,
-            "us": say_time(kept.time_us),
+            "us": say_us(kept.time_us),
             "gain": NOT_KNOWN if kept.gain is None else f"{kept.gain:+.1%}",
             "forecast's rank of the fastest": rank,
         }
@@ -95,7 +95,7 @@ def say_value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def say_time(value: float | None) -> str:
+def say_us(value: float | None) -> str:
     """Microseconds to two digits."""
     return NOT_KNOWN if value is None else f"{value:.2f}"
 

@@ -128,7 +128,7 @@ class AccessReport:
         return not self.faults and self.wavefronts == self.least
 
 
-def turns_of(words: np.ndarray, group: int, each: int) -> list[int]:
+def bank_turns(words: np.ndarray, group: int, each: int) -> list[int]:
     """Turns of each so many lanes that are served together: how often the most wanted bank is read.
 
     Args:
@@ -146,7 +146,7 @@ def check_access(tile: Tile, access: Access) -> AccessReport:
     """Alignment and bank conflicts of an access, from the address of every lane."""
     address = tile.address(access.rows, access.bytes)
     wrong = address % access.width != 0
-    turns = turns_of(address // BANK_BYTES, access.group, -(-access.width // BANK_BYTES))
+    turns = bank_turns(address // BANK_BYTES, access.group, -(-access.width // BANK_BYTES))
     return AccessReport(
         access.name,
         access.width,

@@ -25,7 +25,7 @@ from labtools.toolchain.operands import (
 )
 from labtools.toolchain.sass import Instruction, Sass
 
-from .banks import turns_of
+from .banks import bank_turns
 from .lanes import BUFFER_SPACING, Buffers
 from .trace import Executed, Execution, Repeat, Trace, TraceError
 
@@ -373,7 +373,7 @@ def _word_turns(words: np.ndarray, width: int) -> int:
     """64-bit accesses go in halves of a warp, 128-bit ones in quarters."""
     parts = max(1, width // 4)
     pieces = [piece for piece in np.array_split(words, parts) if len(piece)]
-    turns = sum(max(turns_of(piece, len(piece), parts)) for piece in pieces)
+    turns = sum(max(bank_turns(piece, len(piece), parts)) for piece in pieces)
     return turns if len(words) > 32 // parts else min(turns, parts)
 
 
@@ -516,7 +516,7 @@ class _Requests:
         if found is None:
             words = place // 4
             if kind == "matrix":  # lanes 8i to 8i+7 name the rows of matrix i, read together
-                found = sum(turns_of(words[: 8 * size], 8, 4))
+                found = sum(bank_turns(words[: 8 * size], 8, 4))
             else:
                 found = _word_turns(words, size)
             self._turns[key] = found

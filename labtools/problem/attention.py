@@ -18,6 +18,7 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,6 +39,7 @@ _ALTERED = 8.0
 """Times a usual row of V: it shows though it is one of thousands."""
 
 
+@dataclass(frozen=True)
 class AttentionProblem(Problem):
     """A problem whose query heads attend to the keys of shared KV heads."""
 

@@ -37,7 +37,7 @@ def check_fields(value: Any, whose: str) -> None:
             found = type(getattr(value, name)).__name__
             raise LabError(
                 f"{whose} has no usable {name}.",
-                f"{name} must be {_say(kind)}; what stands there is of type {found}",
+                f"{name} must be {kind}; what stands there is of type {found}",
                 "correct the rung's .py file; every other rung is unaffected",
             )
 
@@ -70,49 +70,39 @@ Test = Callable[[Any], bool]
 
 
 @functools.lru_cache(maxsize=32)
-def _fields_of(of: Any) -> tuple[tuple[str, Any, Test], ...]:
-    """The fields of a dataclass, each with its annotation and what tests it."""
-    kinds = typing.get_type_hints(of)
-    return tuple((name, kind, _test_of(kind)) for name, kind in kinds.items())
+def _fields_of(of: Any) -> tuple[tuple[str, str, Test], ...]:
+    """The fields of a dataclass, each with its type in words and what tests it."""
+    return tuple((name, *_kind(kind)) for name, kind in typing.get_type_hints(of).items())
 
 
-def _test_of(kind: Any) -> Test:
+def _kind(kind: Any) -> tuple[str, Test]:
+    """A type in words, and what tests a value for it."""
     if kind is Any:
-        return lambda value: True
+        return "anything", lambda value: True
     if kind is str:
-        return is_text
+        return "text in UTF-8", is_text
     if kind in _SIMPLE:
-        allowed = _SIMPLE[kind][1]
-        return lambda value: isinstance(value, allowed)
-    outer, inner = typing.get_origin(kind), typing.get_args(kind)
-    tests = [_test_of(one) for one in inner if one is not Ellipsis] if outer is not Callable else []
+        words, allowed = _SIMPLE[kind]
+        return words, lambda value: isinstance(value, allowed)
+    outer = typing.get_origin(kind)
+    if outer is Callable:
+        return "a function", callable
+    inner = [_kind(one) for one in typing.get_args(kind) if one is not Ellipsis]
+    said, tests = [words for words, _ in inner], [test for _, test in inner]
     if outer in (typing.Union, types.UnionType):
-        return lambda value: any(test(value) for test in tests)
+        return " or ".join(said), lambda value: any(test(value) for test in tests)
     if outer is tuple:
-        return lambda value: isinstance(value, (tuple, list)) and all(map(tests[0], value))
-    if outer is Mapping:
-        return lambda value: (
-            isinstance(value, Mapping)
-            and all(map(tests[0], value))
-            and all(map(tests[1], value.values()))
+        return (
+            f"a tuple, each part of it {said[0]}",
+            lambda value: isinstance(value, (tuple, list)) and all(map(tests[0], value)),
         )
-    if outer is Callable:
-        return callable
-    return lambda value: isinstance(value, kind)
-
-
-def _say(kind: Any) -> str:
-    if kind is str:
-        return "text in UTF-8"
-    if kind in _SIMPLE:
-        return _SIMPLE[kind][0]
-    outer, inner = typing.get_origin(kind), typing.get_args(kind)
-    if outer in (typing.Union, types.UnionType):
-        return " or ".join(_say(one) for one in inner)
-    if outer is tuple:
-        return f"a tuple, each part of it {_say(inner[0])}"
     if outer is Mapping:
-        return f"a mapping from {_say(inner[0])} to {_say(inner[1])}"
-    if outer is Callable:
-        return "a function"
-    return "anything" if kind is Any else f"a {kind.__name__}"
+        return (
+            f"a mapping from {said[0]} to {said[1]}",
+            lambda value: (
+                isinstance(value, Mapping)
+                and all(map(tests[0], value))
+                and all(map(tests[1], value.values()))
+            ),
+        )
+    return f"a {kind.__name__}", lambda value: isinstance(value, kind)

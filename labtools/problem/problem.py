@@ -772,8 +772,7 @@ def _parts_of(text: str) -> tuple[str, str, list[str]]:
 
 def problem_from_dict(data: Mapping[str, Any]) -> Problem:
     """The problem that `Problem.to_dict` wrote, of any operation.
-    A LabError where it is none.
-    """
+    A LabError where it is none."""
     name = data.get("operation", DEFAULT_OPERATION) if isinstance(data, dict) else DEFAULT_OPERATION
     return operation_of(str(name)).problem.from_dict(data)  # type: ignore[no-any-return]
 

@@ -79,11 +79,8 @@ class Knob:
     choices: tuple[int, ...]  # the values it may take
     default: int  # one of them
     doc: str  # what it changes, one line
-    # False for a knob that the launch alone reads, such as a number of blocks: it is no definition,
-    # so all its values share one machine code
-    compiled: bool = True
-    # values with which the kernel is broken on purpose, and what it then does: ``faults`` or
-    # ``wrong``
+    compiled: bool = True  # False where the launch alone reads it: all values share one code
+    # values with which the kernel is broken on purpose, and what it then does, of `BROKEN`
     broken: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,9 +99,8 @@ class Workspace:
     name: str  # what launches call it
     shape: tuple[int, ...]  # of the array
     dtype: str  # of its elements
-    # False allocates it once, outside the timed region. True allocates it with ``cudaMalloc``
-    # before the first launch of every timed call and frees it with ``cudaFree`` after the last, so
-    # that both are timed.
+    # True allocates it with ``cudaMalloc`` before the first launch of every timed call and frees it
+    # with ``cudaFree`` after the last, both timed; False once, outside the timed region
     in_call: bool = False
 
     def __post_init__(self) -> None:
@@ -187,14 +183,12 @@ class Launch:
     grid: tuple[int, int, int]  # blocks in x, y, z
     block: tuple[int, int, int]  # threads in x, y, z
     smem_bytes: int = 0  # dynamic shared memory
-    # in the kernel's order: the name of a buffer (an input of the problem, such as ``q`` or ``x``,
-    # ``out`` or a workspace), a numpy scalar such as ``np.int32(4096)`` or a `TensorMap`
+    # in the kernel's order: the name of a buffer (of the problem, such as ``q`` or ``out``, or a
+    # workspace), a numpy scalar such as ``np.int32(4096)`` or a `TensorMap`
     args: tuple[Any, ...] = ()
-    # scratch buffers, shared by name between the launches of one rung
-    workspace: tuple[Workspace, ...] = ()
-    # run once for each set of buffers, before checking and timing and outside the timed region, as
-    # a cache is quantised when it is written and not when it is read. The workspaces that it names
-    # keep what it wrote. Such launches stand before all others.
+    workspace: tuple[Workspace, ...] = ()  # scratch buffers, shared by name between launches
+    # run once for each set of buffers, before checking and timing, as a cache is quantised when it
+    # is written. The workspaces that it names keep what it wrote. Such launches stand first.
     prepare: bool = False
 
     def __post_init__(self) -> None:
@@ -350,33 +344,26 @@ class Rung:
     launch: LaunchFunction  # pure function of a problem, the GPU's `Limits` and resolved knobs
     knobs: tuple[Knob, ...] = ()  # choices made when it is compiled or laid out
     parent: str | None = None  # id of the rung it changes, or None
-    # knobs at which the parent is compared
-    parent_knobs: Mapping[str, int] = field(default_factory=dict)
-    # returns why a problem of its operation cannot run, or None, from its shape and type alone. A
-    # rung that gives none takes what the operation takes for usual: of decode every shape, but fp16
-    # and a contiguous cache only.
+    parent_knobs: Mapping[str, int] = field(default_factory=dict)  # at which it is compared
+    # why a problem of its operation cannot run, or None, from its shape and type alone. Without it
+    # a rung takes what is usual: of decode every shape, but fp16 and a contiguous cache only.
     supports: Supports = lambda problem: problem.usual_refusal()
     text: str | None = None  # replaces the content of ``source`` (an edited cell), or None
     edited: bool = False  # True when source or launch is not the shipped one
-    # largest relative error of one part of the output against the oracle, for a kernel that rounds
-    # more than its output; None takes `Problem.tolerance`. More than `MOST_TOLERANCE` is cut down
-    # to it; see `tolerance_for`.
+    # relative error of one part of the output against the oracle, for a kernel that rounds more
+    # than its output; None takes `Problem.tolerance`; see `tolerance_for`
     tolerance: float | None = None
-    # how the rung stores inputs that it does not read as they are given, from problem and resolved
-    # knobs, such as a `Scheme` of K and V; its output is held against the oracle of the inputs as
-    # they are after that. None: as they are.
+    # how it stores inputs that it does not read as they are given, from problem and resolved knobs,
+    # such as a `Scheme` of K and V; its output is held against the oracle of what that leaves
     stores: Callable[[Any, Mapping[str, int]], StoredAs] | None = None
-    # the oldest architecture that has what the kernel needs; with the suffix of ``sm_90a`` the only
-    # one
-    min_arch: str = "sm_75"
+    min_arch: str = "sm_75"  # the oldest that the kernel runs on; with the suffix the only one
     # more preprocessor definitions, from what `launch` gets
     defines_extra: Callable[[Any, Limits, Mapping[str, int]], dict[str, str]] | None = None
-    # the layout that `launch` and `defines_extra` ask, from what they get; None where there is no
-    # rule behind them
+    # the layout that `launch` and `defines_extra` ask, from what they get; None without such a rule
     plan: Callable[[Any, Limits, Mapping[str, int]], Any] | None = None
     operation: str = DEFAULT_OPERATION  # what it computes, by name
-    # why inputs of some distribution cannot be computed, by its name, such as scores too large for
-    # codes of eight bits. What is refused is named in every check.
+    # why inputs of a distribution cannot be computed, by its name, such as scores too large for
+    # codes of eight bits; every check names them
     refuses: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -642,11 +629,7 @@ def _check_defines(rung: str, extra: Any) -> dict[str, str]:
 
 
 def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> None:
-    """Refuse a function of a rung that is not written for what it is called with.
-
-    Three places are not enough: ``launch(workload, knobs, sms=132)`` has them too, and would take
-    the limits for knobs.
-    """
+    """Refuse a function of a rung that is not written for what it is called with."""
     asked = _FORMS[name]
     try:
         if function is None or _takes(inspect.signature(function), asked):
@@ -738,8 +721,7 @@ def list_studies(operation: str = DEFAULT_OPERATION) -> list[Rung]:
 
 def load_rung(name: str | Path) -> Rung:
     """Load a rung by id (``r03_one_warp``), by number (``r03``) or by the path of its ``.py``.
-    A LabError where there is no such rung, or the file does not define ``RUNG``.
-    """
+    A LabError where there is no such rung, or the file does not define ``RUNG``."""
     path = _find_rung(name)
     says = None
     if path.is_relative_to(kernels_dir()):

@@ -154,12 +154,14 @@ def distinguish(
 ) -> dict[str, list[str]]:
     """The columns that a table of recorded numbers needs besides its own: by heading, a text a row.
 
-    Args:
-        rows: of each row the records that its numbers come from.
-        errors: of each row the records whose errors it shows.
+    ``rows`` are the records that each row's numbers come from, ``errors`` those whose errors it
+    shows.
     """
     every = [record for row in rows for record in row]
-    names = {one: _letter(number) for number, one in enumerate(_campaigns(every))}
+    names = {
+        one: _letter(number)
+        for number, one in enumerate(dict.fromkeys(record.campaign for record in every))
+    }
     wanted: tuple[tuple[str, Callable[[Record], str], Sequence[Sequence[Record]]], ...] = (
         (TOGETHER, lambda record: names[record.campaign], rows),
         (TIMED, say_timed, rows),
@@ -179,10 +181,6 @@ def _differ(records: Sequence[Record], say: Callable[[Record], str]) -> bool:
     for record in records:
         said.setdefault((record.provenance.gpu, record.problem_key), set()).add(say(record))
     return any(len(texts) > 1 for texts in said.values())
-
-
-def _campaigns(records: Sequence[Record]) -> list[str]:
-    return list(dict.fromkeys(record.campaign for record in records))
 
 
 def _letter(number: int) -> str:

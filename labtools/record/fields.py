@@ -1,8 +1,4 @@
-"""How the types of other rooms stand in JSON: in a record, and on the way to a child and back.
-
-A standard dataclass needs nothing here: pydantic reads its fields. What follows is for the values
-that JSON has no word for.
-"""
+"""How values that JSON has no word for stand in a record, and on the way to a child and back."""
 
 from __future__ import annotations
 
@@ -136,25 +132,17 @@ ArrayField = Annotated[Any, BeforeValidator(_read_array), PlainSerializer(_write
 """A numpy array, to the bit, or None; bfloat16 as well."""
 
 
-def _read_problem(data: Any) -> Any:
-    return problem_from_dict(data) if isinstance(data, Mapping) else data
-
-
 ProblemField = Annotated[
-    InstanceOf[Problem], BeforeValidator(_read_problem), PlainSerializer(Problem.to_dict)
+    InstanceOf[Problem],
+    BeforeValidator(lambda data: problem_from_dict(data) if isinstance(data, Mapping) else data),
+    PlainSerializer(Problem.to_dict),
 ]
 """A problem of any operation."""
-
-
-def _read_scheme(data: Any) -> Any:
-    return scheme_from_dict(data) if isinstance(data, Mapping) else data
-
-
-def _write_scheme(scheme: Any) -> Any:
-    return None if scheme is None else scheme_to_dict(scheme)
-
-
-SchemeField = Annotated[Any, BeforeValidator(_read_scheme), PlainSerializer(_write_scheme)]
+SchemeField = Annotated[
+    Any,
+    BeforeValidator(lambda data: scheme_from_dict(data) if isinstance(data, Mapping) else data),
+    PlainSerializer(lambda scheme: None if scheme is None else scheme_to_dict(scheme)),
+]
 """How a rung keeps its inputs, a `StoredAs`, or None."""
 
 

@@ -413,6 +413,7 @@ class Journal:
                 f"The class journal at {self._class.render_as_string()} cannot be used ({cause}). "
                 f"Predictions are kept in {self.lines} and are sent when it answers again."
             )
+            self._class = None  # the next journal asks again
             return
         self._add_missing(there)
 

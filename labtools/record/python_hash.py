@@ -107,7 +107,7 @@ def _parts(word: str, opening: re.Match[str]) -> list[str]:
             middle = ""
         if field:
             end = _end_of_expression(body, at)
-            words += ["{", *_expression_words(body[at:end])]
+            words += ["{", *[*_words(f"({body[at:end]})\n", take_apart)][1:-2]]
             if body[end] == "!":
                 words += ["!", body[end + 1]]
                 end += 2
@@ -133,7 +133,3 @@ def _end_of_expression(body: str, at: int) -> int:
         else:
             depth += (here in "([{") - (here in ")]}")
         at += 1
-
-
-def _expression_words(text: str) -> list[str]:
-    return [*_words(f"({text})\n", take_apart)][1:-2]

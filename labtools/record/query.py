@@ -115,7 +115,10 @@ def select(
         and (key is None or record.problem_key == key)
     ]
     if fresh:
-        fitting = _fresh_of(fitting)
+        from .staleness import CodeNow, freshness
+
+        now = CodeNow()
+        fitting = [record for record in fitting if freshness(record, now).fresh]
     fitting.sort(key=_date, reverse=True)
     return _newest_of_each(fitting, every) if latest else fitting
 
@@ -234,18 +237,7 @@ def _key_of(workload: Problem | str | Mapping[str, Any]) -> str:
 def _gpu_fits(record: Record, wanted: str) -> bool:
     # Older records say ``rtx-4090`` where newer ones say ``rtx4090``; ``a100`` is any A100.
     slug = record.provenance.gpu_slug
-    return (
-        slug == wanted
-        or slug.replace("-", "") == wanted.replace("-", "")
-        or slug.startswith(f"{wanted}-")
-    )
-
-
-def _fresh_of(records: Sequence[Record]) -> list[Record]:
-    from .staleness import CodeNow, freshness
-
-    now = CodeNow()
-    return [record for record in records if freshness(record, now).fresh]
+    return slug.replace("-", "") == wanted.replace("-", "") or slug.startswith(f"{wanted}-")
 
 
 def _date(record: Record) -> datetime:
@@ -355,15 +347,11 @@ def _shipped_baselines() -> dict[str, Baseline]:
 class Standing:
     """Where a candidate stands among what was timed with it."""
 
-    record: Record  # the candidate's
-    # time of the fastest fair 16-bit peer over its own, which is above 1 where it is faster; None
-    # where there is no such peer, or it is the peer itself
+    record: Record
+    # time of the fastest fair 16-bit peer over its own; None where it is that peer or has none
     against: Ratio | None
-    # the same against the fastest fair peer that keeps as many bits, of a candidate that keeps
-    # fewer than 16
-    against_low_bit: Ratio | None
-    # its time over its floor: the bytes that it must read, at the best rate that anything read at
-    # in the same processes. None of a warm workload.
+    against_low_bit: Ratio | None  # the same against peers of its bits, where these are under 16
+    # its time over that of its bytes at the best rate of its processes; None of a warm workload
     to_floor: Ratio | None
     floor_us: float | None  # that floor, microseconds
     reader: str | None  # what read fastest
@@ -394,14 +382,12 @@ def standings(
     for record in sorted(records, key=lambda record: record.median_us):
         if record.kind == "ceiling":
             continue
-        low_bit = None
-        if record.kv_bits < 16:
-            low_bit = _against(record, fair_peers(records, record.kv_bits, known))
+        peers = fair_peers(records, record.kv_bits, known) if record.kv_bits < 16 else []
         found.append(
             Standing(
                 record,
                 _against(record, fair_peers(records, 16, known)),
-                low_bit,
+                _against(record, peers),
                 _to_floor(record, reader),
                 None if reader is None else record.read_bytes / reader.gb_per_s / 1e3,
                 None if reader is None else reader.candidate,

@@ -229,8 +229,8 @@ class Run(_Schema):
 
     @functools.cached_property
     def problem_key(self) -> str:
-        """The workload's key, which two records share only if they are about the same problem."""
-        return _key_of(self.problem)
+        """The workload's key, which only records about the same problem share."""
+        return _key_of(json.dumps(self.workload))
 
     @property
     def name(self) -> str:
@@ -321,11 +321,11 @@ def _workload_of(text: str) -> Problem:
 
 
 @functools.lru_cache(maxsize=1024)
-def _key_of(workload: Problem) -> str:
-    return workload.key()
+def _key_of(text: str) -> str:
+    return _workload_of(text).key()
 
 
-_CODECS_OF_BITS = {
+_CODECS_OF_BITS: dict[tuple[Any, Any], str] = {
     ("rung", 8): "int8",
     ("rung", 4): "int4",
     ("baseline", 8): "fp8-e4m3",

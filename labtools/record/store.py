@@ -9,6 +9,7 @@ import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,7 @@ def _read(path: Path) -> _Contents:
         if not path.is_file():  # reading a device or a pipe may never end
             raise OSError("it is no file")
         with path.open("rb") as file:
-            mark = _mark_of(os.fstat(file.fileno()))
+            mark = _MARK(os.fstat(file.fileno()))
             kept = _files.get(str(path))
             if kept is None or kept.mark != mark:
                 began_ns = time.time_ns()
@@ -210,10 +211,7 @@ class _Contents:
 _SETTLED_NS = 100_000_000
 """A file that changed less long ago may change again within one tick of its clock."""
 _files: Recent[_Contents] = Recent(256)
-
-
-def _mark_of(found: os.stat_result) -> tuple[int, ...]:
-    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_dev, found.st_ino)
+_MARK = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_dev", "st_ino")
 
 
 def _parse_records(path: Path, data: bytes, signed: bool) -> tuple[list[Record], list[LabError]]:

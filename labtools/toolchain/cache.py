@@ -1,14 +1,9 @@
 """What was expensive, kept on disk by content: compiled code, disassembly, forecasts.
 
-A value is kept under a hash of all that it was made from, so nothing here is ever out of date. No
-path and no time is a key; where project code makes the value, that code is part of what it is made
-from (`code_digest`).
-
-joblib keeps the files: each is written beside its place and renamed, and the ones that were not
-read for the longest time go when there are too many. A damaged one counts as not there, and losing
-the folder loses time and nothing else. Only a folder of this user's own is used, because what lies
-in it is loaded as Python objects. ``XDG_CACHE_HOME`` says where (``~/.cache`` without it),
-``LABTOOLS_CACHE_MIB`` how much at most (1024 without it; 0 keeps nothing on disk).
+A value is kept under a hash of all that it was made from, project code included (`code_digest`), so
+nothing here is ever out of date. joblib keeps the files. A damaged one counts as not there, and
+losing the folder loses time and nothing else. Only a folder of this user's own is used, because
+what lies in it is loaded as Python objects.
 
 What another program must find as a file, such as an executable, stands beside (`in_folder`).
 """

@@ -32,13 +32,10 @@ _TIME_LIMIT_S = 60.0
 
 @lru_cache(maxsize=8)
 def query_clusters(ordinal: int = 0) -> dict[int, int] | None:
-    """Clusters of each size that run at once where a block takes a whole multiprocessor.
+    """Clusters, by their blocks, that run at once where a block takes a whole multiprocessor.
 
-    By `cuOccupancyMaxActiveClusters`, for blocks with all the shared memory that one may have.
-
-    Returns:
-        Clusters by blocks of a cluster; empty where the GPU has none (before sm_90). None where
-        the driver cannot be asked.
+    By `cuOccupancyMaxActiveClusters`. Empty where the GPU has none (before sm_90); None where the
+    driver cannot be asked.
     """
     device = device_query(ordinal)
     if device is None:

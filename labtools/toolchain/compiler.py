@@ -91,7 +91,7 @@ def find_compiler(compiler: CompilerName = "auto") -> Compiler:
 
 def compile_cubin(
     source: str,
-    arch: str = "sm_90",
+    arch: str,
     defines: Mapping[str, str] | None = None,
     name: str = "kernel.cu",
     include_dirs: Iterable[Path | str] = (),
@@ -174,10 +174,7 @@ def _nvrtc_builds(compiler: Compiler) -> tuple[str, ...]:
 
 
 def _keeps_a_cache(version: str) -> bool:
-    """NVRTC 12.9 and later keep compiled code on disk where there is a driver.
-
-    What comes from there comes without the assembler's report, so it must be compiled afresh.
-    """
+    """NVRTC from 12.9 on keeps compiled code on disk, without the assembler's report."""
     return tuple(int(part) for part in version.split(".")[:2]) >= (12, 9)
 
 
@@ -344,11 +341,10 @@ def _known_archs(compiler: Compiler) -> tuple[int, ...]:
 class Hashes:
     """Identity of a rung at a workload, knobs and an architecture."""
 
-    # SHA-256 over its source without comments, its own headers, definitions and options; for a
-    # baseline, over its own file
+    # SHA-256 of its source without comments, its headers, definitions and options; of a baseline's
+    # file
     source_hash: str
-    # SHA-256 over the machine code of the kernels it launches; None where there is no compiler, and
-    # for a baseline
+    # SHA-256 of the machine code it launches; None without a compiler, and of a baseline
     sass_hash: str | None = None
     nvrtc_version: str | None = None  # the compiler of ``sass_hash``; None where there is none
 

@@ -35,12 +35,10 @@ class DeviceInfo:
     compute_capability: tuple[int, int]  # (major, minor)
     sm_count: int  # streaming multiprocessors
     warp_size: int  # threads a warp
-    # max_threads_per_block, max_threads_per_sm, max_blocks_per_sm: residency limits
     max_threads_per_block: int
     max_threads_per_sm: int
     max_blocks_per_sm: int
-    # registers_per_block, registers_per_sm: 32-bit registers
-    registers_per_block: int
+    registers_per_block: int  # of 32 bits
     registers_per_sm: int
     smem_per_block_bytes: int  # shared memory a block without opting in
     smem_per_block_optin_bytes: int  # shared memory a block after opting in

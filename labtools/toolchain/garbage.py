@@ -9,12 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Let Python look for no unreachable circles of objects until the block ends.
-
-    A search passes over all that lives, again and again while more is made, and finds nothing
-    where what is made holds no circles. Threads may be in such blocks at the same time: the one
-    that switched the search off switches it on again.
-    """
+    """Let Python look for no unreachable circles of objects until the block ends. Of threads in
+    such blocks the one that switched the search off switches it on again."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -22,10 +22,8 @@ KNOWN_POLICIES = {0x10: "evict_normal", 0x12: "evict_first"}
 def kept_lines(ptx: str) -> str:
     """The first instruction by which lines may stay in L2, or an empty string.
 
-    An access that hints at L2 has a policy in a register. It is let through only where each value
-    of that register is a constant of the kernel: ``createpolicy.fractional`` or ``.range`` without
-    *evict last*, or one of `KNOWN_POLICIES`. What is loaded, computed, converted from an access
-    property or given as an argument may be anything.
+    The policy of an access, a register, may only hold constants of the kernel:
+    ``createpolicy.fractional`` or ``.range`` without *evict last*, or one of `KNOWN_POLICIES`.
 
     Source: PTX ISA, ``createpolicy`` and the qualifier ``.level::cache_hint``.
     """

@@ -100,8 +100,7 @@ class StoredListing:
     """One listing as it is kept in a file."""
 
     source_hash: str  # of what the source says, with definitions and headers
-    # of the source's text and its headers, comments included; line numbers hold where it is equal
-    text_hash: str
+    text_hash: str  # comments included; line numbers hold where it is equal
     nvrtc_version: str  # the compiler
     defines: Mapping[str, str]  # preprocessor definitions
     resources: Mapping[str, Resources]  # by kernel name
@@ -123,12 +122,8 @@ def machine_code(
     knobs: Mapping[str, int] | None = None,
     arch: str | None = None,
 ) -> MachineCode:
-    """The typed machine code of a rung for a workload, a GPU and knobs.
-
-    ``arch`` names another architecture than that of ``limits``, for the same layout.
-
-    The last few dozen answers are kept, so asking again costs nothing. A shipped kernel as it was
-    shipped is read from its stored listing if the compiler here is of the version that made it.
+    """The typed machine code of a rung for a workload, a GPU and knobs; ``arch`` names another
+    architecture than that of ``limits``, for the same layout.
 
     Raises:
         CompileError: the source does not compile; names the line.
@@ -209,10 +204,8 @@ def portable_listing(cubin: Cubin, rung: Rung) -> str:
 
 
 def portable_name(file: str, rung: Rung) -> str:
-    """A file as the compiler named it, relative to the project or to CUDA's headers.
-
-    An edited cell is named like `source_name`. A file elsewhere keeps its whole path.
-    """
+    """A file as the compiler named it, relative to the project or to CUDA's headers, if it is below
+    one; an edited cell is named like `source_name`."""
     if rung.text is not None and Path(file).name == source_name(rung):
         return source_name(rung)
     path = Path(file).resolve()
@@ -362,13 +355,14 @@ def _stored_alike(rung: Rung, defines: Mapping[str, str], arch: str) -> StoredLi
 
 def _of_stored(found: StoredListing, rung: Rung, arch: str, began: float) -> MachineCode:
     lines_hold = found.text_hash == text_hash_of(rung)
-    parts = (_READER, found.lines, lines_hold)
 
     def parsed() -> dict[str, Sass]:
         entries = parse_listings(found.listing)
         if not lines_hold:
             # Comments or spaces differ: the same code, but its line numbers are of another text.
-            entries = {name: _without_lines(sass) for name, sass in entries.items()}
+            for name, sass in entries.items():
+                bare = (dataclasses.replace(one, source=None) for one in sass.instructions)
+                entries[name] = dataclasses.replace(sass, instructions=tuple(bare))
         return {name: entries[name] for name in found.resources}
 
     return MachineCode(
@@ -381,7 +375,7 @@ def _of_stored(found: StoredListing, rung: Rung, arch: str, began: float) -> Mac
         nvrtc_version=found.nvrtc_version,
         compile_s=time.perf_counter() - began,
         source_hash=found.source_hash,
-        content=content_key(*parts),
+        content=content_key(_READER, found.lines, lines_hold),
     )
 
 
@@ -413,11 +407,6 @@ def _no_code(rung: Rung, defines: Mapping[str, str], arch: str, because: LabErro
         f"{still}; the roofline floors and the recorded measurements. Linux and Windows have the "
         "compiler as packages: cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-nvdisasm",
     )
-
-
-def _without_lines(sass: Sass) -> Sass:
-    bare = tuple(dataclasses.replace(one, source=None) for one in sass.instructions)
-    return dataclasses.replace(sass, instructions=bare)
 
 
 # -------------------------------------------------------------------------------- compact lines

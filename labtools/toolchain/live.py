@@ -66,8 +66,8 @@ def compile_raw(
         kernel.kernel  # noqa: B018  CuPy looks the name up only now
     except cupy.cuda.driver.CUDADriverError as error:
         device = device_query()
-        arch = device.arch if device else "sm_90"
-        cubin = compile_cubin(source, arch, defines, name, include_dirs, "cupy")
+        assert device is not None, "it was asked above"
+        cubin = compile_cubin(source, device.arch, defines, name, include_dirs, "cupy")
         cubin.resources_of(entry)  # says which kernels there are
         raise LabError(
             f"{name} compiled, but the driver did not load {entry}.", str(error), "other kernels"

@@ -1,8 +1,4 @@
-"""How far a long piece of work is: one convention, and the one line that shows it.
-
-Whatever takes more than a moment takes a `Progress` and calls it with a sentence, how much is done
-and how much there is. Who started the work decides what becomes of it.
-"""
+"""How far a long piece of work is: one convention, and the one line that shows it."""
 
 from __future__ import annotations
 

@@ -72,9 +72,8 @@ class Control:
 
     stall: int  # cycles before this warp may issue its next instruction, 0..15
     yields: bool  # the scheduler may prefer another warp now
-    write_barrier: int | None  # scoreboard 0..5 that is held until the result is there, or None
-    # scoreboard 0..5 that is held until the operands have been read, or None
-    read_barrier: int | None
+    write_barrier: int | None  # scoreboard 0..5 that is held until the result is there
+    read_barrier: int | None  # the same, until the operands have been read
     wait: tuple[int, ...]  # scoreboards that must be free before this instruction may issue
     reuse: int  # operand slots kept in the reuse cache, as bits
 
@@ -130,11 +129,8 @@ class Instruction:
 
     @cached_property
     def grouped(self) -> GroupedOperands:
-        """The operands by what they are for.
-
-        Operands are printed as: result, carries written, sources; comparisons print predicates
-        first.
-        """
+        """The operands, printed as result, carries written, sources; of comparisons predicates
+        first."""
         sources = list(self.operands)
         destination: list[Operand] = []
         flags: list[Operand] = []
@@ -211,13 +207,11 @@ class Loop:
 
 def innermost(loops: Sequence[Loop]) -> list[Loop]:
     """Those of some loops that hold no other of them."""
-    return [
-        loop
-        for loop in loops
-        if not any(
-            one is not loop and loop.first <= one.first and one.last <= loop.last for one in loops
-        )
-    ]
+
+    def holds(loop: Loop, other: Loop) -> bool:
+        return other is not loop and loop.first <= other.first and other.last <= loop.last
+
+    return [loop for loop in loops if not any(holds(loop, other) for other in loops)]
 
 
 def loads_in_flight(
@@ -291,13 +285,10 @@ class Sass:
                 continue
             first = self.index_of_address[one.target]
             spans[first] = max(spans.get(first, 0), one.index)
-        ordered = sorted(spans.items(), key=lambda span: (span[0], -span[1]))
         found: list[Loop] = []
-        for first, last in ordered:
+        for first, last in sorted(spans.items(), key=lambda span: (span[0], -span[1])):
             around = [
-                number
-                for number, loop in enumerate(found)
-                if loop.first <= first and last <= loop.last
+                n for n, loop in enumerate(found) if loop.first <= first and last <= loop.last
             ]
             parent = around[-1] if around else None
             depth = found[parent].depth + 1 if parent is not None else 1

@@ -21,7 +21,7 @@ from driver import (
     unrun_cells,
     wait_for,
 )
-from test_lab07 import answer_in_cell
+from test_benches import answer_in_cell
 from test_labs import in_sight, kernel_is_idle
 from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
@@ -528,16 +528,8 @@ HARMED = (
         "gqa=1 load=2 width=16 stages=3 split=4",
         "f10000 201",
     ),
-    (
-        ("compute.rows_together",),
-        "load=2 width=16 rows=8 unroll=1 stages=3 split=4",
-        "f120 0",
-    ),
-    (
-        ("latency.more_warps",),
-        "load=2 width=16 rows=8 unroll=1 stages=3 warps=4 split=4",
-        "s300 3",
-    ),
+    (("compute.rows_together",), "load=2 width=16 rows=8 unroll=1 stages=3 split=4", "f120 0"),
+    (("latency.more_warps",), "load=2 width=16 rows=8 unroll=1 stages=3 warps=4 split=4", "s300 3"),
 )
 """Two of these rounds have a method that harms."""
 PAGE_ALONE = """<!DOCTYPE html><meta charset="utf-8"><title>game</title>
@@ -594,20 +586,6 @@ def give_a_slot(page: Any) -> str:
     return kept
 
 
-def test_every_search_is_drawn_in_a_way_of_its_own(
-    page: Any, alone: tuple[str, dict[str, Any]], harmed: str
-) -> None:
-    address, tables = alone
-    open_site(page, f"{address}#loop={harmed}")
-    for drawn in (".lt-loop-plot path", ".lt-loop-keys line"):
-        lines = page.locator(drawn).all()
-        looks = [
-            (one.get_attribute("stroke-dasharray"), one.get_attribute("stroke-width"))
-            for one in lines
-        ]
-        assert len(looks) == len(set(looks)) == len(tables["searches"]) + 1
-
-
 def test_the_table_of_rounds_tells_what_each_kept(
     page: Any, alone: tuple[str, dict[str, Any]], harmed: str
 ) -> None:
@@ -635,24 +613,6 @@ def test_the_table_of_rounds_tells_what_each_kept(
     page.locator(".lt-loop-past").last.locator("summary").first.click()
     assert re.search(r"The champion loses [0-9.]+ %, and without .+ it gains 0\.0 %", past())
     assert not re.search(r"gains? (of )?[-\u2212]", past())
-
-
-def test_an_arrow_of_a_drawing_is_explained(
-    page: Any, alone: tuple[str, dict[str, Any]], harmed: str
-) -> None:
-    open_site(page, f"{alone[0]}#loop={harmed}")
-    for past in page.locator(".lt-loop-past > summary").all():
-        past.click()
-    arrows = 0
-    for one in page.locator(".lt-loop-removal").all():
-        arrow = one.locator(".lt-loop-interval path").count()
-        told = "beyond the end of the drawing" in one.inner_text()
-        assert told == bool(arrow)
-        assert bool(arrow) == (
-            "beyond the end" in one.locator(".lt-loop-interval").get_attribute("aria-label")
-        )
-        arrows += arrow
-    assert arrows
 
 
 def test_moves_that_break_a_rule_are_told_with_their_round(
@@ -710,7 +670,13 @@ def test_a_link_is_looked_at_and_the_own_run_is_kept(
     assert page.url.endswith(own)
     # What a text in the field opens is looked at too, until its reader keeps it.
     page.get_by_text("Share this run, or open another").click()
-    page.get_by_label("A link or the moves of a run").fill(linked)
+    field = page.get_by_label("A link or the moves of a run")
+    field.fill("nonsense")
+    press(page, "Open")
+    told = page.locator(".lt-loop-share").get_by_role("status").last
+    expect(told).to_have_text("These are no moves of this game.")
+    expect(game(page)).to_contain_text("Slots 1/1/1")
+    field.fill(linked)
     press(page, "Open")
     expect(game(page)).to_contain_text("Slots 2/1/0")
     assert stored(page) == own
@@ -733,42 +699,6 @@ def test_an_own_run_of_another_version_is_told(
     page.reload()
     expect(game(page)).to_contain_text("Slots 1/1/1")
     expect(page_told(page)).to_be_empty()
-
-
-def test_text_that_cannot_be_opened_is_told_beside_its_field(
-    page: Any, alone: tuple[str, dict[str, Any]], harmed: str
-) -> None:
-    open_site(page, f"{alone[0]}#loop={harmed}")
-    page.get_by_text("Share this run, or open another").click()
-    field = page.get_by_label("A link or the moves of a run")
-    field.fill("nonsense")
-    press(page, "Open")
-    told = page.locator(".lt-loop-share").get_by_role("status").last
-    expect(told).to_have_text("These are no moves of this game.")
-    expect(told).to_be_in_viewport()
-    expect(field).to_have_value("nonsense")
-    expect(page_told(page)).to_be_empty()
-
-
-def test_the_knobs_are_explained_where_they_are_chosen(
-    page: Any,
-    alone: tuple[str, dict[str, Any]],
-    read: tuple[RecordedBench, Searches],
-    harmed: str,
-) -> None:
-    """Of each knob what it changes, its values and the methods that set it; folded."""
-    begun = "~".join(harmed.split("~")[:4]).rsplit("-", 2)[0]
-    dropped = moves_to_dropped(*read)
-    for text in (begun, f"{dropped}~100"):
-        open_site(page, f"{alone[0]}#loop={text}")
-        press(page, "Keep it as your own")
-        folded = page.locator(".lt-loop-now .lt-loop-knobs")
-        expect(folded.locator("li").first).to_be_hidden()
-        folded.locator("summary").click()
-        for knob in read[0].family.rung.knobs:
-            expect(folded).to_contain_text(knob.doc, ignore_case=True)
-        tail = folded.locator("li").filter(has_text="only the last trip of a loop")
-        expect(tail).to_contain_text("“Only the last trip looks where the rows end” (1)")
 
 
 def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:

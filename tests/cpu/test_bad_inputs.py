@@ -334,7 +334,9 @@ def test_an_include_of_what_is_no_file_is_refused(write: Callable[..., str]) -> 
     for name in ODD_INCLUDES:
         rung = load_rung(path).with_source(f"#include {name}\n{SOURCE}")
         for compiled in (
-            lambda rung=rung: compile_cubin(rung.source_text, include_dirs=rung.include_dirs),
+            lambda rung=rung: compile_cubin(
+                rung.source_text, "sm_90", include_dirs=rung.include_dirs
+            ),
             lambda rung=rung: build.build_kernel(
                 rung.source_text, "mine", ["decode_r03"], {}, rung.include_dirs
             ),
@@ -346,7 +348,7 @@ def test_an_include_of_what_is_no_file_is_refused(write: Callable[..., str]) -> 
 def test_a_compiler_that_takes_too_much_is_stopped() -> None:
     began = time.monotonic()
     with pytest.raises(CompileError, match="too much for the compiler"):
-        compile_cubin(BOMB + SOURCE, limit_s=1.0)
+        compile_cubin(BOMB + SOURCE, "sm_90", limit_s=1.0)
     assert time.monotonic() - began < 20
 
 

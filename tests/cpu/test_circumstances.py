@@ -10,7 +10,7 @@ from devices import LIMITS
 from record_samples import make_record
 
 from labtools.notebook.records import GpuRecords, show_tried
-from labtools.notebook.tables import Word, make_table, recorded, say_time, show_table
+from labtools.notebook.tables import make_table, recorded, say_time, show_table
 from labtools.problem import HEADLINE, Comparison, LabError, Workload, load_rung
 from labtools.record import RecordedError, RecordedTime, RecordStore, distinguish
 from labtools.record.circumstances import LAYOUT, ORACLE, TIMED, TOGETHER, say_timed
@@ -127,11 +127,6 @@ def test_a_row_of_tries_agrees_with_its_ratio(tmp_path) -> None:
     text = show_tried(records, ["r02", "r03"], HEADLINE, against="r02").text
     row = next(line for line in text.splitlines() if line.startswith("r03"))
     assert " 100.0 " in row and "2.00x faster" in row and TOGETHER not in text
-
-
-def test_a_word_without_records_adds_nothing() -> None:
-    table = make_table(("what", "where"), [["a", Word("recorded", "NVIDIA H200")]])
-    assert TOGETHER not in table.text
 
 
 def test_a_row_of_two_kinds_of_numbers_says_both() -> None:

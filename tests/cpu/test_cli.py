@@ -9,33 +9,24 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from labtools.cli import main
-from labtools.cli.outcome import (
-    WHERE_ASKED,
-    Answer,
-    UsageProblem,
-    parts,
-    plain,
-    show_error,
-    taken_from,
-)
+from labtools.cli.outcome import Answer, UsageProblem, plain, show_error
 from labtools.measure.cpu.faults import CpuFault
 from labtools.measure.cpu.runner import CpuRun
 from labtools.measure.worker import child_environment
 from labtools.problem import KernelError, LabError, Workload, repository_root
 from labtools.toolchain import CompileError
 
-COMMANDS = (
-    *("doctor", "run", "forecast", "compile", "profile", "sanitize"),
-    *("bench", "record", "records", "journal", "reset", "sync"),
-)
+COMMANDS = """
+    doctor run forecast compile profile sanitize bench record records journal reset sync claims
+    derive microbench ablate
+""".split()
 
 
 class Ended:
@@ -103,8 +94,8 @@ def test_every_command_explains_itself_and_has_json(cli: Any, command: str) -> N
 
 
 def test_help_starts_quickly() -> None:
-    """Under half a second; heavy packages are imported by the commands that need them."""
-    assert min(_seconds_of_help() for _ in range(4)) < 0.5
+    """Under 0.35 s; heavy packages are imported by the commands that need them."""
+    assert min(_seconds_of_help() for _ in range(4)) < 0.35
     # The time depends on the machine; what is imported does not.
     code = (
         "import sys; from labtools.cli import main; main(['--help']); "
@@ -145,22 +136,12 @@ def test_no_arguments_shows_help_and_is_a_usage_error() -> None:
         ("compile",),
         ("compile", "r03", "--no-such-option"),
         ("run", "r03", "--on", "tpu"),
-        ("compile", "r99"),
-        ("compile", "/no/such/rung.py"),
-        ("compile", "r03", "--workload", "8,32,8"),
-        ("compile", "r03", "--workload", "no-such-file.json"),
         ("compile", "r03", "--workload", "1,5,3,16,64"),
         ("compile", "r03", "--workload", "1,2,1,16,72"),
-        ("compile", "r03", "--knob", "unroll=3"),
-        ("compile", "r03", "--knob", "unroll"),
         ("compile", "r03", "--knob", "unrol=4"),
         ("compile", "r03", "--arch", "sm90"),
-        ("compile", "r03", "--arch", ","),
-        ("forecast", "r03", "--gpu", "h2000"),
         ("profile", "sdpa", "--knob", "unroll=4"),
         ("sanitize", "r03", "--tool", "memchek"),
-        ("records", "--workload", "x"),
-        ("reset", "no-such-page"),
     ],
 )
 def test_what_was_typed_wrong_is_a_usage_error_with_a_plain_message(
@@ -194,33 +175,9 @@ def test_compile_shows_resources(cli: Any) -> None:
         assert row["registers"] > 0
         assert {"shared_bytes", "spill_store_bytes", "spill_load_bytes"} <= set(row)
     assert "compiling" in ended.err
-
-
-def test_compile_shows_machine_code_when_asked(cli: Any) -> None:
-    pytest.importorskip("elftools")
-    ended = cli("compile", "r03", "--arch", "sm_90", "--sass", "--json")
-    assert ended.status == 0
-    (listing,) = ended.data["sass"].values()
+    assert "sass" not in data
+    (listing,) = cli("compile", "r03", "--sass", "--json").data["sass"].values()
     assert "EXIT" in listing
-    assert "sass" not in cli("compile", "r03", "--json").data
-
-
-def test_compile_table_for_a_person(cli: Any) -> None:
-    ended = cli("compile", "r03", "--arch", "sm_89")
-    assert ended.status == 0
-    assert "sm_89" in ended.out
-    assert "registers" in ended.out
-
-
-def test_forecast_says_what_it_is(cli: Any) -> None:
-    data = cli("forecast", "r03", "--gpu", "h200", "--json").data
-    assert data["origin"] == "forecast"
-    assert data["bound"] in ("bandwidth", "issue", "chain", "launch", "compute")
-    assert data["time_us"] >= data["band_us"][0] > 0
-    assert data["floor"]["origin"] == "computed"
-    person = cli("forecast", "r03", "--gpu", "h200").out
-    assert "forecast" in person
-    assert "computed" in person
 
 
 def test_doctor_says_why_and_what_still_works(cli: Any) -> None:
@@ -385,12 +342,6 @@ def test_a_closed_pipe_ends_quietly_and_keeps_the_status(extra: str) -> None:
     assert "BrokenPipe" not in done.stderr
 
 
-def test_version(cli: Any) -> None:
-    from labtools import __version__
-
-    assert cli("--version").out.strip() == f"labtools {__version__}"
-
-
 def test_the_console_script_and_the_module_are_the_same() -> None:
     import tomllib
 
@@ -462,7 +413,7 @@ class _Found(Answer):
     workload: Workload
     inner: tuple[_Inner, ...]
     error: LabError
-    asked: str | None = dataclasses.field(default=None, metadata=WHERE_ASKED)
+    unsaid: int = dataclasses.field(default=4, repr=False)
     missing: str | None = None
     _hidden: int = 3
 
@@ -476,32 +427,6 @@ def test_an_answer_is_its_fields_in_json() -> None:
         "error": {"what": "what", "why": "why", "still_works": "still"},
         "missing": None,
     }
-    assert plain(dataclasses.replace(found, asked="yes"))["asked"] == "yes"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Shown:
-    """A type that holds another and says what the JSON calls its parts."""
-
-    inner: _Inner
-    asked: str | None = None
-
-    in_json: ClassVar[Mapping[str, str]] = {
-        **parts("rate where", of="inner"),
-        **{"double": "double", "asked": "asked?", "never": "asked"},
-    }
-
-    @property
-    def double(self) -> float:
-        return 2 * self.inner.rate
-
-
-def test_a_type_says_once_what_its_json_holds() -> None:
-    inner = _Inner(1.5, Path("x"))
-    flat = {"rate": 1.5, "where": "x", "double": 3.0}
-    assert list(plain(_Shown(inner)).items()) == [*flat.items(), ("never", None)]
-    assert plain(_Shown(inner, "a")) == {**flat, "asked": "a", "never": "a"}
-    assert plain([_Shown(inner)])[0]["double"] == 3.0
 
 
 def test_what_only_one_machine_knows_is_not_in_the_json() -> None:
@@ -511,14 +436,6 @@ def test_what_only_one_machine_knows_is_not_in_the_json() -> None:
     assert list(plain(run)) == ["workload", "ok", "comparison", "faults"]
     (told,) = plain(run)["faults"]
     assert list(told) == ["kind", "message", "file", "line", "block", "thread"]
-
-
-def test_a_dataclass_is_taken_from_attributes_of_the_same_names() -> None:
-    assert taken_from(_Inner, Path("x"), rate=1.0, where=Path("y")) == _Inner(1.0, Path("y"))
-    source = _Inner(2.0, Path("z"))
-    assert taken_from(_Inner, source, where=Path("y")) == _Inner(2.0, Path("y"))
-    with pytest.raises(AttributeError):
-        taken_from(_Inner, Path("x"), where=Path("y"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from labtools.problem import LabError
 from tools.goldens.__main__ import main
 from tools.goldens.cases import draw, every_case
 from tools.goldens.storage import path_of, read_goldens, write_goldens
-from tools.goldens.values import MASKED, WORDED, as_kept, column, differences, mask
+from tools.goldens.values import MASKED, WORDED, as_kept, changed_paths, column, mask
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT: Any = {"time_us": 100.0, "bound": "chain", "trips": [[8, 512, 40.5]], "samples": 50}
@@ -25,7 +25,7 @@ def paths(change: Any) -> list[str]:
     """Where an answer differs from `KEPT` after one change."""
     now = copy.deepcopy(KEPT)
     change(now)
-    return [path for path, _, _ in differences(KEPT, now)]
+    return [path for path, _, _ in changed_paths(KEPT, now)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_changed_value_is_found_and_named(changed: dict[str, Any], path: str) 
 def test_a_missing_field_is_found_and_a_last_digit_is_no_change() -> None:
     assert paths(lambda now: now.pop("samples")) == ["samples"]
     assert paths(lambda now: now.update(time_us=100.0 * (1 + 1e-12))) == []
-    assert list(differences({"ok": True}, {"ok": 1}))
+    assert list(changed_paths({"ok": True}, {"ok": 1}))
 
 
 def test_a_sentence_is_kept_as_one_and_none_as_none() -> None:
@@ -66,9 +66,9 @@ def test_a_long_list_becomes_columns_that_notice_each_change() -> None:
     for field, value in (("name", "other"), ("us", 3.00001), ("parts", {"a": 3})):
         changed = copy.deepcopy(rows)
         changed[2][field] = value
-        found = {path.split("/")[0] for path, _, _ in differences(before, column(changed))}
+        found = {path.split("/")[0] for path, _, _ in changed_paths(before, column(changed))}
         assert found == {field}
-    assert list(differences(before, column(rows[1:] + rows[:1])))
+    assert list(changed_paths(before, column(rows[1:] + rows[:1])))
     assert as_kept(rows, whole=True) == rows
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import record_samples
 
 pytest.importorskip("pydantic")
 pytest.importorskip("matplotlib")
@@ -17,57 +17,23 @@ from labtools.notebook.book.baseline.figures import plot_copy
 from labtools.notebook.book.decode.figures import plot_roofline, prefill_intensity
 from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
-from labtools.notebook.figures import draw_picture, make_picture
 from labtools.notebook.ladder import plot_confound, plot_ladder
-from labtools.notebook.live import live_speedup
 from labtools.notebook.ratios import say_ratio
-from labtools.notebook.tables import format_value, make_table, show_table
+from labtools.notebook.tables import format_value, make_table
 from labtools.predict import load_gpu
-from labtools.problem import HEADLINE, LabError, Workload, load_rung, make_inputs
+from labtools.problem import HEADLINE, Workload, load_rung, make_inputs
 from labtools.problem.text import three_digits
 from labtools.record import Record, RecordStore
-from labtools.record.bound import stall_shares
 
 
 def make_record(
     candidate: str, us: float, knobs: dict[str, int] | None = None, **more: Any
 ) -> Record:
     """A record of the headline workload on an H200 that never ran."""
-    kind = "baseline" if candidate.startswith("baseline:") else "rung"
-    return Record.model_validate(
-        {
-            "candidate": candidate,
-            "kind": kind,
-            "knobs": knobs or {},
-            "workload": HEADLINE.to_dict(),
-            "launches": [{"entry": "e", "grid": (32, 8, 1), "block": (32, 1, 1)}],
-            "hashes": {"source_hash": "s"},
-            "protocol": "test",
-            "comparison": {"ok": True},
-            "samples": {
-                "processes": [
-                    {
-                        "process": p,
-                        "us": [us, us * 1.01, us * 0.99],
-                        "launches_per_sample": 1,
-                        "rotated_sets": 2,
-                        "rotated_bytes": 1,
-                    }
-                    for p in range(5)
-                ]
-            },
-            "median_us": us,
-            "campaign": "c",
-            "provenance": {
-                "gpu": "NVIDIA H200",
-                "gpu_slug": "h200",
-                "arch": "sm_90",
-                "date": datetime(2026, 11, 21, tzinfo=UTC),
-                "tree_hash": "t",
-                "command": "test",
-            },
-            **more,
-        }
+    lists = [[us, us * 1.01, us * 0.99]] * 5
+    launches = [{"entry": "e", "grid": (32, 8, 1), "block": (32, 1, 1)}]
+    return record_samples.make_record(
+        candidate, lists, knobs=knobs or {}, launches=launches, **more
     )
 
 
@@ -129,23 +95,6 @@ def test_counters_are_shares_and_missing_stays_missing(tmp_path: Path) -> None:
     assert "no record" in show_counters("r03_one_warp", knobs={"unroll": 1}, store=store).text
 
 
-def test_without_the_total_a_share_is_one_of_the_states_that_were_counted(tmp_path: Path) -> None:
-    rung = load_rung("r03")
-    values = {"stall_long_scoreboard_cycles": 150.0, "stall_selected_cycles": 50.0}
-    record = make_record(
-        rung.id, 5.0, rung.resolve_knobs(), counters={"tool": "ncu", "values": values}
-    )
-    store = RecordStore([tmp_path])
-    store.append("test.jsonl", [record])
-    text = show_counters("r03_one_warp", store=store).text
-    assert re.search(r"waiting: long scoreboard +75\.0", text)
-    assert stall_shares(values)["long_scoreboard"] == 0.75
-
-
-def test_without_a_gpu_nothing_was_measured() -> None:
-    assert live_speedup(None, "r02", "r03") is None
-
-
 def test_pictures_say_what_they_show_and_are_reproducible() -> None:
     gpu = load_gpu("h200")
     small = Workload(1, 2, 1, 64, 64)
@@ -160,18 +109,6 @@ def test_pictures_say_what_they_show_and_are_reproducible() -> None:
         assert alt is not None
         assert len(alt[1]) > 60
     assert plot_in_flight(gpu, 4800.0, 240.0, 256).html == pictures[1].html
-
-
-def test_alt_text_is_escaped() -> None:
-    shown = make_picture("<svg/>", 'a "quoted" <b>', "caption", "computed")
-    assert 'alt="a &quot;quoted&quot; &lt;b&gt;"' in shown.html
-
-
-def test_an_unknown_word_is_refused() -> None:
-    with pytest.raises(LabError):
-        show_table(("a",), [(1,)], word="guessed")
-    with pytest.raises(LabError):
-        draw_picture(lambda axes: None, "alt", "caption", "guessed")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +131,7 @@ def test_format_value(value: object, text: str) -> None:
 
 def test_a_number_that_rounds_to_one_digit_more_keeps_three() -> None:
     assert [three_digits(one) for one in (9.996, 9.994, 99.96, 1.5, 0.0)] == [
-        *("10.0", "9.99", "100", "1.50", "0"),
+        *("10.0", "9.99", "100", "1.50", "0")
     ]
 
 

@@ -16,7 +16,7 @@ HARMS = replace(
 )
 
 
-def test_a_table_says_what_is_decided_and_what_is_not():
+def test_a_table_says_what_is_decided_and_what_is_not() -> None:
     shown = show_attributions(
         [HELPS, OPEN, HARMS], "recorded", "a kernel", {"compute.lazy": "implementation_failed"}
     ).text
@@ -28,7 +28,7 @@ def test_a_table_says_what_is_decided_and_what_is_not():
     assert "-3.0\u00a0to\u00a0-1.0" in rows[2]
 
 
-def test_an_end_that_would_read_as_the_threshold_has_more_digits():
+def test_an_end_that_would_read_as_the_threshold_has_more_digits() -> None:
     below = replace(HELPS, low=0.0151, high=0.0197, decided="below")
     shown = show_attributions([below, HELPS], "recorded").text
     assert "+1.51\u00a0to\u00a0+1.97" in shown and "+59.0\u00a0to\u00a0+61.0" in shown
@@ -46,13 +46,7 @@ def test_an_end_that_would_read_as_the_threshold_has_more_digits():
     assert "-2.04\u00a0to\u00a0-1.00" in show_attributions([negative], "recorded").text
 
 
-def test_a_figure_says_in_words_what_it_draws():
-    shown = attributions_figure([HELPS, OPEN, HARMS], "recorded", "A kernel")
-    assert "latency.ring +2.1% (+1.0% to +3.0%), undecided" in shown.text
-    assert "<img" in shown.html and "recorded" in shown.text
-
-
-def test_the_drawings_name_what_they_show():
+def test_the_drawings_name_what_they_show() -> None:
     told = loop_drawing().text
     assert [told.index(f"{step} (") for step in STEPS] == sorted(
         told.index(f"{step} (") for step in STEPS

@@ -9,10 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,16 +25,11 @@ from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import forecast, list_gpus, load_gpu
 from labtools.problem import (
     HEADLINE,
-    Buffer,
     Gemm,
     LabError,
-    Launch,
-    Operation,
-    Part,
     Prefill,
     Problem,
     Rows,
-    Rung,
     Workload,
     list_baselines,
     list_rungs,
@@ -45,9 +38,7 @@ from labtools.problem import (
     operations,
     parse_problem,
     poisoned,
-    problem,
     problem_from_dict,
-    register_operation,
 )
 from labtools.record import RecordStore, freshness, median_problems
 
@@ -449,156 +440,6 @@ def test_the_plan_of_rows_names_what_is_there() -> None:
         assert all(isinstance(one, Rows) for one in section.workloads)
         assert all(load_rung(name).resolve_knobs(knobs) for name, knobs in section.rungs)
         assert set(section.baselines) <= {one.id for one in list_baselines("rows")}
-
-
-# --------------------------------------------------------------------- an operation of this file
-
-
-@dataclass(frozen=True)
-class Pairs(Problem):
-    """out[n] = x[2n] + x[2n + 1], in blocks of 32 outputs."""
-
-    operation: ClassVar[str] = "pairs"
-    shape_fields = ("blocks",)
-    letters = "N"
-    example = "pairs:4"
-    axes = ("block", "place")
-    options: ClassVar[dict[str, dict[str, Any]]] = {}
-
-    blocks: int
-    dtype: str = "float16"
-    distribution: str = "normal"
-    seed: int = 0
-    cache_state: str = "cold"
-
-    def __post_init__(self) -> None:
-        self.check_shape()
-        self.check_kind(dtype=("float16",))
-
-    @property
-    def inputs(self) -> dict[str, Buffer]:
-        return {"x": Buffer((self.blocks, 64), self.dtype)}
-
-    @property
-    def output(self) -> Buffer:
-        return Buffer((self.blocks, 32), self.dtype)
-
-    @property
-    def streamed_bytes(self) -> int:
-        return self.inputs["x"].bytes
-
-    @property
-    def minimal_bytes(self) -> int:
-        return self.set_bytes
-
-    @property
-    def flops(self) -> int:
-        return self.output.elements
-
-
-@dataclass(frozen=True)
-class PairInputs:
-    x: np.ndarray
-    problem: Pairs
-
-    def buffers(self) -> dict[str, np.ndarray]:
-        return {"x": self.x}
-
-
-class AddPairs(Operation[Pairs, PairInputs]):
-    problem = Pairs
-    headline = Pairs(100_000)
-    small = Pairs(10)
-    watched = Pairs(3)
-    bytes_name = "x"
-    minimal_name = "x once, output"
-
-    def draw(self, problem: Pairs) -> PairInputs:
-        rng = np.random.default_rng(problem.seed)
-        return PairInputs(rng.standard_normal((problem.blocks, 64)).astype(np.float16), problem)
-
-    def oracle(self, inputs: PairInputs, parts: Iterable[Part] | None = None) -> np.ndarray:
-        wide = inputs.x.astype(np.float64)
-        out = wide[:, 0::2] + wide[:, 1::2]
-        if parts is not None:
-            asked = [part[0] for part in parts]
-            out[[row for row in range(len(out)) if row not in asked]] = np.nan
-        return out
-
-    def battery(self, problem: Pairs, supports: Any = lambda problem: None) -> list[Pairs]:
-        return [problem, Pairs(1), Pairs(5, seed=2)]
-
-    def draw_problems(self, count: int, seed: int, supports: Any = lambda _: None) -> list[Pairs]:
-        return [Pairs(1 + index, seed=seed) for index in range(count)]
-
-    def alter_part(
-        self, problem: Pairs, part: Part, fetch: Any, store: Any, rng: np.random.Generator
-    ) -> None:
-        place = (*part, int(rng.integers(64)))
-        store("x", place, fetch("x", place) + np.float16(100))
-
-    def read_part(self, problem: Pairs, part: Part, fetch: Callable[..., np.ndarray]) -> PairInputs:
-        return PairInputs(fetch("x", part)[None], problem.replace(blocks=1))
-
-
-SOURCE = """
-#include <cuda_fp16.h>
-extern "C" __global__ void add_pairs(const half2* __restrict__ x, half* __restrict__ out) {
-  const size_t place = (size_t)blockIdx.x * 32 + threadIdx.x;
-  const float2 two = __half22float2(x[place]);
-  out[place] = __float2half(two.x + two.y);
-}
-"""
-
-
-@pytest.fixture
-def pairs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rung:
-    """The toy operation, registered for one test, and a kernel of it."""
-    monkeypatch.setattr(problem, "_OPERATIONS", operations())
-    register_operation(AddPairs())
-    source = tmp_path / "add_pairs.cu"
-    source.write_text(SOURCE)
-    return Rung(
-        *("add_pairs", "pairs", source, "", "", ""),
-        lambda one, limits, knobs: [
-            Launch("add_pairs", (one.blocks,), (32,), args=("x", "out")),
-        ],
-        operation="pairs",
-    )
-
-
-def test_a_third_operation_is_checked(pairs: Rung) -> None:
-    report = check_rung(pairs, Pairs(7))
-    assert report.ok, report.summary
-    wrong = pairs.with_source(SOURCE.replace("two.x + two.y", "two.x"))
-    report = check_rung(wrong, Pairs(7))
-    assert not report.ok
-    assert "7 of 7 blocks are off" in report.summary
-
-
-def test_a_third_operation_is_forecast(pairs: Rung) -> None:
-    said = forecast(pairs, parse_problem("pairs:100000"), "h200")
-    assert said.floor.bytes == 100_000 * 96 * 2
-    assert said.floor.time_us < said.time_us < 100
-    assert said.gb_per_s > 0
-
-
-def test_a_third_operation_stands_in_a_record(pairs: Rung) -> None:
-    from record_samples import make_record
-
-    record = make_record(workload=Pairs(7), candidate="add_pairs")
-    read = type(record).model_validate_json(record.model_dump_json())
-    assert read.problem == Pairs(7)
-    assert read.read_bytes == 7 * 128
-    with pytest.raises(LabError, match="computes pairs and not decode"):
-        pairs.launches(HEADLINE, load_gpu("h200").limits)
-
-
-def test_an_unknown_operation_in_a_record_is_named(pairs: Rung) -> None:
-    data = {**Pairs(7).to_dict(), "operation": "triples"}
-    with pytest.raises(LabError, match="no operation 'triples'"):
-        problem_from_dict(data)
-    assert dataclasses.is_dataclass(pairs)
 
 
 # ------------------------------------------------------------------------------ what is decode's

@@ -10,14 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from live_fake import use_fake_gpu
+from record_samples import make_record
 
 from labtools.measure import check_rung
 from labtools.measure.campaign.plan import Plan, Section
 from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.gpu.runner import run_on_gpu
-from labtools.predict import forecast
+from labtools.predict import forecast, load_gpu
 from labtools.problem import (
+    HEADLINE,
     AddNorm,
     Buffer,
     LabError,
@@ -33,6 +35,7 @@ from labtools.problem import (
     parse_problem,
     poisoned,
     problem,
+    problem_from_dict,
     register_operation,
 )
 from labtools.record import RecordStore, freshness, median_problems
@@ -305,6 +308,22 @@ def test_whole_numbers_are_exact_and_floats_are_not(accumulate: Callable[..., Ru
     assert one.compare({n: a.astype(np.float32) for n, a in expected.items()}, expected).ok
     near = {**expected, "place": expected["place"] + [0, 0, 1e-3, 0, 0, 0]}
     assert not one.compare(near, expected).ok
+
+
+def test_an_operation_of_ones_own_is_forecast_and_stands_in_a_record(
+    accumulate: Callable[..., Rung],
+) -> None:
+    one = Accumulate(1000, 96)
+    said = forecast(accumulate(), one, "h200")
+    assert said.floor.bytes == one.minimal_bytes
+    assert said.floor.time_us < said.time_us
+    record = make_record(workload=one, candidate="accumulate")
+    read = type(record).model_validate_json(record.model_dump_json())
+    assert read.problem == one and read.read_bytes == one.streamed_bytes
+    with pytest.raises(LabError, match="computes accumulate and not decode"):
+        accumulate().launches(HEADLINE, load_gpu("h200").limits)
+    with pytest.raises(LabError, match="no operation 'triples'"):
+        problem_from_dict({**one.to_dict(), "operation": "triples"})
 
 
 def test_a_problem_may_have_nothing_to_do(accumulate: Callable[..., Rung]) -> None:

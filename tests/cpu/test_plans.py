@@ -15,9 +15,10 @@ from labtools.measure.campaign.plan import (
     _read_choices,
     expand_plan,
     load_plan,
+    of_family,
     plan_names,
 )
-from labtools.measure.campaign.points import of_family, points_by_stratum, stratum_of
+from labtools.measure.campaign.points import points_by_stratum, stratum_of
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import accuracy
 from labtools.predict.accuracy import point_families, point_strata, points_file

@@ -256,7 +256,7 @@ def test_a_campaign_reads_the_counters_of_all_its_groups_in_one_run(
     ncu: FakeNcu, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    report = record_campaign(_plan(counters=True), out, Effort(1, 5))
+    report = record_campaign(_plan(counters=True, ceiling=True), out, Effort(1, 5))
     assert report.ok, report.failures
     (labels,) = ncu.runs()
     assert len(labels) == 3 * (2 + 4)
@@ -273,7 +273,7 @@ def test_a_campaign_reads_the_counters_of_all_its_groups_in_one_run(
         assert "dram_throughput_pct" in found.missing
     times = [one.counters.values["duration_us"] for one in records if one.counters]
     assert len(set(times)) == 18  # each has its own
-    again = record_campaign(_plan(counters=True), out, Effort(1, 5))
+    again = record_campaign(_plan(counters=True, ceiling=True), out, Effort(1, 5))
     assert again.resumed == 3
     assert len(ncu.runs()) == 1
 

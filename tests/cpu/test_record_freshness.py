@@ -21,7 +21,6 @@ from labtools.record import (
     RecordStore,
     freshness,
     hash_python_file,
-    median_problems,
     rung_freshness,
     same_launches,
     shipped_records_dir,
@@ -219,11 +218,6 @@ def test_a_ceiling_is_found_among_the_microbenchmarks():
         ),
     )
     assert freshness(record).fresh
-
-
-def test_every_shipped_median_recomputes_from_its_samples():
-    for record in RecordStore([shipped_records_dir()]).query(latest=False):
-        assert median_problems(record) == []
 
 
 def test_an_edit_that_is_listed_stales_nothing_and_the_next_one_does(tmp_path, monkeypatch):

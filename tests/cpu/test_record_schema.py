@@ -13,9 +13,7 @@ from record_samples import make_record
 from labtools.problem import HEADLINE, Launch
 from labtools.record import (
     Counters,
-    ProcessSamples,
     Record,
-    Samples,
     SanitizerVerdict,
     at_default_knobs,
     select,
@@ -24,6 +22,7 @@ from labtools.record import (
     timings_of,
 )
 from labtools.toolchain.cubin import Resources
+from tools.compare_records import differences
 
 
 def test_a_record_survives_json_whole():
@@ -51,26 +50,6 @@ def test_missing_counters_are_none_or_explained_and_never_empty_without_a_reason
 def test_a_verdict_says_what_it_must(verdict, text):
     with pytest.raises(ValidationError):
         SanitizerVerdict(tool="memcheck", verdict=verdict, text=text)
-
-
-def test_times_are_positive_finite_and_there():
-    fields = {"process": 0, "launches_per_sample": 1, "rotated_sets": 1, "rotated_bytes": 0}
-    for bad in ((), (0.0,), (-1.0,), (float("nan"),), (float("inf"),)):
-        with pytest.raises(ValidationError):
-            ProcessSamples(us=bad, **fields)
-    with pytest.raises(ValidationError):
-        Samples(processes=())
-    one = ProcessSamples(us=(1.0,), **fields)
-    with pytest.raises(ValidationError, match="same process number"):
-        Samples(processes=(one, one))
-
-
-def test_unknown_fields_and_bad_workloads_are_refused():
-    data = make_record().model_dump(mode="json")
-    with pytest.raises(ValidationError, match="speed"):
-        Record.model_validate({**data, "speed": 1})
-    with pytest.raises(ValidationError, match="workload"):
-        Record.model_validate({**data, "workload": {"batch": 0}})
 
 
 def test_the_rate_counts_k_and_v_once():
@@ -131,11 +110,34 @@ def test_a_misspelt_field_is_refused_wherever_it_stands(field: str) -> None:
         Record.model_validate(data)
 
 
-def test_a_launch_that_cannot_be_makes_a_damaged_record() -> None:
-    data = make_record(launches=(Launch("a", (1,), (32,)),)).model_dump(mode="json")
-    data["launches"][0]["grid"] = [0, 1, 1]
-    with pytest.raises(ValidationError, match="sizes of at least 1"):
-        Record.model_validate(data)
+@pytest.mark.parametrize(
+    ("candidate", "bits", "codec"),
+    [
+        ("r03_one_warp", 16, "none"),
+        ("r06_int8", 8, "int8"),
+        ("r07_int4", 4, "int4"),
+        ("baseline:flashinfer_fp8", 8, "fp8-e4m3"),
+        ("r06_int8", 6, None),
+    ],
+)
+def test_the_bits_of_an_older_record_are_a_codec(candidate: str, bits: int, codec: str) -> None:
+    data = make_record(candidate).model_dump(mode="json")
+    del data["codec"]
+    data |= {"schema_version": 2, "kv_bits": bits}
+    if codec is None:
+        with pytest.raises(ValidationError, match="6 bits"):
+            Record.model_validate(data)
+        return
+    read = Record.model_validate(data)
+    assert (read.codec, read.kv_bits) == (codec, bits)
+    assert Record.model_validate_json(read.model_dump_json()) == read
+
+
+def test_records_that_changed_are_told() -> None:
+    one, other = {"median_us": 1.0}, {"median_us": 2.0}
+    assert differences({"a": one, "b": one}, {"a": one, "b": one}) == []
+    found = differences({"a": one, "b": one, "gone": one}, {"a": one, "b": other, "new": one})
+    assert found == ["b: median_us was 1.0, is 2.0", "gone: gone", "new: new"]
 
 
 def test_every_shipped_record_is_written_as_it_was_read() -> None:

@@ -11,7 +11,6 @@ from record_samples import make_record, make_samples
 from labtools.problem import HEADLINE, LabError
 from labtools.record import (
     best_read_gb_per_s,
-    median_problems,
     median_us,
     paired_ratio,
     ratio_of_samples,
@@ -116,10 +115,3 @@ def test_the_best_read_is_cold_and_right():
     # A study may keep the cache in fewer bits than its record says.
     study = make_record("s02_warp_int8", [[10.0]])
     assert best_read_gb_per_s([slow, fast, study]) == pytest.approx(fast.gb_per_s)
-
-
-def test_a_median_that_does_not_recompute_is_found():
-    record = make_record()
-    assert median_problems(record) == []
-    wrong = record.model_copy(update={"median_us": record.median_us * 1.01})
-    assert "its samples give" in median_problems(wrong)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import install
 from tools.choose import BuildChoice, Driver, choose_cupy, choose_torch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,6 +92,29 @@ def test_what_this_machine_would_get() -> None:
     else:
         assert cupy.kind in ("cuda12", "cuda13") or "CUDA 12" in cupy.why
         assert answer["driver"] in cupy.why
+
+
+def test_the_installers_trust_what_the_system_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a company's proxy; a reader's own choice comes first."""
+    bundle = tmp_path / "system.crt"
+    monkeypatch.setattr(install, "BUNDLES", (tmp_path / "none.crt", bundle))
+    for name in ("UV_SYSTEM_CERTS", "PIP_CERT", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setattr(sys, "platform", "linux")
+    python = Path(sys.executable)
+    assert "UV_SYSTEM_CERTS" not in install.installer_environment()
+    assert install.pip_certificates(python) == []
+    bundle.touch()
+    assert install.installer_environment()["UV_SYSTEM_CERTS"] == "1"
+    assert install.pip_certificates(python) == ["--cert", str(bundle)]
+    monkeypatch.setenv("PIP_CERT", "own.crt")
+    monkeypatch.setenv("UV_SYSTEM_CERTS", "0")
+    assert install.installer_environment()["SSL_CERT_FILE"] == "own.crt"
+    assert install.installer_environment()["UV_SYSTEM_CERTS"] == "0"
+    assert install.pip_certificates(python) == []
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")

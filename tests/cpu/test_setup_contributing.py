@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md work, in a folder outside the repository."""
+"""What CONTRIBUTING.md names is there, and its examples work outside the repository."""
 
 from __future__ import annotations
 
@@ -11,23 +11,51 @@ from pathlib import Path
 
 import pytest
 
-from labtools.optimize.bench import open_bench
 from labtools.optimize.family import load_family
+from labtools.optimize.opening import open_bench
 
 ROOT = Path(__file__).resolve().parents[2]
-_FILE = re.compile(
-    r"^```\w+ file=(?P<name>(?P<stem>\w+)\.\w+)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
-)
+FAMILIES = ROOT / "tests" / "families"
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
-def extract(folder: Path, stem: str) -> list[str]:
-    """Write the page's files of one example into a folder; their names."""
-    written = []
-    for match in _FILE.finditer((ROOT / "CONTRIBUTING.md").read_text()):
-        if match["stem"] == stem:
-            (folder / match["name"]).write_text(match["text"])
-            written.append(match["name"])
-    return sorted(written)
+def copy(folder: Path, stem: str) -> Path:
+    """The files of one example in another folder; its Python."""
+    for path in FAMILIES.glob(f"{stem}.*"):
+        shutil.copy(path, folder)
+    return folder / f"{stem}.py"
+
+
+def missing(text: str) -> list[str]:
+    """Files and folders that a text names and that are not there, in labtools or the repository."""
+    named = re.findall(r"`([\w./-]+/[\w./-]*)`", text)
+    places = (ROOT, ROOT / "labtools")
+    generated = ("work/", "_build/")
+    return [
+        name
+        for name in named
+        if not name.startswith(generated) and not any((place / name).exists() for place in places)
+    ]
+
+
+def test_every_file_it_names_is_there() -> None:
+    assert CONTRIBUTING.count("\n") <= 250
+    table = CONTRIBUTING.split("## Ship a kernel")[0]
+    assert table.count("`labtools/") >= 15
+    assert missing(CONTRIBUTING) == []
+    assert missing("see `labtools/record/no_such.py`") == ["labtools/record/no_such.py"]
+
+
+def test_its_map_names_every_room() -> None:
+    rooms = {path.parent.name for path in (ROOT / "labtools").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| `(\w+)` \|", CONTRIBUTING, re.MULTILINE)) == rooms
+
+
+def test_its_contents_lead_to_its_sections() -> None:
+    linked = re.findall(r"\]\(#([\w-]+)\)", CONTRIBUTING)
+    heads = re.findall(r"^##+ (.*)$", CONTRIBUTING, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+    assert set(linked) - anchors == set()
 
 
 def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
@@ -40,8 +68,7 @@ def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
 
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
-    assert extract(tmp_path, "two_rows") == ["two_rows.cu", "two_rows.py"]
-    return tmp_path / "two_rows.py"
+    return copy(tmp_path, "two_rows")
 
 
 @pytest.mark.parametrize("workload", ["2,8,2,301,128", "1,4,4,1,64", "1,4,1,34,64"])
@@ -73,8 +100,7 @@ def test_the_example_compiles_for_a_gpu(example: Path) -> None:
 
 @pytest.fixture
 def family(tmp_path: Path) -> Path:
-    assert extract(tmp_path, "row_scale") == ["row_scale.cu", "row_scale.py", "row_scale.toml"]
-    return tmp_path / "row_scale.py"
+    return copy(tmp_path, "row_scale")
 
 
 def test_the_family_of_the_page_goes_through_the_loop(family: Path) -> None:
@@ -111,7 +137,7 @@ def test_the_commands_of_the_page_exist() -> None:
     help_text = subprocess.run(
         [sys.executable, "-m", "labtools", "--help"], cwd=ROOT, capture_output=True, text=True
     ).stdout
-    used = re.findall(r"^labtools (\w+) ", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    used = re.findall(r"^labtools (\w+) ", CONTRIBUTING, re.MULTILINE)
     assert used
     assert [name for name in used if not re.search(rf"\b{name}\b", help_text)] == []
 
@@ -120,9 +146,7 @@ def test_the_commands_of_the_page_exist() -> None:
 def test_a_family_may_bring_its_own_problem(tmp_path: Path) -> None:
     """Each command is a process of its own: the log is read before anybody names the family."""
     pytest.importorskip("cuda.core")
-    for ending in ("cu", "py", "toml"):
-        name = f"row_softmax.{ending}"
-        shutil.copy(ROOT / "tests" / "families" / name, tmp_path / name)
+    copy(tmp_path, "row_softmax")
     folder = str(tmp_path / "loop")
     asked = ("--kernel", str(tmp_path / "row_softmax.py"), "--on", "forecast")
     few = ("--max-rounds", "1", "--branches", "1")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -81,6 +82,30 @@ def test_locks_agree() -> None:
             python = "".join(re.findall(r"python_full_version [<>=]+ '[\d.]+'", marker))
             known = seen.setdefault((name, python), (version, lock))
             assert known[0] == version, f"{name}: {known[1]} has {known[0]}, {lock} has {version}"
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize(("system", "platform"), [("Linux", "linux"), ("Darwin", "darwin")])
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-test.lock"])
+def test_every_python_that_is_named_gets_one_version_of_each(
+    lock: str, system: str, platform: str, python: str
+) -> None:
+    there = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "platform_system": system,
+        "sys_platform": platform,
+        "platform_machine": "x86_64",
+    }
+    chosen = [
+        name
+        for name, _, marker, _ in together(lock)
+        if not marker or Marker(marker).evaluate(there)
+    ]
+    assert sorted(set(chosen)) == sorted(chosen)
+    names = [name for name, *_ in together(lock)]
+    split = {name for name in names if names.count(name) > 1}
+    assert split - set(chosen) == set(), "this version of Python gets none of these"
 
 
 def test_base_has_no_torch_and_no_gigabytes() -> None:

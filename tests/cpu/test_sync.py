@@ -181,30 +181,6 @@ def test_a_rung_without_launch_is_an_error(tree: Path) -> None:
         sync(root=tree)
 
 
-SHOWN = "```python file=mine.py from=tests/families\n```\n\n```python file=other.py\nleft\n```\n"
-
-
-def test_a_page_shows_whole_files(tree: Path) -> None:
-    """Written, followed when the file changes, refused when the page was edited instead."""
-    mine, shown = tree / "tests/families/mine.py", tree / "CONTRIBUTING.md"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("x = 1\n")
-    shown.write_text(SHOWN)
-    assert "CONTRIBUTING.md" in sync(root=tree).written
-    assert sync(root=tree).ok
-    text = shown.read_text()
-    assert "\nx = 1\n```\n" in text and text.endswith("file=other.py\nleft\n```\n")
-    mine.write_text("x = 2\n")
-    sync(root=tree)
-    assert "\nx = 2\n```\n" in shown.read_text()
-    shown.write_text(shown.read_text().replace("x = 2", "x = 3"))
-    with pytest.raises(LabError, match=r"edit tests/families/mine\.py"):
-        sync(root=tree)
-    mine.unlink()
-    with pytest.raises(LabError, match="is not there"):
-        sync(root=tree)
-
-
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028")))
 def test_pages_without_supplied_cells_stay_as_they_are(words: str) -> None:
     import tempfile

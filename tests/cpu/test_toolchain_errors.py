@@ -78,7 +78,7 @@ def test_error_inside_an_own_header(tmp_path: Path) -> None:
 
 def test_definitions_reach_the_source() -> None:
     text = HEAD + '#if N != 4\n#error "N must be 4"\n#endif\n  out[0] = N;\n}\n'
-    assert compile_cubin(text, defines={"N": "4"}).entries
+    assert compile_cubin(text, "sm_90", {"N": "4"}).entries
     assert "N must be 4" in failure(text, defines={"N": "5"}).what
 
 
@@ -96,7 +96,7 @@ def test_no_compiler_says_what_still_works(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(compiler_module, "_nvrtc_version", fail)
     with pytest.raises(CompilerMissing) as caught:
-        compile_cubin(HEAD + "}\n")
+        compile_cubin(HEAD + "}\n", "sm_90")
     error = caught.value
     assert "cuda-core: ImportError" in error.why
     assert "cupy: ImportError" in error.why
@@ -116,7 +116,7 @@ def test_cupy_takes_over_without_cuda_core(monkeypatch: pytest.MonkeyPatch) -> N
     assert find_compiler("live").name == "cupy"
     monkeypatch.setattr(compiler_module, "_nvrtc_version", only_cupy)
     assert find_compiler().name == "cupy"
-    assert compile_cubin(HEAD + "  out[0] = n;\n}\n").entries
+    assert compile_cubin(HEAD + "  out[0] = n;\n}\n", "sm_90").entries
 
 
 def test_an_error_survives_the_way_between_processes() -> None:

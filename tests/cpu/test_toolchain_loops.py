@@ -71,23 +71,6 @@ def test_copies_count_until_their_group_is_waited_for() -> None:
     assert loads_in_flight(loop.instructions, "LDGSTS", copies=False) != ()
 
 
-@pytest.mark.parametrize(
-    ("rung", "knobs", "barriers", "shuffles", "loads"),
-    [("r01", {"prefetch_v": 0}, 3, 10, 2), ("r02", {}, 1, 5, 2), ("r03", {}, 0, 5, 2)],
-)
-def test_rows_of_the_ladder(
-    rung: str, knobs: dict[str, int], barriers: int, shuffles: int, loads: int
-) -> None:
-    shipped = load_rung(rung)
-    try:
-        cubin = compile_rung(shipped, HEADLINE, LIMITS, {"unroll": 1, **knobs}, "sm_90")
-        (entry,) = cubin.entries
-        loop = read_sass(cubin, entry).innermost_loops[0]
-    except LabError as error:
-        pytest.skip(error.what)
-    assert (loop.count("BAR"), loop.count("SHFL"), loop.count("LDG")) == (barriers, shuffles, loads)
-
-
 def test_a_commit_of_copies_is_not_a_load() -> None:
     loop = only_loop(*replaced("FADD R8, R6, R9", "LDGDEPBAR"))
     assert [load.access_bytes for load in loop.loads_in_flight] == [8, 2]

@@ -14,11 +14,9 @@ from labtools.notebook.book.predict.accuracy import (
     plot_gain_by_rate,
     plot_sweep,
     recorded_points,
-    show_accuracy,
     show_bound_misses,
     show_pairs,
     show_reasons,
-    show_simple,
     show_targets,
     show_worst,
     stratum_of_record,
@@ -57,14 +55,6 @@ def test_plots_tell_what_they_show(points: list[JudgedKernel]) -> None:
     for plot in (plot_accuracy, plot_errors):
         with pytest.raises(LabError):
             plot([])
-
-
-def test_tables_have_a_row_a_group_and_one_for_all(points: list[JudgedKernel]) -> None:
-    text = show_accuracy(points, lambda one: one.stratum, "stratum").text
-    assert len([line for line in text.splitlines() if line.endswith("forecast")]) == 7
-    assert "roofline only" in show_simple(points).text
-    with pytest.raises(LabError):
-        show_accuracy([], lambda one: one.stratum, "stratum")
 
 
 def test_targets_say_met_and_not_met(points: list[JudgedKernel]) -> None:
@@ -137,10 +127,7 @@ def test_sweeps_tell_both_numbers() -> None:
 def test_the_model_is_asked_only_where_no_forecast_was_kept(points: list[JudgedKernel]) -> None:
     record = points[0].record
     assert record.forecast is not None
-    assert forecast_and_record(record, lambda _: 1.0) == (
-        record.forecast.time_us,
-        record.median_us,
-    )
+    assert forecast_and_record(record, lambda _: 1.0) == (record.forecast.time_us, record.median_us)
     floor = record.forecast.model_copy(update={"model": "roofline floor"})
     for stored in (None, floor):
         old = record.model_copy(update={"forecast": stored})

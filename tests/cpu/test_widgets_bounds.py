@@ -12,10 +12,8 @@ from labtools.notebook.book.three_ways.bounds import (
     needed_bytes,
     plot_crossing,
     plot_little,
-    plot_measured_law,
 )
 from labtools.predict import load_gpu, machine_of
-from labtools.predict.latencies import load_latencies
 from labtools.problem import LabError
 
 MACHINE = machine_of(load_gpu("h200"))
@@ -81,13 +79,3 @@ def test_a_sweep_names_forecast_record_and_bound() -> None:
     assert "here" not in plot_crossing({1: made(4.0, "launch")}, {}, xlabel="b", where="here").text
     with pytest.raises(LabError):
         plot_crossing({}, {}, xlabel="batch")
-
-
-def test_the_measured_law_says_what_it_shows() -> None:
-    table = load_latencies("h200")
-    shown = plot_measured_law(table, MACHINE)
-    assert f"{len(table.curve('hbm'))} shapes" in shown.text
-    assert f"{MACHINE.dram_rows(256):.0f} cycles" in shown.text
-    assert "[recorded]" in shown.text
-    with pytest.raises(LabError, match="not known"):
-        plot_measured_law(dataclasses.replace(table, curves={}), MACHINE)

@@ -6,7 +6,6 @@ import os
 import re
 import statistics
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,16 @@ from labtools.notebook.labs.lab03_chain.figures import (
     longest_waits,
     operation,
     plot_chain,
-    plot_stacks,
     producer_place,
-    segments,
     waited,
 )
-from labtools.notebook.labs.lab03_chain.state import Setting, change_between, say_cycles, state_of
+from labtools.notebook.labs.lab03_chain.state import Setting, change_between, state_of
 from labtools.notebook.labs.lab03_chain.view import (
     ChainBench,
     ChainView,
     chain_bench,
     chain_settings,
 )
-from labtools.notebook.tables import say_time
 from labtools.predict import Forecast, LaunchForecast, forecast, load_gpu
 from labtools.problem import HEADLINE, LabError, list_rungs, list_studies, load_rung
 from labtools.toolchain.listings import machine_code
@@ -107,12 +103,6 @@ def test_causes_look_different() -> None:
     assert in_legend_order(["zz", "shuffle", "memory: DRAM"]) == ["memory: DRAM", "shuffle", "zz"]
 
 
-def test_every_cause_of_a_forecast_has_a_colour() -> None:
-    for name in ("r02", "r03", "s03"):
-        for part in forecast(load_rung(name), HEADLINE, H200).stack:
-            assert part.name in CAUSES, part.name
-
-
 # ------------------------------------------------------------------------------------ figures
 
 
@@ -123,25 +113,6 @@ def test_the_chain_figure_tells_the_longest_wait(launch: LaunchForecast) -> None
     assert "[forecast]" in shown.text
     assert 'alt="the one-warp kernel' in shown.html
     assert "data:image/svg+xml" in shown.html
-
-
-def test_the_stack_figure_tells_every_share(one_row: Forecast) -> None:
-    other = forecast(load_rung("r02"), HEADLINE, H200, {"unroll": 1})
-    shown = plot_stacks({"one": one_row, "four": other}, "two kernels")
-    for found in (one_row, other):
-        assert f"{found.stack[0].name} {found.stack[0].share:.0%}" in shown.text
-        assert f"{found.time_us:.0f} us" in shown.text
-    with pytest.raises(LabError, match="no stack"):
-        plot_stacks({})
-
-
-def test_segments_fill_the_trip(launch: LaunchForecast) -> None:
-    for before, after in pairwise(launch.chain):
-        assert after.start == pytest.approx(before.issue)
-    for link in launch.chain:
-        parts = segments(link)
-        assert parts[0][1] == link.start
-        assert parts[-1][1] + parts[-1][2] == pytest.approx(link.issue)
 
 
 def test_a_producer_stands_before_its_consumer(launch: LaunchForecast) -> None:
@@ -231,15 +202,6 @@ def test_the_change_is_the_ratio_of_the_times() -> None:
     assert change_between(slow, {"message": "no"}) == {"text": "", "rows": []}
 
 
-def test_numbers_in_words() -> None:
-    assert [say_cycles(n) for n in (0.4, 12.6, 999, 1234, 731_982)] == [
-        *("0", "13", "999", "1,230", "732,000")
-    ]
-    assert [say_cycles(n, True) for n in (-1234, 5, 0.1)] == ["-1,230", "+5", "0"]
-    times = (1985.3, 561.25, 46.78, 3.456, 0.051)
-    assert [say_time(n) for n in times] == ["1985", "561.2", "46.8", "3.46", "0.051"]
-
-
 # -------------------------------------------------------------------------------------- bench
 
 
@@ -278,12 +240,6 @@ def test_a_moved_knob_changes_everything(bench: ChainBench) -> None:
     bench.wait()
     assert "slower than the pinned setting" in bench.view.content["changes"]["0,1"]["text"]
     assert bench.view.busy == ""
-
-
-def test_the_pin_button_pins(bench: ChainBench) -> None:
-    shown = bench.move(unroll=2)
-    bench.view._handle_custom_msg({"kind": "pin"}, [])
-    assert bench.view.content["states"] == [shown]
 
 
 def test_another_kernel_brings_its_own_knobs(bench: ChainBench) -> None:

@@ -73,14 +73,6 @@ def test_the_form_commits_and_the_result_is_scored(journal: Journal) -> None:
     assert row.prediction.note == "fewer barriers"
 
 
-def test_a_committed_guess_survives_the_kernel(journal: Journal) -> None:
-    make_gate(journal).commit("slower", 0.25)
-    again = make_gate(Journal(journal.database, reader="reader"))
-    assert again.view.state["committed"]
-    assert "4.00x slower" in again.view.state["message"]
-    assert "do not yet understand" in again.result(recorded=2.0).text
-
-
 def heard_by(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     told: list[str] = []
     monkeypatch.setattr(gate.view, "send", lambda content: told.append(content["kind"]))
@@ -151,15 +143,6 @@ def test_an_answer_shows_though_the_journal_cannot_note_it(
     assert "Direction right" in shown.text and "No space left on device" in shown.text
     assert "could not be kept" not in gate.result(1.9).text
     assert len(journal.lines.read_text().splitlines()) == 2
-
-
-def test_a_guess_after_the_answer_is_marked(journal: Journal) -> None:
-    gate = make_gate(journal)
-    gate.commit("slower", 0.5)
-    gate.result(2.0)
-    gate.commit("faster", 2.0)
-    assert "does not count" in gate.view.state["message"]
-    assert "Direction wrong" in gate.result(2.0).text
 
 
 def test_no_result_leaves_the_question_open(journal: Journal) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import random
@@ -13,7 +12,7 @@ import pytest
 
 from labtools.notebook.labs.lab09_loop.conditions import say_condition
 from labtools.notebook.labs.lab09_loop.figures import searches_figure
-from labtools.notebook.labs.lab09_loop.game import NO_POINT, GameGrid, choices
+from labtools.notebook.labs.lab09_loop.game import GameGrid, choices
 from labtools.notebook.labs.lab09_loop.view import LoopGame, open_game, read_game
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
@@ -82,7 +81,7 @@ def test_a_move_leads_where_the_loop_branches(bench: RecordedBench, tables: dict
     for place in rng.sample(range(len(tables["points"])), 40):
         told = tables["points"][place]
         able = [
-            tables["methods"][int(n)]["id"] for n, (_, why) in told["checks"].items() if why < 0
+            tables["methods"][int(n)]["id"] for n, (_, why) in enumerate(told["checks"]) if why < 0
         ]
         for methods in choices(family, able):
             name = name_of(tables, methods)
@@ -96,7 +95,7 @@ def test_a_move_leads_where_the_loop_branches(bench: RecordedBench, tables: dict
             offered = grid.moves(point, methods).tried.get(methods, ())
             assert set(offered) == made & set(leading), (point.key, methods)
             name = name_of(tables, methods)
-            held, _ = tables["points"][place]["moves"].get(name, [[], []])
+            held = tables["points"][place]["moves"].get(name, [])[::2]
             assert held == [leading[one] for one in offered]
             assert bool(held) == (kind == "moves")
 
@@ -113,21 +112,10 @@ def test_pieces_that_are_too_many_for_a_cluster_may_be_fewer(bench: RecordedBenc
     assert set(found) <= set(variants(bench.family, point, join))
 
 
-def test_a_refused_choice_says_why(bench: RecordedBench, tables: dict[str, Any]) -> None:
-    told = [point["refused"] for point in tables["points"] if point["refused"]]
-    assert told
-    reasons = {tables["texts"][number] for refused in told for number in refused.values()}
-    assert "" not in reasons
-    assert tables["no_point"] == NO_POINT
-
-
 def test_a_condition_is_said_in_words(bench: RecordedBench, tables: dict[str, Any]) -> None:
     """Of every method that a check refuses the reader sees why, and no expression."""
     reasons = {
-        tables["texts"][why]
-        for point in tables["points"]
-        for _, why in point["checks"].values()
-        if why >= 0
+        tables["texts"][why] for point in tables["points"] for _, why in point["checks"] if why >= 0
     }
     assert "it is skipped where math is 0 or swizzle is 2" in reasons
     assert "its trigger fires only where memory gap is above 0.1" in reasons
@@ -145,15 +133,6 @@ def test_a_condition_is_said_in_words(bench: RecordedBench, tables: dict[str, An
         assert say_condition(method.trigger) != "always", method.id
 
 
-def test_a_proof_ends_a_sentence(bench: RecordedBench) -> None:
-    """Its words follow "proved where": a clause, which names no counter."""
-    proofs = [one.proof for one in bench.family.methods if one.proof]
-    assert proofs
-    for proof in proofs:
-        assert re.fullmatch(r"[a-z][^:;_]*[^.]", proof), proof
-        assert re.search(r"\b(is|are|has|takes|took|issues)\b", proof), proof
-
-
 def test_gaps_slots_and_checks_are_those_of_the_loop(
     bench: RecordedBench, tables: dict[str, Any]
 ) -> None:
@@ -162,7 +141,7 @@ def test_gaps_slots_and_checks_are_those_of_the_loop(
         gaps = bench.gaps(point)
         assert told["gaps"] == [gaps.of(axis) for axis in METHOD_AXES]
         for rule, slots in zip(tables["rules"], told["budgets"], strict=True):
-            assert slots == [allocate(gaps, rule).of(axis) for axis in METHOD_AXES]
+            assert slots == "".join(str(allocate(gaps, rule).of(axis)) for axis in METHOD_AXES)
         seen = pick_methods(
             bench.family,
             point,
@@ -174,7 +153,7 @@ def test_gaps_slots_and_checks_are_those_of_the_loop(
             entry=bench.entry(point),
         )
         passed = {one.method: one.checks.passed for one in seen.considered}
-        for number, (_, why) in told["checks"].items():
+        for number, (_, why) in enumerate(told["checks"]):
             assert (why < 0) == passed[tables["methods"][int(number)]["id"]]
 
 
@@ -244,14 +223,6 @@ def test_a_removal_is_classed_as_an_ablation_is(
         assert len(shown["rows"]) >= len(method_data.signature)
 
 
-def test_every_method_that_a_move_takes_can_be_left_out(tables: dict[str, Any]) -> None:
-    for point in tables["points"]:
-        for name, (places, _) in point["moves"].items():
-            for place in places:
-                held = tables["points"][place]["removals"]
-                assert set(name.split(",") if name else ()) <= set(held)
-
-
 # ---------------------------------------------------------------------------------- the figure
 
 
@@ -263,8 +234,9 @@ def test_the_figure_tells_each_search_and_the_reader(searches: Searches) -> None
     assert "you:" not in searches_figure(searches).text
 
 
-def test_a_search_without_a_time_is_said_to_have_none(searches: Searches) -> None:
-    one = searches.searches[0]
-    none = dataclasses.replace(one, name="none", title="none", middle_us=(None,) * 3)
-    shown = searches_figure(dataclasses.replace(searches, searches=(none,)))
-    assert f"none ({one.seeds} seeds): no time" in shown.text
+def test_every_method_that_a_move_takes_can_be_left_out(tables: dict[str, Any]) -> None:
+    for point in tables["points"]:
+        for name, moves in point["moves"].items():
+            for place in moves[::2]:
+                held = tables["points"][place]["removals"]
+                assert set(name.split(",") if name else ()) <= set(held)

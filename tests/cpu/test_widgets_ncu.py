@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from record_samples import make_record
 
-from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
-from labtools.notebook.answer import check_choice
-from labtools.notebook.labs.lab07_ncu.meanings import COUNTER_MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
+from labtools.measure.profiler.counters import COUNTERS
+from labtools.notebook.labs.lab07_ncu.meanings import COUNTER_MEANINGS
 from labtools.notebook.labs.lab07_ncu.panels import (
     ceilings,
     counter_rows,
@@ -20,7 +19,7 @@ from labtools.notebook.labs.lab07_ncu.panels import (
     roofline_point,
 )
 from labtools.notebook.labs.lab07_ncu.run import ProfiledRun, recorded_run, recorded_runs
-from labtools.notebook.labs.lab07_ncu.view import NcuBench, compare_runs, ncu_tables, show_live
+from labtools.notebook.labs.lab07_ncu.view import NcuBench, compare_runs, ncu_tables
 from labtools.notebook.records import GpuRecords, forecast_of
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, load_rung
@@ -85,11 +84,6 @@ def test_every_counter_of_the_bench_is_one_of_the_profiler_and_has_both_sentence
     assert len({one.label for one in COUNTER_MEANINGS.values()}) == len(COUNTER_MEANINGS)
 
 
-def test_every_state_of_a_warp_has_words() -> None:
-    assert set(WAIT_WORDS) == set(STALL_REASONS)
-    assert set(WAIT_CAUTIONS) <= set(STALL_REASONS)
-
-
 # ----------------------------------------------------------------------------------------- panel
 
 
@@ -121,13 +115,6 @@ def test_waits_stand_largest_first_and_issuing_is_none() -> None:
     assert bars[0]["says"].startswith("Waits for a load")
     assert bars[1]["says"].startswith("Not waiting")
     assert waits["said"] == "2 more states take 0.1% together."
-
-
-def test_a_state_that_is_missing_is_named() -> None:
-    waits = make_panel(run_of({**MEMORY_IDLE, "stall_short_scoreboard_cycles": None}))["waits"]
-    assert "Missing: short scoreboard." in waits["said"]
-    nothing = {name: value for name, value in MEMORY_IDLE.items() if "stall" not in name}
-    assert make_panel(run_of(nothing))["waits"]["said"] == "No state of a warp was measured."
 
 
 def test_a_missing_counter_has_no_row_and_is_no_zero() -> None:
@@ -256,14 +243,6 @@ def test_a_gpu_that_the_model_does_not_know_gets_no_forecast() -> None:
 # ------------------------------------------------------------------------------------------ live
 
 
-def test_without_a_gpu_the_page_says_so(
-    monkeypatch: pytest.MonkeyPatch, store: RecordStore
-) -> None:
-    monkeypatch.setattr("labtools.notebook.labs.lab07_ncu.view.can_run_live", lambda: False)
-    (note,) = show_live(load_rung("r03"), HEADLINE, GpuRecords(store=store))
-    assert "no GPU here" in note.text
-
-
 def test_live_counters_stand_beside_the_record() -> None:
     live = run_of(
         {**MEMORY_IDLE, "duration_us": 1200.0, "l2_hit_pct": None}, word="live", where="this GPU"
@@ -277,10 +256,3 @@ def test_live_counters_stand_beside_the_record() -> None:
     alone = compare_runs(live, None)
     assert "there is no record of it" in alone.text
     assert "live, recorded" not in alone.text
-
-
-def test_a_recorded_answer_is_no_models() -> None:
-    asks = {"question_id": "lab07-test", "text": "Which?"}
-    shown = check_choice("", ("a", "b"), lambda: "a", lambda: "Why.", word="recorded", **asks)
-    assert "The record says: a." in shown.text
-    assert "model" not in shown.text

@@ -28,13 +28,11 @@ from labtools.notebook.labs.lab04_predict.views import (
     HINTS,
     say_change,
     say_sides,
-    show_example,
     show_rounds,
 )
 from labtools.notebook.tables import say_time
 from labtools.predict import forecast
 from labtools.problem import HEADLINE, LabError, load_rung
-from labtools.record import RecordStore
 from labtools.record.journal import Journal, JournalError, score
 from labtools.record.prediction import ENTRY
 
@@ -102,17 +100,6 @@ def test_a_round_holds_no_answer(pool: list[Round]) -> None:
     assert "recorded" not in text
 
 
-def test_the_record_decides_the_answer(pool: list[Round]) -> None:
-    one = pool[len(pool) // 2]
-    answer = recorded_answer(one)
-    records = RecordStore().query(gpu="h200", workload=one.workload, kind="rung")
-    times = {(r.candidate, tuple(sorted(r.knobs.items()))): r.median_us for r in reversed(records)}
-    before = times[one.baseline.rung, one.baseline.knobs]
-    after = times[one.candidate.rung, one.candidate.knobs]
-    assert answer.value == pytest.approx(before / after, rel=0.05)
-    assert answer.source == "recorded"
-
-
 def test_a_teacher_fixes_the_list() -> None:
     drawn = draw_rounds(9, per_level=2)
     assert find_rounds([one.id for one in drawn]) == drawn
@@ -127,12 +114,6 @@ def test_the_example_is_never_drawn(pool: list[Round]) -> None:
     assert recorded_answer(example) is not None
     sides = {example.baseline, example.candidate}
     assert not [o for o in pool if {o.baseline, o.candidate} & sides and o.workload == HEADLINE]
-
-
-def test_no_records_make_no_game(tmp_path: Path) -> None:
-    assert draw_rounds(store=RecordStore([tmp_path])) == []
-    with pytest.raises(LabError, match="no round"):
-        PredictionRounds([])
 
 
 # -- the model's commitment ------------------------------------------------------------------
@@ -193,12 +174,6 @@ def test_the_lines_alone_bring_everything_back(journal: Journal) -> None:
     assert again.hints("q") == ("code",), "a hint after the commitment counts for nothing"
     assert again.notes("n").fields == {"refute": "no change at unroll 8"}
     assert again.history("q")[0].hints == ("code",)
-
-
-def test_times_that_are_none_are_refused(journal: Journal) -> None:
-    with pytest.raises(JournalError):
-        journal.commit_forecast("q", PAGE, **{**SAID, "candidate_us": 0.0})
-    assert journal.model_prediction("q") is None
 
 
 # -- the game ------------------------------------------------------------------------------
@@ -291,15 +266,6 @@ def test_the_game_goes_on_where_it_stopped(
     assert len(reveals) == 1
 
 
-def test_a_guess_without_a_model_is_completed_after_a_restart(
-    journal: Journal, no_gpu: None
-) -> None:
-    one = cheap()[0]
-    journal.commit(one.question_id, PAGE, "faster", 2.0)
-    PredictionRounds([one], page=PAGE, journal=journal, reader=True)
-    assert journal.model_prediction(one.question_id) is not None
-
-
 def test_hints_are_noted(game: PredictionRounds) -> None:
     game._hint_buttons["code"].click()
     assert "UNROLL" in game._hint_area.value
@@ -351,20 +317,6 @@ def test_with_a_gpu_both_are_timed_now(journal: Journal, monkeypatch: pytest.Mon
     assert len(asked) == 1
 
 
-def test_a_live_failure_falls_back_to_the_record(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise LabError("The GPU fell over.", "it was unplugged", "records")
-
-    with_gpu(monkeypatch, fail)
-    game = PredictionRounds(cheap()[:1], page=PAGE, journal=journal, reader=True)
-    game.commit("faster", 1.5)
-    shown = game.reveal().text
-    assert "The GPU fell over" in shown
-    assert "recorded" in shown
-
-
 def test_nobody_there_sees_questions_alone(no_gpu: None, journal: Journal) -> None:
     rounds = draw_rounds(1, per_level=1)
     game = PredictionRounds(rounds, page=PAGE, reader=False)
@@ -398,13 +350,6 @@ def test_a_journal_that_cannot_be_used_is_told(
     game = PredictionRounds(cheap(), page=PAGE, reader=True)
     assert "no round can be played" in game._status.value
     assert game._reveal_button.disabled
-
-
-def test_the_example_is_folded_and_whole() -> None:
-    shown = show_example()
-    assert shown.html.startswith("<details")
-    for word in ("forecast", "recorded", "The model's reason"):
-        assert word in shown.text
 
 
 def test_sides_are_named_by_what_differs(pool: list[Round]) -> None:
@@ -455,3 +400,32 @@ def test_another_kernel_brings_its_own_knobs(journal: Journal, tmp_path: Path) -
     assert "five whole numbers" in page._status.value
     page._kernel.value = str(tmp_path / "gone.py")
     assert "no rung" in page._status.value
+
+
+def test_times_that_are_none_are_refused(journal: Journal) -> None:
+    with pytest.raises(JournalError):
+        journal.commit_forecast("q", PAGE, **{**SAID, "candidate_us": 0.0})
+    assert journal.model_prediction("q") is None
+
+
+def test_a_guess_without_a_model_is_completed_after_a_restart(
+    journal: Journal, no_gpu: None
+) -> None:
+    one = cheap()[0]
+    journal.commit(one.question_id, PAGE, "faster", 2.0)
+    PredictionRounds([one], page=PAGE, journal=journal, reader=True)
+    assert journal.model_prediction(one.question_id) is not None
+
+
+def test_a_live_failure_falls_back_to_the_record(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise LabError("The GPU fell over.", "it was unplugged", "records")
+
+    with_gpu(monkeypatch, fail)
+    game = PredictionRounds(cheap()[:1], page=PAGE, journal=journal, reader=True)
+    game.commit("faster", 1.5)
+    shown = game.reveal().text
+    assert "The GPU fell over" in shown
+    assert "recorded" in shown

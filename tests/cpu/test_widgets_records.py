@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import record_samples
 
 from labtools.measure.profiler.counters import KernelCounters
 from labtools.measure.profiler.ncu import ProfileReport
@@ -31,41 +31,12 @@ from labtools.record import Record, RecordStore
 
 
 def make_record(candidate: str, us: float, campaign: str = "one", **changes: Any) -> Record:
-    """A record of an H200 that never was."""
-    is_baseline = candidate.startswith("baseline:")
-    day = 2 if campaign == "two" else 1
-    fields: dict[str, Any] = {
-        "candidate": candidate,
-        "kind": "baseline" if is_baseline else "rung",
-        "knobs": {} if is_baseline else load_rung(candidate).resolve_knobs(),
-        "workload": HEADLINE.to_dict(),
-        "hashes": {"source_hash": "x"},
-        "protocol": "graph-1",
-        "comparison": {"ok": True},
-        "samples": {
-            "processes": [
-                {
-                    "process": n,
-                    "us": [us, us * 1.001, us * 0.999],
-                    "launches_per_sample": 4,
-                    "rotated_sets": 3,
-                    "rotated_bytes": 10**9,
-                }
-                for n in range(5)
-            ]
-        },
-        "median_us": us,
-        "campaign": campaign,
-        "provenance": {
-            "gpu": "NVIDIA H200",
-            "gpu_slug": "h200",
-            "arch": "sm_90",
-            "date": datetime(2026, 11, day, tzinfo=UTC),
-            "tree_hash": "x",
-            "command": "labtools record",
-        },
-    }
-    return Record.model_validate({**fields, **changes})
+    """A record of an H200 that never was; a second campaign is a day later."""
+    if not candidate.startswith("baseline:"):
+        changes.setdefault("knobs", load_rung(candidate).resolve_knobs())
+    lists = [[us, us * 1.001, us * 0.999]] * 5
+    days = 1.0 if campaign == "two" else 0.0
+    return record_samples.make_record(candidate, lists, days=days, campaign=campaign, **changes)
 
 
 def variant(name: str, us: float, **knobs: int) -> Record:
@@ -102,14 +73,9 @@ def test_a_recorded_speedup_pairs_default_knobs_of_one_campaign(store: RecordSto
     assert found.value == pytest.approx(1.5)
     assert found.interval[0] <= 1.5 <= found.interval[1]
     assert (found.source, found.baseline_us, found.candidate_us) == ("recorded", 600.0, 400.0)
-    assert "NVIDIA H200, 2026-11-01" in found.what
+    assert "NVIDIA H200, 2026-11-21" in found.what
     newer = recorded_speedup("baseline:sdpa", "baseline:sdpa_expanded", HEADLINE, store=store)
     assert newer.baseline_us == 40.0, "the newer sdpa was not measured beside sdpa_expanded"
-
-
-def test_a_recorded_speedup_takes_other_knobs(store: RecordStore) -> None:
-    found = recorded_speedup("r03", "r03", HEADLINE, candidate_knobs={"unroll": 1}, store=store)
-    assert found.value == pytest.approx(4 / 9)
 
 
 def test_no_record_no_speedup(store: RecordStore, empty: RecordStore) -> None:
@@ -140,13 +106,8 @@ def test_the_table_names_gpu_day_and_what_is_missing(store: RecordStore) -> None
     shown = show_records(["baseline:sdpa", "r03", "r00"], store=store, check_fresh=False)
     assert "41.0" in shown.text
     assert "400.0" in shown.text
-    assert "recorded: NVIDIA H200, 2026-11-02" in shown.text
+    assert "recorded: NVIDIA H200, 2026-11-22" in shown.text
     assert "no record of r00" in shown.text
-
-
-def test_a_record_of_other_code_is_called_stale(store: RecordStore) -> None:
-    shown = show_records("r03", store=store)
-    assert "stale" in shown.text
 
 
 def test_against_several_baselines(store: RecordStore) -> None:
@@ -174,11 +135,6 @@ def test_an_ablation_has_a_cell_for_each_case(store: RecordStore) -> None:
     assert 'alt="Line chart.' in shown.html
 
 
-def test_an_ablation_without_records_says_so(empty: RecordStore) -> None:
-    shown = show_ablation({"a": ("r03", {})}, "unroll", (1,), HEADLINE, store=empty, live=False)
-    assert "no record" in shown.text
-
-
 def test_counters_show_missing_as_missing(tmp_path: Path) -> None:
     values = {"achieved_occupancy_pct": 3.03, "l2_hit_pct": None}
     counters = {"tool": "ncu 2025.3.1", "values": values}
@@ -191,14 +147,6 @@ def test_counters_show_missing_as_missing(tmp_path: Path) -> None:
     assert "missing" in rows["registers_per_thread"]
     both = compare_counters(["r02", "r03"], HEADLINE, store=store, live=False)
     assert "no recorded counters of r02_one_barrier" in both.text
-
-
-def test_counters_come_from_the_record_that_has_them(tmp_path: Path) -> None:
-    counters = {"tool": "ncu 2025.3.1", "values": {"achieved_occupancy_pct": 3.03}}
-    store = RecordStore([tmp_path])
-    newer = make_record("r03_one_warp", 401.0, "two")
-    store.append("h200.jsonl", [make_record("r03_one_warp", 400.0, counters=counters), newer])
-    assert "3.03" in compare_counters(["r03"], HEADLINE, store=store, live=False).text
 
 
 @pytest.mark.parametrize(
@@ -215,11 +163,6 @@ def test_an_interval_holds_the_number_beside_it(
     speedup = Speedup(value, "recorded", interval=interval)
     assert said in ratio_table("a", "b", [("recorded", speedup, "")], "").text
     assert said == say_interval(speedup)
-
-
-def test_nothing_is_measured_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labtools.notebook.live.can_run_live", lambda: False)
-    assert measure_speedup("r02", "r03", HEADLINE) is None
 
 
 def test_live_times_come_from_one_set_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,10 +220,7 @@ def test_counters_of_runs_that_differ_are_told_live_and_recorded(
         "warp_latency_cycles": 10.0,
         "achieved_occupancy_pct": 25.0,
     }
-    values = {
-        "r02_one_barrier": alike,
-        "r03_one_warp": {**alike, "instructions_per_cycle": 0.8},
-    }
+    values = {"r02_one_barrier": alike, "r03_one_warp": {**alike, "instructions_per_cycle": 0.8}}
 
     def profile(rung: Rung, _: Problem) -> ProfileReport:
         kernels = (KernelCounters(rung.id, "1", "32", values[rung.id]),)

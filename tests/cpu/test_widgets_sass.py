@@ -12,7 +12,6 @@ from labtools.notebook.book.reading_sass.sass_view import (
     explain_control,
     load_spans,
     main_loop,
-    plot_loads,
     read_sources,
     show_sass,
 )
@@ -81,12 +80,6 @@ def test_loads_count_from_issue_to_first_use(
     loop = main_loop(code)
     assert [(span.issue, span.first_use) for span in load_spans(code, loop)] == spans
     assert loop.bytes_in_flight == most
-
-
-def test_a_loop_without_loads_is_refused() -> None:
-    code = listing(("FMUL R6, R6, R6", bits()), ("@P0 BRA `(.L_x_0)", bits()), ("EXIT", bits()))
-    with pytest.raises(LabError, match="loads"):
-        main_loop(code)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +159,6 @@ def test_opcodes_say_where_their_cycles_come_from() -> None:
     assert "recorded" not in other.text and "claimed" in other.text
 
 
-def test_the_figure_of_loads_says_what_it_shows() -> None:
-    loops = {name: (code, main_loop(code)) for name, code in (("a", LATE_USE), ("b", EARLY_USE))}
-    shown = plot_loads(loops, "two ways")
-    assert "a: 2 loads in 6 instructions, issued at 0, 1, first used at 2, 3" in shown.text
-    assert 'alt="two ways' in shown.html
-    with pytest.raises(LabError):
-        plot_loads({})
-
-
 def test_source_lines_of_a_rung_and_its_headers() -> None:
     from labtools.problem import load_rung
 
@@ -184,3 +168,9 @@ def test_source_lines_of_a_rung_and_its_headers() -> None:
     assert any("shfl" in line for line in sources["warp.cuh"])
     edited = rung.with_source("// mine\n" + rung.source_text)
     assert read_sources(edited)["r03_one_warp.cu"][0] == "// mine"
+
+
+def test_a_loop_without_loads_is_refused() -> None:
+    code = listing(("FMUL R6, R6, R6", bits()), ("@P0 BRA `(.L_x_0)", bits()), ("EXIT", bits()))
+    with pytest.raises(LabError, match="loads"):
+        main_loop(code)

@@ -10,7 +10,7 @@ from devices import LIMITS
 from record_samples import make_record
 
 from labtools.notebook.labs.lab05_split.figures import plot_pieces, plot_surfaces, time_parts
-from labtools.notebook.labs.lab05_split.view import SplitView, split_bench, split_tables
+from labtools.notebook.labs.lab05_split.view import SplitView, split_bench
 from labtools.notebook.records import (
     PENDING,
     GpuRecords,
@@ -21,7 +21,7 @@ from labtools.notebook.records import (
     show_tried,
 )
 from labtools.predict import forecast
-from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.problem import HEADLINE, load_rung
 from labtools.record import RecordStore
 
 R03, R04 = Variant("r03", experiment="stream"), Variant("r04")
@@ -109,15 +109,3 @@ def test_the_bench_holds_what_the_forecast_says(records: GpuRecords) -> None:
     assert cell["bound"] == model.bound
     assert cell["recorded"] is None
     assert cell["blocks"] == 4 * 8 * 32
-
-
-def test_a_recorded_time_is_on_the_bench(tmp_path: Path) -> None:
-    store = RecordStore([tmp_path])
-    store.append("test.jsonl", [kept(Variant("r08", {"split": 4}), [66.0] * 5)])
-    tables = split_tables(GpuRecords(store=store), (8,), (4096,), (4,))
-    assert tables["cells"][0][0][0]["recorded"] == pytest.approx(66.0)
-
-
-def test_a_bench_starts_where_it_can() -> None:
-    with pytest.raises(LabError, match="not on this bench"):
-        split_bench(GpuRecords(), 3, 4096, 1, batches=(8,), lengths=(4096,), counts=(1,))

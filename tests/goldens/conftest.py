@@ -28,7 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "golden" not in metafunc.fixturenames:
         return
     asked = metafunc.config.getoption
-    kinds = (asked("--goldens", None) or ",".join(storage.KINDS)).split(",")
+    kinds = (asked("--goldens", None) or ",".join(storage.GOLDEN_KINDS)).split(",")
     pattern = f"*{asked('--match', None) or ''}*"
     cases = [
         case

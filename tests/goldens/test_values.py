@@ -8,8 +8,8 @@ import pytest
 
 from labtools.predict import MODEL_VERSION
 from tools.goldens.cases import GoldenCase, every_case, missing_here
-from tools.goldens.storage import KINDS, GoldenStorage, path_of, read_goldens
-from tools.goldens.values import differences
+from tools.goldens.storage import GOLDEN_KINDS, GoldenStorage, path_of, read_goldens
+from tools.goldens.values import changed_paths
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_golden(golden: GoldenCase, kept: Any) -> None:
     now = golden.answer()
     if golden.kind == "forecast":
         before = read_goldens(path_of("forecast", GoldenStorage.folder)).get(golden.key)
-        moved = before and [path for path, _, _ in differences(before, now)]
+        moved = before and [path for path, _, _ in changed_paths(before, now)]
         if moved and before["model"] == MODEL_VERSION:
             pytest.fail(
                 f"{golden.key} moved ({', '.join(moved[:4])}) under model {MODEL_VERSION}: raise "
@@ -36,7 +36,7 @@ def test_golden(golden: GoldenCase, kept: Any) -> None:
     assert now == kept
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", GOLDEN_KINDS)
 def test_every_question_has_its_golden_and_every_golden_its_question(kind: str) -> None:
     asked = {key for of, key in every_case() if of == kind}
     assert len(asked) > 1000
@@ -44,4 +44,4 @@ def test_every_question_has_its_golden_and_every_golden_its_question(kind: str) 
 
 
 def test_the_files_are_small() -> None:
-    assert sum(path_of(kind).stat().st_size for kind in KINDS) < 2 * 1024**2
+    assert sum(path_of(kind).stat().st_size for kind in GOLDEN_KINDS) < 2 * 1024**2

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="tools.goldens", description=(__doc__ or "").splitlines()[0]
     )
-    kinds = (*storage.KINDS, SCREENS)
+    kinds = (*storage.GOLDEN_KINDS, SCREENS)
     parser.add_argument("--only", choices=kinds, action="append", help="one kind; repeatable")
     parser.add_argument("--match", metavar="PATTERN", help="goldens whose key contains this")
     parser.add_argument("--draw", type=int, default=0, metavar="N", help="a sample of so many")

@@ -20,9 +20,9 @@ from syrupy.utils import exclusive_file_lock, snapshot_file_lock_enabled
 from labtools.problem import LabError
 from tools.install import ROOT
 
-from .values import Json, differences
+from .values import Json, changed_paths
 
-KINDS = ("json", "forecast", "hash", "median")
+GOLDEN_KINDS = ("json", "forecast", "hash", "median")
 FOLDER = ROOT / "tests" / "goldens"
 
 
@@ -69,11 +69,11 @@ class GoldenStorage(AbstractSyrupyExtension):
         return json.dumps(data)
 
     def matches(self, *, serialized_data: Any, snapshot_data: Any) -> bool:
-        return not any(differences(json.loads(snapshot_data), json.loads(serialized_data)))
+        return not any(changed_paths(json.loads(snapshot_data), json.loads(serialized_data)))
 
     def diff_lines(self, serialized_data: Any, snapshot_data: Any) -> Iterator[str]:
         before = json.loads(snapshot_data or "null")
-        for path, was, now in differences(before, json.loads(serialized_data)):
+        for path, was, now in changed_paths(before, json.loads(serialized_data)):
             yield f"{path or 'all of it'}: {str(was)[:200]} -> {str(now)[:200]}"
 
     @classmethod

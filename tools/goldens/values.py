@@ -29,7 +29,7 @@ LONG = 8
 """A list of objects with more members than this is kept as columns."""
 COLUMN_DIGITS = 6
 """Of the single numbers of a column, which are kept as one hash; their sum is kept besides."""
-WORDS = frozenset(
+SENTENCES = frozenset(
     """
     what why still_works reason bound_reason freshness note notes doubts claim meaning breaks
     decision formula question choice stops not_checked
@@ -52,7 +52,7 @@ MACHINES: tuple[tuple[str, str], ...] = (
     ("forecast*", "data/model"),  # the version, which the goldens of forecasts hold
 )
 """What of an answer is not compared, by command line and path; that it is there still is."""
-STAYS = ("name",)
+COMPARED = ("name",)
 """Of what is masked by a star, what is compared all the same."""
 _FILES = re.compile(re.escape(tempfile.gettempdir()) + r"/labtools-goldens-\w+")
 
@@ -65,7 +65,10 @@ def mask(command: str, answer: Json) -> Json:
 
 def _masked(value: Json, path: list[str], rules: list[list[str]]) -> Json:
     masks = (rule for rule in rules if len(rule) == len(path))
-    if any(all(map(fnmatch.fnmatchcase, path, rule)) for rule in masks) and path[-1] not in STAYS:
+    if (
+        any(all(map(fnmatch.fnmatchcase, path, rule)) for rule in masks)
+        and path[-1] not in COMPARED
+    ):
         return MASKED
     if isinstance(value, dict):
         return {name: _masked(held, [*path, name], rules) for name, held in value.items()}
@@ -91,7 +94,7 @@ def as_kept(value: Json, whole: bool = False) -> Json:
     """An answer as it is kept; ``whole`` keeps long lists as they are."""
     if isinstance(value, dict):
         return {
-            name: WORDED if held and name in WORDS else as_kept(held, whole)
+            name: WORDED if held and name in SENTENCES else as_kept(held, whole)
             for name, held in value.items()
         }
     if isinstance(value, list):
@@ -118,7 +121,7 @@ def column(values: list[Json]) -> Json:
         names = sorted({name for held in values for name in held})
         return {"#count": len(values)} | {
             name: WORDED
-            if name in WORDS
+            if name in SENTENCES
             else column([held[name] for held in values if name in held])
             for name in names
         }
@@ -163,17 +166,17 @@ class Absent:
 ABSENT = Absent()
 
 
-def differences(before: Json, now: Json, path: str = "") -> Iterator[tuple[str, Json, Json]]:
+def changed_paths(before: Json, now: Json, path: str = "") -> Iterator[tuple[str, Json, Json]]:
     """Where two answers differ by more than the tolerance: path, what was kept, what is said."""
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted({*before, *now}):
             below = f"{path}/{name}" if path else name
-            yield from differences(before.get(name, ABSENT), now.get(name, ABSENT), below)
+            yield from changed_paths(before.get(name, ABSENT), now.get(name, ABSENT), below)
     elif isinstance(before, list) and isinstance(now, list):
         for number in range(max(len(before), len(now))):
             first = before[number] if number < len(before) else ABSENT
             second = now[number] if number < len(now) else ABSENT
-            yield from differences(first, second, f"{path}/{number}" if path else str(number))
+            yield from changed_paths(first, second, f"{path}/{number}" if path else str(number))
     elif not _same(before, now):
         yield path, before, now
 

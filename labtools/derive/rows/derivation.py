@@ -19,7 +19,7 @@ from ..sm import share_in_flight
 
 PER_PIECE = 30
 """Instructions of a lane for one piece: widened, squared and added, scaled, packed and stored."""
-OTHER_REGISTERS = 32
+ROW_REGISTERS = 32
 """Of a thread, beside the row: addresses, sums, a piece of the weight and one of the output."""
 
 
@@ -90,7 +90,7 @@ class _RowDerivation(Derivation):
     def _cost(self, threads: int) -> _RowCost:
         machine = self.machine
         pieces = pieces_of_thread(self.problem, threads)
-        registers = min(255, 4 * pieces * self.together + OTHER_REGISTERS)
+        registers = min(255, 4 * pieces * self.together + ROW_REGISTERS)
         fit = occupancy(self.gpu, threads, registers, COPY_BYTES * threads // WARP)
         rows = min(fit.blocks_per_sm, self.problem.rows / self.gpu.sm_count)
         joins = 2 * math.log2(WARP) * machine.variable["shfl"] + 2 * machine.barrier_cycles

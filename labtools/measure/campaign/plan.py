@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from labtools.predict.accuracy import point_families
 from labtools.problem import (
     LabError,
     Problem,
@@ -25,7 +26,7 @@ from labtools.problem import (
     parse_problem,
 )
 
-from ..gpu.job import Candidate, rung_candidate
+from ..gpu.job import CEILING, Candidate, rung_candidate
 
 PLANS_DIR = Path(__file__).with_name("plans")
 FAMILY_OF = {"points_calibration": "calibration", "points_test": "test"}
@@ -103,9 +104,35 @@ def load_plan(name: str) -> Plan:
     sections = tuple(_read_section(table, lists) for table in data["section"])
     if name not in FAMILY_OF:
         return Plan(name, data["title"], sections, lists)
-    from .points import of_family
-
     return Plan(name, data["titles"][name], of_family(FAMILY_OF[name], sections), lists)
+
+
+def of_family(name: str, sections: Sequence[Section]) -> tuple[Section, ...]:
+    """The points of one side of the split; a section that loses every candidate is left out.
+
+    Raises:
+        LabError: a kernel with points belongs to no family, or to both.
+    """
+    split = point_families()
+    known = {kernel for ids in split.values() for kernel in ids}
+    unknown = {rung for section in sections for rung, _ in section.rungs} - known
+    if unknown:
+        raise LabError(
+            f"{sorted(unknown)} have points and belong to no family.",
+            "the split must say for each kernel whether it calibrates or tests",
+            "add them to labtools/predict/points.toml",
+        )
+    mine = split[name]
+    kept = (
+        replace(
+            section,
+            rungs=tuple(choice for choice in section.rungs if choice[0] in mine),
+            ceiling=section.ceiling and CEILING in mine,
+            counters=True,
+        )
+        for section in sections
+    )
+    return tuple(section for section in kept if section.rungs or section.ceiling)
 
 
 def _read_section(table: Mapping[str, Any], lists: Mapping[str, list[str]]) -> Section:

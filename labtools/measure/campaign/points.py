@@ -1,46 +1,15 @@
-"""The points that the forecast is held against: the split by kernel family, and the strata."""
+"""The points that the forecast is held against."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
-from dataclasses import replace
 
-from labtools.predict.accuracy import point_families
 from labtools.problem import LabError, Problem, load_rung
 from labtools.problem.limits import SMS_OF_H200
 
-from ..gpu.job import CEILING, ceiling_candidates, rung_candidate
-from .plan import FAMILY_OF, Section, load_plan
-
-
-def of_family(name: str, sections: Sequence[Section]) -> tuple[Section, ...]:
-    """The points of one side of the split; a section that loses every candidate is left out.
-
-    Raises:
-        LabError: a kernel with points belongs to no family, or to both.
-    """
-    split = point_families()
-    known = {kernel for ids in split.values() for kernel in ids}
-    unknown = {rung for section in sections for rung, _ in section.rungs} - known
-    if unknown:
-        raise LabError(
-            f"{sorted(unknown)} have points and belong to no family.",
-            "the split must say for each kernel whether it calibrates or tests",
-            "add them to labtools/predict/points.toml",
-        )
-    mine = split[name]
-    kept = (
-        replace(
-            section,
-            rungs=tuple(choice for choice in section.rungs if choice[0] in mine),
-            ceiling=section.ceiling and CEILING in mine,
-            counters=True,
-        )
-        for section in sections
-    )
-    return tuple(section for section in kept if section.rungs or section.ceiling)
+from ..gpu.job import ceiling_candidates, rung_candidate
+from .plan import FAMILY_OF, load_plan
 
 
 @functools.cache

@@ -201,8 +201,6 @@ def record_rung(
 
 @dataclass(frozen=True)
 class _Task:
-    """One group that has to be measured."""
-
     number: int  # its place among all of them
     group: Group  # what the plan wants
     candidates: list[Candidate]  # everything that is timed, the read ceiling included
@@ -214,8 +212,6 @@ class _Task:
 
 
 class _Campaign:
-    """Groups on their way into one file."""
-
     def __init__(
         self, path: Path, name: str, device: DeviceInfo, effort: Effort, progress: Progress
     ) -> None:
@@ -246,7 +242,6 @@ class _Campaign:
         return report
 
     def _check_all(self, todo: Sequence[_Task]) -> None:
-        """Run every kernel that will be timed on its battery."""
         wanted: dict[CheckKey, tuple[Candidate, Problem]] = {}
         for task in todo:
             for candidate in task.candidates:
@@ -263,7 +258,6 @@ class _Campaign:
         return "" if result is None or result.ok else "; ".join(result.problems)
 
     def _unmeasured(self, groups: Sequence[Group]) -> list[_Task]:
-        """The groups without records of the same code, in order."""
         finished = finished_groups(self.path)
         effort = self.effort
         todo: list[_Task] = []
@@ -296,7 +290,6 @@ class _Campaign:
         counting: _Counting,
         progress: Progress,
     ) -> None:
-        """Time one group and write its records."""
         workload, effort = task.workload, self.effort
         right = []
         for candidate in task.candidates:
@@ -342,7 +335,6 @@ class _Campaign:
 
 
 def _part_of(progress: Progress, number: int, total: int) -> Progress:
-    """The progress of one group as a part of the whole campaign's."""
 
     def show(text: str, done: int = 0, all_of_it: int = 0, /) -> None:
         part = done / all_of_it if all_of_it else 0.0
@@ -566,7 +558,6 @@ class _Counting:
     def _asked(
         self, ask: Callable[[], Iterable[ProfileReport | LabError]], count: int
     ) -> list[Counters]:
-        """What the profiler says of some items, or why it says nothing."""
         from ..profiler.ncu import ProfilerUnavailable
 
         if self._refusal is not None:

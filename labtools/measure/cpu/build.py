@@ -191,7 +191,6 @@ def _header_folders() -> Iterator[Path]:
 
 @functools.cache
 def _cpu_options() -> tuple[str, ...]:
-    """Instructions of this CPU that make half conversions cheap."""
     with contextlib.suppress(OSError):
         flags = Path("/proc/cpuinfo").read_text().partition("\nflags")[2].split("\n")[0]
         if {"avx2", "f16c", "fma"} <= set(flags.split()):
@@ -297,7 +296,6 @@ def _build_in(
     folders: tuple[Path, ...],
     counted: bool,
 ) -> Executable:
-    """`build_kernel` in a folder that holds what was built before."""
     compiler = find_cpu_compiler()
     headers = find_cuda_headers()
     options = list(_kernel_options(compiler))
@@ -367,7 +365,6 @@ def _as_gpu(source: str) -> str | None:
 
 
 def _quoted(name: str) -> str:
-    """The name as it can stand in a #line directive."""
     return name.replace("\\", "/").replace('"', "'")
 
 
@@ -591,7 +588,6 @@ def _build_prelude(
 
 
 def _content(compiler: HostCompiler, headers: tuple[Path, ...] = ()) -> tuple[str, ...]:
-    """What everything that is compiled here follows from."""
     return compiler.version, str(compiler.path), native_digest(), _headers_digest(headers)
 
 
@@ -644,7 +640,6 @@ def _building(cache: Path) -> Iterator[Path]:
 
 
 def _is_dead(folder: Path) -> bool:
-    """Whether nobody builds in a folder any more."""
     try:
         with open(folder / _ALIVE, "rb") as mark:
             return lock_now(mark.fileno()) is True

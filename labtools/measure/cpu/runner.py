@@ -203,8 +203,6 @@ def count_on_cpu(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is to be run; the fields are the arguments of `run_on_cpu`."""
-
     rung: Rung
     workload: Problem
     knobs: Mapping[str, int] | None
@@ -215,7 +213,6 @@ class _Wanted:
 
 
 def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Progress) -> CpuRun:
-    """Build the executable, or take it from the cache, and run it."""
     rung, workload, knobs, limits = wanted.rung, wanted.workload, wanted.knobs, wanted.limits
     orders, blocks, time_limit_s = wanted.orders, wanted.blocks, wanted.time_limit_s
     launches = rung.launches(workload, limits, knobs)
@@ -340,7 +337,6 @@ class _Buffer:
 def _fitting(
     inputs: Mapping[str, np.ndarray], launches: Sequence[Launch], workload: Problem
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The input buffers, once it is known that everything fits into memory."""
     sizes = {name: array.nbytes for name, array in inputs.items()}
     sizes.update({name: one.bytes for name, one in workload.outputs.items()})
     sizes.update({space.name: space.bytes for launch in launches for space in launch.workspace})
@@ -625,7 +621,6 @@ def _wait(
 def _job_text(
     job: _Job, buffers: Mapping[str, _Buffer], names: Sequence[str], report_fd: int, fine: bool
 ) -> str:
-    """The job in the words that ``native/main.cpp`` reads."""
     lines = [
         f"report {report_fd}",
         f"limit {job.time_limit_s!r}",

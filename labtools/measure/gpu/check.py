@@ -88,7 +88,6 @@ def check_cases(report: Reporter[GpuRun], request: CheckRequest) -> None:
 def _check_case(
     device: LiveDevice, case: Case, request: CheckRequest, report: Reporter[GpuRun]
 ) -> tuple[GpuRun, bool]:
-    """One case, and whether CUDA is dead after it."""
     started = time.monotonic()
     outputs: dict[str, np.ndarray] = {}
     comparison, fatal = None, False

@@ -43,8 +43,6 @@ def host_view(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 class _Handle:
-    """A foreign stream in the form that CuPy asks for."""
-
     def __init__(self, owner: Any, pointer: int) -> None:
         self.owner = owner
         self.pointer = pointer
@@ -225,7 +223,7 @@ def _import_torch() -> Any:
 class BufferSet:
     """One set of the buffers of a problem, on the device: inputs and outputs by name."""
 
-    arrays: dict[str, Any]
+    arrays: dict[str, Any]  # by the names that launches use
     problem: Problem
     # copies of the in-out buffers, which no kernel writes; of a set that is used once none
     kept: dict[str, Any] = field(default_factory=dict)
@@ -247,10 +245,6 @@ class BufferSet:
         """Give the in-out buffers the content that they had before any call."""
         for name, source in self.kept.items():
             device.copy(source, self.arrays[name])
-
-    def named(self) -> dict[str, Any]:
-        """All by the names that launches use."""
-        return dict(self.arrays)
 
 
 def allocate_sets(device: LiveDevice, problem: Problem, count: int) -> list[BufferSet]:
@@ -359,7 +353,6 @@ def bind_launches(
 
 
 def _bound(arg: Any, buffers: Mapping[str, Any]) -> Any:
-    """What the kernel is given for an argument of its launch."""
     if isinstance(arg, TensorMap):
         return encode_tensor_map(arg, buffers[arg.buffer].data.ptr)
     return buffers[arg] if isinstance(arg, str) else arg

@@ -281,7 +281,6 @@ def make_request(
 
 
 def _sheet_rate(limits: Limits) -> float:
-    """The memory rate that a data sheet says, 10^9 bytes a second; 0 where there is none."""
     known = limits.name in list_gpus()
     return (load_gpu(limits.name).dram_gb_per_s or 0.0) if known else 0.0
 

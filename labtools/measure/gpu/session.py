@@ -70,7 +70,6 @@ def use_gpu(
 
 
 def _choices(ordinal: int | None) -> list[tuple[int, str]]:
-    """Ordinal and PCI address of each GPU that may be taken."""
     import cupy
 
     runtime = cupy.cuda.runtime

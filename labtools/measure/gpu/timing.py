@@ -259,7 +259,6 @@ class _Group:
         return TimingAnswer(self.request.process, timed, self.failures, clocks=readings, note=note)
 
     def _left(self, players: Sequence[Player]) -> list[Player]:
-        """Those that have not failed."""
         return [player for player in players if player.label not in self.failures]
 
     def _read_times(self, player: Player) -> Timed:
@@ -308,7 +307,6 @@ class _Group:
                     device.copy(source.given[name], target)
 
     def _choose_pairs(self) -> Checked:
-        """Some parts of the first set and of one drawn set."""
         chosen = {0: self.workload.parts_affordable()}
         if len(self.sets) > 1:
             chosen[int(self.rng.integers(1, len(self.sets)))] = 2
@@ -346,7 +344,6 @@ class _Group:
         return player
 
     def _call_checked(self, player: Player) -> None:
-        """One call on each set that is compared."""
         for index in self.checked.of(player.scheme):
             self.sets[index].restore(self.device)
             player.call(index)
@@ -400,7 +397,6 @@ class _Group:
                         players.remove(player)
 
     def _play_round(self, players: Sequence[Player]) -> None:
-        """One sample of each."""
         device, cuda = self.device, self.device.cp.cuda
         pending = []
         for player in players:
@@ -537,7 +533,6 @@ class _Group:
 
 
 def _rotated_bytes(player: Player, rotation: Rotation) -> int:
-    """Bytes that the calls of one turn go through."""
     if player.read_bytes is None:
         return rotation.total_bytes
     return rotation.sets * player.read_bytes
@@ -553,14 +548,14 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
     own = [allocate_workspaces(device, job.launches, only=prepared) for _ in sets]
     calls, preparations = [], []
     for one, mine in zip(sets, own, strict=True):
-        named = {**one.named(), **workspaces, **mine, **in_call}
+        named = {**one.arrays, **workspaces, **mine, **in_call}
         if job.preparation:
             preparations.append(bind_launches(device, job.cubin, job.preparation, named))
             preparations[-1]()
         calls.append(bind_launches(device, job.cubin, job.timed, named))
     read_bytes = None
     if prepared:
-        named = {**sets[0].named(), **own[0]}
+        named = {**sets[0].arrays, **own[0]}
         read = job.read_names
         read_bytes = sum(int(array.nbytes) for name, array in named.items() if name in read)
     blank = BufferSet(
@@ -669,12 +664,11 @@ def _baseline_player(
 def _tensor_on_host(tensor: Any) -> np.ndarray:
     """A torch tensor's content; numpy has no bfloat16 of torch's, and float holds it as it is."""
     held = tensor.detach()
-    wide = held.float() if held.dtype.is_floating_point else held
+    wide = held.float() if held.is_floating_point() else held
     return wide.cpu().numpy()  # type: ignore[no-any-return]
 
 
 def _compare(player: Player, checked: Mapping[int, Arrays]) -> Comparison:
-    """All checked sets together."""
     found = [
         player.problem.compare(player.outputs(index), expected, player.tolerance)
         for index, expected in checked.items()
@@ -694,7 +688,6 @@ def _checksum_on_host(device: LiveDevice, swept: Sequence[Any]) -> int | None:
 
 
 def _time_us(device: LiveDevice, action: Callable[[], None]) -> float:
-    """Time of one run of an action on the device, microseconds; it has run before."""
     start, end = device.cp.cuda.Event(), device.cp.cuda.Event()
     start.record(device.stream)
     action()

@@ -55,8 +55,6 @@ _refused: dict[str, tuple[str, ...]] = {}  # metrics that an ncu, by path, was f
 
 @dataclass(frozen=True)
 class _Item:
-    """One item, compiled."""
-
     rung: Rung
     knobs: dict[str, int]
     watched: WatchedItem
@@ -190,7 +188,6 @@ def _profile_one(
 
 
 def _check_one(run: NcuRun) -> None:
-    """Raise unless the run ended well and its only item did."""
     run.check_permission()
     for result in run.results:
         if result.problem:
@@ -458,7 +455,6 @@ def _check_row(row: KernelCounters, launch: Launch) -> None:
 
 
 def _sizes(text: str) -> list[int]:
-    """``(256, 1, 1)`` as numbers."""
     return [int(part) for part in re.findall(r"\d+", text)]
 
 

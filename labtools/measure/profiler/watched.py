@@ -135,7 +135,6 @@ def _launch_workload(
     request: WatchRequest,
     report: Reporter[WatchedResult],
 ) -> Iterator[WatchedResult]:
-    """The items of one workload, one after the other."""
     try:
         with report.step(f"making inputs for {workload}", request.step_limit_s):
             buffers = _make_buffers(device, workload, request)
@@ -196,7 +195,7 @@ def prepare_call(
             )
         compute = baseline_of(job).prepare(device.torch_inputs(buffers), workload)
     else:
-        named = {**buffers.named(), **allocate_workspaces(device, job.launches)}
+        named = {**buffers.arrays, **allocate_workspaces(device, job.launches)}
         bind_launches(device, job.cubin, job.preparation, named)()
         device.synchronize()
         compute = bind_launches(device, job.cubin, job.timed, named)
@@ -228,7 +227,6 @@ def _launch_item(
 
 @contextmanager
 def _watched(device: LiveDevice) -> Iterator[None]:
-    """A range that ncu profiles."""
     profiler = device.cp.cuda.profiler
     profiler.start()
     yield

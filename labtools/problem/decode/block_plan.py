@@ -77,16 +77,13 @@ class RingKernel:
 
     tile: int  # keys of one tile
     slot_bytes: int  # shared memory of one tile with its scales
-    # tiles of a warp's ring, by warps of a block; the most warps are those of a block that has a
-    # multiprocessor for itself
+    # tiles of a warp's ring, by warps of a block; the most are those of a block alone on its SM
     stages: Mapping[int, int]
     # tiles that such a block must have, or four warps are through them sooner: where blocks leave
     # multiprocessors idle, and where they do not
     tiles_for_most: tuple[int, int]
-    # what a multiprocessor works through with 8 and with 4 warps, 10^9 bytes/s
-    sm_gb_per_s: Mapping[int, float]
-    # keys that share scales, which a warp then takes in a row if its piece has so many; 0 where
-    # none do
+    sm_gb_per_s: Mapping[int, float]  # what an SM works through with 8 and with 4 warps, 10^9 B/s
+    # keys that share scales, which a warp takes in a row if its piece has so many; 0: none do
     scale_rows: int = 0
     block_bytes: int = 0  # shared memory of a block beside its rings: q, if there is any
     warp_bytes: int = 0  # that of a warp beside its ring
@@ -210,9 +207,7 @@ class Division:
     whole: bool  # a block for each of many pairs
     waves: int  # in which the blocks come; 1 if all can start at once
     sms: int  # multiprocessors counted on, as if each had as many blocks as the one with the most
-    # to read the cache: at the rate of memory, or as fast as the multiprocessor with the most
-    # blocks is through them
-    stream_us: float
+    stream_us: float  # to read the cache: at the rate of memory, or of the SM with the most blocks
     join_us: float  # to join the pieces of a pair
 
     @property
@@ -328,10 +323,7 @@ def _divide(
 
 
 def _piece_len(kv_len: int, pieces: int, kernel: RingKernel, warps: int) -> int:
-    """Keys of a piece: whole turns of the warps, each with all rows that share scales.
-
-    A shorter piece has a power of two of them.
-    """
+    """Keys of a piece: whole turns of the warps, each with all rows that share scales."""
     keys = -(-kv_len // pieces)
     least = warps * kernel.tile
     step = max(least, warps * kernel.scale_rows)
@@ -352,11 +344,7 @@ def _are_many(pairs: int, limits: Limits) -> bool:
 def _wanted_warps(
     workload: Workload, limits: Limits, kernel: RingKernel, cluster: int, pieces: int
 ) -> tuple[int, int]:
-    """Blocks that a multiprocessor must hold so that all start at once, and warps of a block.
-
-    Pieces of pairs that are equally long keep all their registers. Blocks that are whole pairs,
-    and pieces of lengths that differ, start at once though some registers then are in memory.
-    """
+    """Blocks that a multiprocessor must hold so that all start at once, and warps of a block."""
     tiles = -(-workload.kv_len // kernel.tile)
     blocks, sms = _pairs(workload) * pieces, limits.num_sms
     even = pieces > 1 and workload.seq_lens is None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..attention import altered_rows
 from ..errors import LabError
-from ..problem import Fill, Operation, Part, Supports
+from ..problem import Fill, Operation, Part
 from ..storage import StorageFormat
 from .accuracy import errors_of_scheme
 from .battery import battery, covered, draw_workloads
@@ -31,26 +31,17 @@ class DecodeAttention(Operation[Workload, Inputs]):
     minimal_name = "K and V once, q, output"
     baseline = "sdpa"
 
-    def draw(self, problem: Workload) -> Inputs:
-        return make_inputs(problem)
+    draw = staticmethod(make_inputs)  # type: ignore[assignment]  # it says workload for problem
+    battery = staticmethod(battery)  # type: ignore[assignment]
+    covered = staticmethod(covered)
+    draw_problems = staticmethod(draw_workloads)
+    stored = staticmethod(dequantise_inputs)
+    errors_of_scheme = staticmethod(errors_of_scheme)
 
     def oracle(self, inputs: Inputs, parts: Iterable[Part] | None = None) -> np.ndarray:
         """The output of `attention_oracle`; a part is a (sequence, query head)."""
         pairs = None if parts is None else [(one[0], one[1]) for one in parts]
         return attention_oracle(inputs, pairs)[0]
-
-    def battery(
-        self, problem: Workload, supports: Supports = lambda problem: None
-    ) -> list[Workload]:
-        return battery(problem, supports)
-
-    def covered(self, cases: Sequence[Workload]) -> list[str]:
-        return covered(cases)
-
-    def draw_problems(
-        self, count: int, seed: int, supports: Supports = lambda problem: None
-    ) -> list[Workload]:
-        return draw_workloads(count, seed, supports)
 
     def fills(self, problem: Workload, seed: int) -> list[Fill]:
         """Normal numbers in q, k and v; NaN in rows past a length and in the pages of nobody.
@@ -123,9 +114,6 @@ class DecodeAttention(Operation[Workload, Inputs]):
                 place = (int(page), place[1], row % problem.page_size)
             store(name, place, array)
 
-    def stored(self, inputs: Inputs, scheme: Scheme) -> Inputs:
-        return dequantise_inputs(inputs, scheme)
-
     def check_scheme(self, rung: str, scheme: Scheme) -> None:
         """Refuse one scale a tensor, which no part of a cache can be checked by itself with."""
         if "tensor" in (scheme.k.axis, scheme.v.axis):
@@ -135,9 +123,6 @@ class DecodeAttention(Operation[Workload, Inputs]):
                 "by token has no such scale",
                 "a scheme with a scale a row, a group or a channel",
             )
-
-    def errors_of_scheme(self, problem: Workload, keeps: Scheme | None) -> Mapping[str, float]:
-        return errors_of_scheme(problem, keeps)
 
     def read_scheme(self, data: Mapping[str, Any]) -> Scheme:
         return Scheme(data["name"], StorageFormat(**data["k"]), StorageFormat(**data["v"]))

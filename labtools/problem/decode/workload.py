@@ -33,11 +33,6 @@ class Workload(AttentionProblem):
         **WARM,
     }
 
-    batch: int  # number of sequences, B
-    num_qo_heads: int  # query (and output) heads, Hq; a multiple of ``num_kv_heads``
-    num_kv_heads: int  # key and value heads, Hkv
-    kv_len: int  # cached tokens S; the padded length when ``seq_lens`` is given
-    head_dim: int  # elements of one head, D
     # tokens of each sequence, B values in 0..S; None means S for all. One without tokens has an
     # output of zeros.
     seq_lens: tuple[int, ...] | None = None

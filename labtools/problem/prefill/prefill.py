@@ -30,11 +30,6 @@ class Prefill(AttentionProblem):
     }
     counted: ClassVar[Mapping[str, str]] = {"q": "qo_len"}
 
-    batch: int  # number of sequences, B
-    num_qo_heads: int  # query (and output) heads, Hq; a multiple of ``num_kv_heads``
-    num_kv_heads: int  # key and value heads, Hkv
-    kv_len: int  # keys of a sequence, S
-    head_dim: int  # elements of one head, D
     # queries of a sequence, N; 0 means as many as keys. With a causal mask at most S, since a query
     # before the first key would see none.
     qo_len: int = 0

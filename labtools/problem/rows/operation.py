@@ -162,13 +162,18 @@ class RowNorm(Operation[Rows, RowInputs]):
         fetch: Callable[..., np.ndarray],
         store: Callable[..., None],
         rng: np.random.Generator,
+        beside: str = "",
     ) -> int:
-        """Change one element of a row of x or alike; the answer is another column, drawn too."""
+        """Change one element of a row of x or alike; the answer is another column, drawn too.
+
+        It changes its sign, or takes that of the element of ``beside``, to which it is added.
+        """
         x = fetch(name, part)
         place, column = (int(one) for one in rng.integers(len(x), size=2))
         wide = x.astype(np.float32)
         peak = min(_OUTWEIGHS * float(np.abs(wide).max()) + 1, self.largest)
-        there = peak if wide[place] < 0 else -peak
+        negative = fetch(beside, part).astype(np.float32)[place] < 0 if beside else wide[place] >= 0
+        there = -peak if negative else peak
         store(name, (*part, slice(place, place + 1)), np.array([there]).astype(x.dtype))
         return column
 

@@ -112,4 +112,4 @@ class ResidualNorm(RowNorm):
     ) -> None:
         """As of `RowNorm`, and an element of the residual."""
         super().alter_part(problem, part, fetch, store, rng)
-        self.alter_row(RESIDUAL, part, fetch, store, rng)
+        self.alter_row(RESIDUAL, part, fetch, store, rng, beside="x")

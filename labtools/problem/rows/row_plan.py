@@ -19,7 +19,6 @@ def pieces_of_thread(problem: Rows, threads: int) -> int:
 
 def row_threads(problem: Rows, choices: Sequence[int] = THREAD_CHOICES) -> int:
     """Threads of the block that has a row: the fewest that hold all of it, or else the most, since
-    fewer of them join sooner.
-    """
+    fewer of them join sooner."""
     enough = (one for one in sorted(choices) if pieces_of_thread(problem, one) <= MOST_HELD)
     return next(enough, max(choices))

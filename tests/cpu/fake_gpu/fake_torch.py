@@ -46,6 +46,9 @@ class Tensor:
     def data_ptr(self):
         return self._array.ctypes.data
 
+    def is_floating_point(self):
+        return self.dtype.kind not in "iu"
+
     def float(self):
         return Tensor(self._array.astype(np.float32))
 

@@ -31,21 +31,13 @@ def show_attributions(
     note: str = "",
     classes: Mapping[str, MethodClass] | None = None,
 ) -> Shown:
-    """Each method with the time that leaving it out costs, its interval and the verdict.
-
-    Args:
-        found: of one point.
-        word: where the times come from.
-        note: which point, workload and GPU.
-        classes: of the methods, where they are known.
-    """
+    """Each method with the time that leaving it out costs, its interval and the verdict."""
     columns = ["method", "longer without it, us", "%", "95 % interval, %", "verdict"]
     rows = []
     for one in found:
-        row: list[object] = [
-            *(one.method, one.delta_us, f"{100 * one.relative:+.1f}"),
-            *(say_interval_pct(one), _SAID[one.decided]),
-        ]
+        percent = f"{100 * one.relative:+.1f}"
+        row: list[object] = [one.method, one.delta_us, percent, say_interval_pct(one)]
+        row.append(_SAID[one.decided])
         if classes is not None:
             row.append(classes.get(one.method, "").replace("_", " "))
         rows.append(row)
@@ -78,13 +70,7 @@ def _digits(one: Attribution) -> int:
 
 
 def attributions_figure(found: Sequence[Attribution], word: str, caption: str) -> Shown:
-    """Each method's effect with its interval, beside the threshold; hollow where undecided.
-
-    Args:
-        found: of one point, drawn from top to bottom.
-        word: where the times come from.
-        caption: which point, workload and GPU.
-    """
+    """Each method's effect with its interval, beside the threshold; hollow where undecided."""
 
     def paint(axes: Axes) -> None:
         for row, one in enumerate(found):

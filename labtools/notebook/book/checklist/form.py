@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 
 from labtools.notebook.book.checklist.answers import READER_FIELDS, Checklist, Item, checklist
 from labtools.predict import list_gpus, load_gpu
-from labtools.problem import (
-    HEADLINE,
-    Problem,
-    Rung,
-    list_rungs,
-    load_rung,
-    parse_problem,
-)
+from labtools.problem import HEADLINE, Problem, Rung, list_rungs, load_rung, parse_problem
 from labtools.problem.problem import CACHE_STATES
 from labtools.record.prediction import JournalError
 
@@ -139,17 +132,9 @@ class ChecklistPage(StatusLine):
             self._show_filled()
 
     def fill(
-        self,
-        rung: Rung | str,
-        workload: Problem,
-        gpu: str,
-        knobs: Mapping[str, int] | None = None,
+        self, rung: Rung | str, workload: Problem, gpu: str, knobs: Mapping[str, int] | None = None
     ) -> Checklist:
-        """Fill the list for another kernel; the fast part is shown before the experiments.
-
-        Raises:
-            LabError: no such kernel or GPU, or a kernel that does not compile or cannot run this.
-        """
+        """Fill the list for another kernel; the fast part is shown before the experiments."""
         chosen = rung if isinstance(rung, Rung) else load_rung(rung)
         values = chosen.resolve_knobs(knobs)
         if self.view is not None:
@@ -166,9 +151,6 @@ class ChecklistPage(StatusLine):
 
         Args:
             fields: text by name, see `READER_FIELDS`.
-
-        Raises:
-            JournalError: nobody is here, or the journal cannot be written.
         """
         if self._journal is None:
             raise JournalError(
@@ -312,14 +294,8 @@ def checklist_page(
 
     Args:
         rung: a rung, its id, or the path of your own kernel's ``.py``.
-        workload: what it computes.
-        gpu: short name.
         knobs: values that differ from the defaults.
-        page: the page's name in the journal.
         journal: where your answers are kept; by default your own.
-
-    Raises:
-        LabError: no such kernel or GPU, or a kernel that does not compile or cannot run this.
     """
     made = ChecklistPage(rung, workload, gpu, knobs, page=page, journal=journal)
     made.show()

@@ -22,10 +22,6 @@ _MATRIX_ROWS = 8
 def lane_of_pair(row: int, pair: int) -> int:
     """The lane that holds a pair of neighbouring elements of a fragment of ``mma.m16n8k16``.
 
-    Args:
-        row: of A and of the sums; of B, which is named by its columns, the column.
-        pair: elements 2 pair and 2 pair + 1 of that row.
-
     Source: NVIDIA, PTX ISA, section on matrix fragments for ``mma.m16n8k16``; the same stands in
     ``kernels/include/mma.cuh``.
     """
@@ -33,11 +29,7 @@ def lane_of_pair(row: int, pair: int) -> int:
 
 
 def fragment_drawing(lane: int = 13) -> Shown:
-    """Which lane holds what of S^T = K Q^T: keys are rows, heads are columns.
-
-    Args:
-        lane: its elements are dark.
-    """
+    """Which lane holds what of S^T = K Q^T: keys are rows, heads are columns."""
 
     def cell(axes: Axes, x: float, y: float, size: tuple[float, float], holder: int) -> None:
         shade = GREYS[0] if holder == lane else "white"
@@ -131,11 +123,7 @@ def tile_of_stage(stage: int, trip: int, stages: int) -> int:
 
 
 def ring_drawing(stages: int) -> Shown:
-    """A ring of tiles in shared memory over a few trips of the loop: read, free, on its way.
-
-    Args:
-        stages: of the ring.
-    """
+    """A ring of tiles in shared memory over a few trips of the loop: read, free, on its way."""
     trips = stages + 2
 
     def paint(axes: Axes) -> None:
@@ -165,12 +153,7 @@ def ring_drawing(stages: int) -> Shown:
 
 
 def roles_drawing(stages: int, consumers: int) -> Shown:
-    """A block whose warps have roles: one warp copies, warpgroups multiply, barriers between.
-
-    Args:
-        stages: of the ring.
-        consumers: warpgroups that multiply.
-    """
+    """A block whose warps have roles: one warp copies, warpgroups multiply, barriers between."""
 
     def paint(axes: Axes) -> None:
         draw_box(axes, (0.0, 1.0), (2.3, 1.5), "producer:\none thread\nof one warp\nstarts copies",

@@ -58,7 +58,6 @@ def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
     Warps and stages are those that their steps ask for; beside them stands what the launch has.
 
     Args:
-        designs: by what a row is called.
         times: the floor and the expected time too; False where a reader has yet to predict.
     """
     rows: list[list[Cell]] = []
@@ -98,11 +97,7 @@ def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
 
 
 def show_tiles(reports: Mapping[str, TileReport]) -> Shown:
-    """How tiles of different strides fare with the accesses of a kernel.
-
-    Args:
-        reports: by what a row is called; all with the same accesses.
-    """
+    """How tiles of different strides fare with the accesses of a kernel."""
     first = next(iter(reports.values()))
     columns = ["rows lie", "stride bytes", "rows not aligned"]
     columns += [f"{access.access}: turns (least)" for access in first.accesses]
@@ -116,12 +111,7 @@ def show_tiles(reports: Mapping[str, TileReport]) -> Shown:
 
 
 def plot_ring(design: Design, gpu: Gpu) -> Shown:
-    """The share of the read ceiling by bytes in flight, with the stages of a ring marked.
-
-    Args:
-        design: whose warps and tile make a stage.
-        gpu: that it was derived for.
-    """
+    """The share of the read ceiling by bytes in flight, with the stages of a ring marked."""
     machine = machine_of(gpu)
     stage = design.warps_per_sm * design.tile_bytes
     stages = [n for n in range(2, 7) if n * stage <= gpu.smem_per_block_bytes]
@@ -186,10 +176,7 @@ def count_opcodes(
     """How often each opcode stands in a rung's timed kernels, all of them together.
 
     Args:
-        rung: whose machine code.
-        workload, knobs: for the compiler.
         opcodes: beginnings such as ``HMMA`` or ``LDG.E.128``.
-        gpu: whose machine code, a sheet or its name.
     """
     limits = (load_gpu(gpu) if isinstance(gpu, str) else gpu).limits
     code = machine_code(rung, workload, limits, rung.resolve_knobs(knobs))
@@ -210,14 +197,7 @@ def show_opcode_counts(
     opcodes: Mapping[str, str],
     gpu: Gpu | str = DEFAULT_GPU,
 ) -> Shown:
-    """Opcodes counted in several kernels' machine code.
-
-    Args:
-        rungs: by what a column is called: the rung and its knobs.
-        workload: for the compiler.
-        opcodes: opcode to what it does.
-        gpu: whose machine code, a sheet or its name.
-    """
+    """Opcodes counted in several kernels' machine code."""
     counts: dict[str, dict[str, int]] = {
         name: count_opcodes(rung, workload, list(opcodes), knobs, gpu)
         for name, (rung, knobs) in rungs.items()

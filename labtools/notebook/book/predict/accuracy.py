@@ -66,7 +66,6 @@ def recorded_points(gpu: str = "h200", store: RecordStore | None = None) -> list
     """The shipped points, each with the forecast that was made before its run.
 
     Args:
-        gpu: short name.
         store: where the records are; by default the project's and the reader's own.
     """
     records = (store or RecordStore()).load()
@@ -97,9 +96,6 @@ def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
 
     Filled marks are test points, hollow ones calibration points; grey crosses are what a roofline
     says of the test points.
-
-    Raises:
-        LabError: there is no point.
     """
     _need(points)
     strata = _strata(points)
@@ -162,11 +158,7 @@ def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
 
 
 def plot_errors(points: Sequence[JudgedKernel], title: str = "") -> Shown:
-    """Forecast over measurement, a column for each stratum; calibration beside test.
-
-    Raises:
-        LabError: there is no point.
-    """
+    """Forecast over measurement, a column for each stratum; calibration beside test."""
     _need(points)
     strata = _strata(points)
 
@@ -252,13 +244,7 @@ def show_accuracy(
     """A row of accuracy for each group of points, then one for all.
 
     Args:
-        points: which.
-        by: the group of a point.
         heading: of the first column.
-        note: over the table.
-
-    Raises:
-        LabError: there is no point.
     """
     _need(points)
     groups: dict[str, list[JudgedKernel]] = {}
@@ -270,11 +256,7 @@ def show_accuracy(
 
 
 def show_simple(points: Sequence[JudgedKernel]) -> Shown:
-    """The model beside a roofline and a constant multiple of it, on the same points.
-
-    Raises:
-        LabError: there is no point.
-    """
+    """The model beside a roofline and a constant multiple of it, on the same points."""
     _need(points)
     strata = _strata(points)
     rows = []
@@ -295,11 +277,7 @@ def show_simple(points: Sequence[JudgedKernel]) -> Shown:
 
 
 def show_targets(points: Sequence[JudgedKernel]) -> Shown:
-    """What was asked of the model, what it reached, and whether that meets it; simpler ones beside.
-
-    Raises:
-        LabError: there is no point.
-    """
+    """What was asked of the model and what it reached, met or not, with simpler models beside."""
     _need(points)
     columns = {which: check_targets(points, which) for which, _ in SIMPLE}
     rows = []
@@ -350,12 +328,7 @@ def _workload(point: JudgedKernel) -> str:
 
 
 def explain_error(point: JudgedKernel, made: Forecast) -> str:
-    """What speaks for the error of a point, from a forecast's own parts and the counters.
-
-    Args:
-        point: with its measurement.
-        made: a forecast of the same point, with terms and stack.
-    """
+    """What speaks for the error of a point, from a forecast's own parts and the counters."""
     launch = made.main_launch
     slow = point.log2_ratio > 0
     shares = {part.name: part.share for part in launch.stack}
@@ -413,12 +386,7 @@ def show_worst(
     points: Sequence[JudgedKernel],
     forecasts_of: Callable[[Sequence[JudgedKernel]], Sequence[Forecast]],
 ) -> Shown:
-    """A list of points, each with its error and what speaks for it.
-
-    Args:
-        points: the ones to show.
-        forecasts_of: a forecast of each, with all its parts.
-    """
+    """A list of points, each with its error and what speaks for it."""
     items = []
     for point, made in zip(points, forecasts_of(points), strict=True):
         ratio = 2**point.log2_ratio
@@ -436,12 +404,7 @@ def show_bound_misses(
     points: Sequence[JudgedKernel],
     forecasts_of: Callable[[Sequence[JudgedKernel]], Sequence[Forecast]],
 ) -> Shown:
-    """Points whose forecast bound is not the one that clear counters show, with the reasons.
-
-    Args:
-        points: the misses.
-        forecasts_of: a forecast of each, with its terms.
-    """
+    """Points whose forecast bound is not the one that clear counters show, with the reasons."""
     known = [
         (point, point.counted, point.record.counters.values)
         for point in points
@@ -492,14 +455,6 @@ def plot_sweep(
 
     Args:
         series: by name: position on the axis to (forecast, recorded or None).
-        xlabel, ylabel: of the axes.
-        title: over the figure.
-        where: GPU and date of the records.
-        even: draw a line at 1, where a ratio turns.
-        log: a logarithmic vertical axis.
-
-    Raises:
-        LabError: there is nothing to draw.
     """
     if not any(series.values()):
         raise LabError("There is nothing to draw.", "no series holds a point", "give one")
@@ -559,12 +514,6 @@ def plot_gain_by_rate(
 
     Args:
         groups: by name: (forecast share, forecast gain, recorded share, recorded gain).
-        xlabel, ylabel: of the axes.
-        where: GPU and date of the records.
-        title: over the figure.
-
-    Raises:
-        LabError: there is nothing to draw.
     """
     if not any(groups.values()):
         raise LabError("There is nothing to draw.", "no group holds a point", "give one")
@@ -599,12 +548,7 @@ def _seen(row: tuple[float, float, float, float]) -> float:
 
 
 def forecast_and_record(record: Record, model: Callable[[Record], float]) -> tuple[float, float]:
-    """(forecast, recorded), microseconds; the forecast is the record's own where it keeps one.
-
-    Args:
-        record: of a rung.
-        model: asked where the record was made before there was a model.
-    """
+    """(forecast, recorded), microseconds; the forecast is the record's own where it keeps one."""
     stored = record.forecast
     if stored is not None and math.isfinite(stored.time_us) and "roofline" not in stored.model:
         return stored.time_us, record.median_us

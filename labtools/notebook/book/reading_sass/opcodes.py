@@ -61,13 +61,7 @@ def seen_distances(codes: Sequence[Sass]) -> dict[str, int]:
 
 
 def show_opcodes(codes: Sequence[Sass], loops: Sequence[Loop], latencies: Latencies) -> Shown:
-    """The opcodes of some loops: what each does, its pipe, and how long its result takes.
-
-    Args:
-        codes: kernels.
-        loops: one loop of each.
-        latencies: the table of a GPU.
-    """
+    """The opcodes of some loops: what each does, its pipe, and how long its result takes."""
     examples: dict[str, Instruction] = {}
     for loop in loops:
         for instruction in loop.instructions:

@@ -106,17 +106,9 @@ def show_sass(
     """A listing as a table: instruction, control bits, source line. It scrolls in its own box.
 
     Args:
-        code: the kernel.
         span: a loop, or (first, last) instruction, both included; None shows all that can run.
-        sources: lines of source files by name, so that a line's text stands beside its number.
-        notes: a remark by position of the instruction.
         only: opcodes without modifiers; others are left out. Empty shows all.
-        words: say what each opcode does.
-        caption: what is shown.
         word: where the listing comes from: ``computed`` here, by a compiler.
-
-    Raises:
-        LabError: the span lies outside the kernel.
     """
     check_word(word)
     first, last = _span(code, span)
@@ -272,11 +264,7 @@ class LoadSpan:
 
 
 def main_loop(code: Sass) -> Loop:
-    """The innermost loop with the most loads from global memory, the longest of several.
-
-    Raises:
-        LabError: no loop loads anything.
-    """
+    """The innermost loop with the most loads from global memory, the longest of several."""
     loops = [
         (loop.count("LDG|LDGSTS"), len(loop.instructions), loop) for loop in code.innermost_loops
     ]
@@ -317,7 +305,6 @@ def plot_loads(loops: Mapping[str, tuple[Sass, Loop]], title: str = "") -> Shown
 
     Args:
         loops: by label: a kernel and one of its loops.
-        title: over the figure.
     """
     if not loops:
         raise LabError("There are no loads to draw.", "no loop was given", "give one")

@@ -16,7 +16,6 @@ def show_drift(noted: Mapping[str, Any], gpu: str = "h200") -> Shown:
 
     Args:
         noted: ``where``, ``workloads`` (short forms) and ``us``, a list a baseline.
-        gpu: slug of the GPU of the records.
     """
     known = _baselines_of(gpu)
     used: list[Record] = []

@@ -27,7 +27,6 @@ def needed_bytes(machine: Machine, level: str = "dram") -> float:
     """Bytes in flight an SM at which Little's law meets a level's ceiling, memory idle.
 
     Args:
-        machine: latencies and ceilings of a GPU.
         level: ``dram`` or ``l2``.
     """
     rows, ceiling = _level(machine, level)
@@ -49,10 +48,6 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
 
     Args:
         latencies: with the curve ``hbm``.
-        machine: latencies and ceilings of the same GPU.
-
-    Raises:
-        LabError: the curve was not measured.
     """
     points = latencies.curve("hbm")
     if not points:
@@ -124,16 +119,7 @@ class PlanePoint:
 
 
 def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "") -> Shown:
-    """Rate by bytes in flight: the law at idle latency, the ceilings, and measured rates.
-
-    Args:
-        points: rate as recorded, bytes in flight as forecast.
-        machine: latencies and ceilings of the GPU.
-        title: over the figure.
-
-    Raises:
-        LabError: there is no point.
-    """
+    """Rate by bytes in flight: the law at idle latency, the ceilings, and measured rates."""
     if not points:
         raise LabError("There is nothing to draw.", "no point was given", "give one")
     latency, dram = _level(machine, "dram")
@@ -198,12 +184,6 @@ def plot_crossing(
     Args:
         forecasts: by the number that changes, for example the batch.
         recorded: times in microseconds by the same number, where there are any.
-        xlabel: what changes.
-        where: GPU and date of the records.
-        title: over the figure.
-
-    Raises:
-        LabError: there is no forecast.
     """
     if not forecasts:
         raise LabError("There is nothing to draw.", "no forecast was given", "give one")

@@ -29,12 +29,7 @@ def find_ablation(
     """The newest record of every cell; knobs that a variant does not name have their defaults.
 
     Args:
-        variants: rung and fixed knobs, by label.
-        knob: what changes along a row.
-        values: its values.
-        workload: what all ran.
         gpu: slug of a GPU; None takes any.
-        store: where to look.
     """
     records = GpuRecords(gpu, store)
     return {
@@ -62,16 +57,8 @@ def show_ablation(
     """Times of all variants at all values, as a picture and a table.
 
     Args:
-        variants: rung and fixed knobs, by label.
-        knob: what changes along a row.
-        values: its values.
-        workload: what all run.
         gpu: slug of the GPU whose records count; None takes any.
-        store: where to look for records.
         live: measure now in child processes; None does so when a GPU is here.
-
-    Raises:
-        LabError: an unknown rung or knob, or a live measurement that failed.
     """
     if live_wanted(live):
         jobs = [

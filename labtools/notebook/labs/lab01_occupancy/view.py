@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import traitlets
 from ipywidgets import SelectionSlider
 
 from labtools.predict import Gpu, achieved_occupancy, list_gpus, load_gpu, occupancy
@@ -133,16 +132,10 @@ def _spread(gpu: Gpu, blocks_per_sm: int, grid_blocks: int) -> tuple[int, int, i
     return least + 1, least, rest
 
 
-class OccupancyView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    gpu_index = traitlets.Int(0).tag(sync=True)
-    threads_index = traitlets.Int(0).tag(sync=True)
-    registers_index = traitlets.Int(0).tag(sync=True)
-    smem_index = traitlets.Int(0).tag(sync=True)
-    max_blocks_index = traitlets.Int(0).tag(sync=True)
-    grid_index = traitlets.Int(0).tag(sync=True)
+class OccupancyView(
+    View, script="view", controls=("gpu", "threads", "registers", "smem", "max_blocks", "grid")
+):
+    """The picture."""
 
 
 def occupancy_bench(
@@ -157,15 +150,8 @@ def occupancy_bench(
     """A bench that starts with one kernel's numbers.
 
     Args:
-        gpu: name of the GPU to start with.
-        threads: threads a block.
-        registers: registers a thread.
         smem_bytes: shared memory a block.
-        grid_blocks: blocks of the grid.
         gpus: what the list of GPUs offers; by default every data sheet.
-
-    Raises:
-        LabError: the GPU is not among those offered.
     """
     offered = tuple(g if isinstance(g, Gpu) else load_gpu(g) for g in gpus or list_gpus())
     names = [g.name for g in offered]

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import traitlets
-
 from labtools.predict import Gpu, floors
 from labtools.problem import LabError, Problem
 
@@ -46,11 +44,7 @@ class TimedCall:
 def timeline_tables(
     candidates: Sequence[TimedCall], gpus: Sequence[Gpu], workloads: Sequence[Problem]
 ) -> dict[str, Any]:
-    """Every case of the bench: steps with start and length at the data sheet's memory rate.
-
-    Raises:
-        LabError: a GPU whose memory rate is unknown.
-    """
+    """Every case of the bench: steps with start and length at the data sheet's memory rate."""
     return {"cells": [[_cell(candidates, g, w) for w in workloads] for g in gpus]}
 
 
@@ -112,13 +106,8 @@ def _candidate_cell(candidate: TimedCall, gpu: Gpu, workload: Problem) -> dict[s
     }
 
 
-class TimelineView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    candidate_index = traitlets.Int(0).tag(sync=True)
-    gpu_index = traitlets.Int(0).tag(sync=True)
-    size_index = traitlets.Int(0).tag(sync=True)
+class TimelineView(View, script="view", controls=("candidate", "gpu", "size")):
+    """The picture."""
 
 
 def baseline_bench(
@@ -133,13 +122,7 @@ def baseline_bench(
 
     Args:
         candidates: what the first list offers.
-        gpus: what the second list offers; each needs a memory rate.
-        workloads: steps of the slider, by label.
         start: label of the workload to start with; by default the first.
-        size_label: name of the slider.
-
-    Raises:
-        LabError: a GPU whose memory rate is unknown, or a start that is none of the labels.
     """
     labels = list(workloads)
     start = labels[0] if start is None else start

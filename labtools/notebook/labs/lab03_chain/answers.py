@@ -25,10 +25,6 @@ def loads_and_uses(
 ) -> list[tuple[int, str, float, int | None, float]]:
     """The loads of a trip in order, and where each one's result is first used.
 
-    Args:
-        launch: of a forecast.
-        sass: the machine code of the same kernel.
-
     Returns:
         For each load: its place in the trip, its text, the cycle of its issue, the place of the
         first instruction that uses it (None if that is in the next trip), and how long that

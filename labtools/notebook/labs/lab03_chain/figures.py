@@ -25,9 +25,6 @@ def plot_chain(launch: LaunchForecast, title: str = "") -> Shown:
     Args:
         launch: of a forecast, such as ``forecast(...).main_launch``.
         title: over the figure; by default the kernel's name.
-
-    Raises:
-        LabError: the forecast holds no instruction.
     """
     links = launch.chain
     if not links:
@@ -101,10 +98,6 @@ def plot_stacks(forecasts: Mapping[str, Forecast], title: str = "") -> Shown:
 
     Args:
         forecasts: by label; the longest launch of each is drawn.
-        title: over the figure.
-
-    Raises:
-        LabError: there is no forecast to draw.
     """
     if not forecasts:
         raise LabError("There is no stack to draw.", "no forecast was given", "give one")

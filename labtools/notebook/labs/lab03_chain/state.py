@@ -51,7 +51,6 @@ def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
     """Compile, forecast and say everything about one setting.
 
     Args:
-        setting: position of the knobs.
         store: where a measurement of the same setting is looked up; None leaves it out.
 
     Returns:
@@ -101,11 +100,8 @@ def change_between(pinned: ChainState, shown: ChainState) -> ChainState:
 
 def _compared(name: str, colour: str, pinned: ChainState, now: ChainState) -> list[str]:
     before, after = pinned["cycles"], now["cycles"]
-    share = f"{now['share']:.1%}"
-    return [
-        *(name, colour, say_cycles(after), share),
-        *(say_cycles(before), say_cycles(after - before, True)),
-    ]
+    moved = say_cycles(after - before, True)
+    return [name, colour, say_cycles(after), f"{now['share']:.1%}", say_cycles(before), moved]
 
 
 def legend() -> list[ChainState]:
@@ -149,6 +145,12 @@ def _describe(setting: Setting, found: Forecast, record: Record | None) -> Chain
         }
         for part in launch.stack
     ]
+    stack_rows = [
+        [part["name"], part["colour"], say_cycles(part["cycles"]), part["share_text"]]
+        for part in stack
+        if part["share"] >= LEAST_SHARE
+    ]
+    whole = sum(part.cycles for part in launch.stack)
     longest = max(range(len(rows)), key=lambda place: rows[place]["wait"], default=None)
     said = f"; the longest wait: {rows[longest]['said']}" if longest is not None else ""
     return {
@@ -160,15 +162,8 @@ def _describe(setting: Setting, found: Forecast, record: Record | None) -> Chain
         "bound_text": f"{found.bound}: {found.bound_reason}",
         "note": found.note,
         "stack": stack,
-        "stack_rows": [
-            *(
-                [part["name"], part["colour"], say_cycles(part["cycles"]), part["share_text"]]
-                for part in stack
-                if part["share"] >= LEAST_SHARE
-            ),
-            ["together", "", say_cycles(sum(part.cycles for part in launch.stack)), "100.0%"],
-        ],
-        "stack_cycles": sum(part.cycles for part in launch.stack),
+        "stack_rows": [*stack_rows, ["together", "", say_cycles(whole), "100.0%"]],
+        "stack_cycles": whole,
         "where": where,
         "cycles": cycles,
         "cycles_text": f"{len(rows)} instructions, {cycles:.0f} cycles",

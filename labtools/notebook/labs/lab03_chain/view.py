@@ -55,10 +55,6 @@ def chain_settings(settings: Sequence[Setting], *, recorded: bool = True) -> Cha
 
     Args:
         settings: what the list offers; the first is shown and pinned.
-        recorded: say what was measured, where a record is there.
-
-    Raises:
-        LabError: there is no setting.
     """
     if not settings:
         raise LabError("There is no setting to show.", "the list is empty", "name one")
@@ -144,11 +140,7 @@ class ChainBench(ipywidgets.VBox):
 
     @property
     def setting(self) -> Setting:
-        """Where the knobs stand.
-
-        Raises:
-            LabError: sizes that do not go together.
-        """
+        """Where the knobs stand."""
         at = {name: control.value for name, control in self.controls.items()}
         names = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "head_dim", "cache_state")
         return Setting(
@@ -170,9 +162,6 @@ class ChainBench(ipywidgets.VBox):
 
         Args:
             values: ``rung="r02", unroll=8, batch=1``, ...
-
-        Raises:
-            LabError: there is no such knob, or no such value.
         """
         self._quiet = True
         try:
@@ -208,11 +197,7 @@ class ChainBench(ipywidgets.VBox):
             self._show(shown)
 
     def wait(self, seconds: float = 30.0) -> None:
-        """Wait until the newest position of the knobs is shown.
-
-        Raises:
-            LabError: it took longer.
-        """
+        """Wait until the newest position of the knobs is shown."""
         if not self._work.wait(seconds):
             raise LabError(
                 "The forecast takes long.", f"more than {seconds:g} s passed", "try again"
@@ -306,16 +291,7 @@ def chain_bench(
     """The bench where a reader is here; else a picture of ``presets`` that needs no kernel.
 
     Args:
-        rung: the kernel to start with.
-        workload: what it computes; its sizes are added to the sliders.
-        gpu: whose forecast.
-        knobs: the rung's knobs to start with.
         rungs: kernels on the list; by default the ladder and the studies.
-        presets: settings of the page without a kernel, after the one to start with.
-        recorded: say what was measured, where a record is there.
-
-    Raises:
-        LabError: an unknown kernel, GPU or knob.
     """
     start = Setting(_rung(rung), workload, load_gpu(gpu), dict(knobs or {}))
     start.rung.resolve_knobs(start.knobs)

@@ -111,14 +111,7 @@ def draw_rounds(
     """Rounds from the records, from easy to hard; the same seed and records give the same ones.
 
     Args:
-        seed: any number.
-        per_level: rounds of each level; fewer where the records hold fewer.
-        gpu: whose records.
-        levels: which levels, in order.
         store: where to look; by default the shipped records and the reader's own.
-
-    Raises:
-        LabError: an unknown level.
     """
     unknown = set(levels) - set(LEVELS)
     if unknown:
@@ -148,11 +141,7 @@ def draw_rounds(
 def find_rounds(
     ids: Iterable[str], *, gpu: str = "h200", store: RecordStore | None = None
 ) -> list[Round]:
-    """The rounds with these names, in this order, as a teacher lists them.
-
-    Raises:
-        LabError: a name that no pair of records has.
-    """
+    """The rounds with these names, in this order, as a teacher lists them."""
     pool = {round_.id: round_ for round_ in all_rounds(gpu, store=store)}
     pool |= {turned.id: turned for turned in map(_turned, list(pool.values()))}
     found = []

@@ -108,11 +108,7 @@ class PredictionRounds(StatusLine):
     # -- the three steps ---------------------------------------------------------------------
 
     def commit(self, direction: str, ratio: float, note: str = "") -> Prediction:
-        """The reader's guess at the round that is shown; the model commits after it.
-
-        Raises:
-            JournalError: the guess contradicts itself or cannot be kept.
-        """
+        """The reader's guess at the round that is shown; the model commits after it."""
         if self.gate is None:
             raise JournalError(
                 "Nobody is here to predict.",
@@ -142,9 +138,7 @@ class PredictionRounds(StatusLine):
             self._refusals[round_.question_id] = str(error)
             return None
         return self._journal.commit_forecast(
-            round_.question_id,
-            self.page,
-            **_model_answer(round_, before, after),
+            round_.question_id, self.page, **_model_answer(round_, before, after)
         )
 
     @property
@@ -153,12 +147,7 @@ class PredictionRounds(StatusLine):
         return self._refusals.get(self.round.question_id, "")
 
     def reveal(self) -> Shown:
-        """Measure or look up the outcome, score both, and say what the model makes of it.
-
-        Raises:
-            PredictionPending: the reader has not committed.
-            LabError: there is neither a GPU nor a record for this round.
-        """
+        """Measure or look up the outcome, score both, and say what the model makes of it."""
         round_ = self.round
         journal = self._journal
         guess = journal.prediction(round_.question_id) if journal else None
@@ -191,9 +180,6 @@ class PredictionRounds(StatusLine):
 
         Args:
             name: one of `HINTS`.
-
-        Raises:
-            LabError: no such hint, or the code cannot be compiled here.
         """
         if name not in HINTS:
             raise LabError(f"There is no hint {name!r}.", f"they are {list(HINTS)}", "name one")
@@ -315,7 +301,8 @@ class PredictionRounds(StatusLine):
                 self._forecast(round_, round_.candidate),
             )
             said = model_says(
-                *(round_.question_id, self.page),
+                round_.question_id,
+                self.page,
                 reader="nobody",
                 **_model_answer(round_, first, second),
             )
@@ -475,11 +462,7 @@ def play_rounds(
 
     Args:
         rounds: what `draw_rounds` or `find_rounds` gave.
-        page: the page's name; the scoreboard holds the rounds of this page.
         journal: where predictions are kept; by default the reader's own.
-
-    Raises:
-        LabError: no rounds.
     """
     game = PredictionRounds(rounds, page=page, journal=journal)
     game.show()

@@ -28,8 +28,6 @@ def plot_surfaces(surfaces: Mapping[str, Surface], caption: str, word: str | Non
 
     Args:
         surfaces: by title; a surface without any value is left out.
-        caption: what the ratio is and where it comes from.
-        word: one of the five words, where it holds for all.
     """
     drawn = {title: surface for title, surface in surfaces.items() if surface}
     if not drawn:
@@ -77,7 +75,9 @@ def _paint_surface(
             if value is not None and value < 0.98:
                 text += "\nslower"
             axes.text(
-                *(column, row, text),
+                column,
+                row,
+                text,
                 ha="center",
                 va="center",
                 color="white" if dark else GREYS[0],
@@ -91,18 +91,12 @@ def _paint_surface(
 
 
 def plot_pieces(
-    forecasts: Mapping[int, Forecast],
-    measured: Mapping[int, float],
-    caption: str,
-    title: str = "",
+    forecasts: Mapping[int, Forecast], measured: Mapping[int, float], caption: str, title: str = ""
 ) -> Shown:
     """Time by number of pieces: the decode launch, the merge, and what limits alone would take.
 
     Args:
-        forecasts: of one kernel by number of pieces.
         measured: recorded times in microseconds, by number of pieces.
-        caption: workload, GPU, and where the measurements come from.
-        title: of the picture.
     """
     pieces = sorted(forecasts)
     parts = {n: time_parts(forecasts[n]) for n in pieces}

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import traitlets
-
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Workload
 
@@ -77,13 +75,8 @@ def _cell(records: GpuRecords, rung: str, workload: Workload, pieces: int) -> di
     }
 
 
-class SplitView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    batch_index = traitlets.Int(0).tag(sync=True)
-    length_index = traitlets.Int(0).tag(sync=True)
-    pieces_index = traitlets.Int(0).tag(sync=True)
+class SplitView(View, script="view", controls=("batch", "length", "pieces")):
+    """The picture."""
 
 
 def split_bench(
@@ -96,12 +89,8 @@ def split_bench(
     """A bench that starts with one workload and number of pieces.
 
     Args:
-        records: where recorded times come from.
         batch, length, pieces: what the controls show first.
         **choices: as `split_tables` takes them.
-
-    Raises:
-        LabError: a start that is none of the choices.
     """
     tables = split_tables(records or GpuRecords(), **choices)
     starts = {"batch": batch, "length": length, "pieces": pieces}

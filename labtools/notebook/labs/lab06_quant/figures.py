@@ -51,9 +51,6 @@ def show_frontier(
 
     Args:
         rows: from `labtools.problem.frontier`.
-        head_dim: of the inputs.
-        chosen: names to mark.
-        only: names to show; the last column is still about all rows.
     """
     told = [
         (
@@ -68,10 +65,9 @@ def show_frontier(
         for row in rows
         if only is None or row.scheme.name in only
     ]
-    columns = (
-        *("", "K: a scale for each", "V: a scale for each", "bytes an element"),
-        *("worst error", "median error", "worst over the least at no more bytes"),
-    )
+    scales = ("K: a scale for each", "V: a scale for each")
+    errors = ("worst error", "median error", "worst over the least at no more bytes")
+    columns = ("", *scales, "bytes an element", *errors)
     pairs = rows[0].pairs if rows else 0
     note = f"head_dim {head_dim}, {pairs} (sequence, head) pairs, against the unquantised oracle"
     return show_table(columns, told, word="computed", note=note)
@@ -84,8 +80,6 @@ def plot_frontier(
 
     Args:
         rows: from `labtools.problem.frontier`.
-        chosen: names of the schemes to mark.
-        limit: an error to draw as a line.
     """
     kinds = {
         "one scale for everything": lambda s: s.k.axis == "tensor",
@@ -173,14 +167,7 @@ def plot_severity(
     xlabel: str,
     limit: float | None = None,
 ) -> Shown:
-    """Worst error by how hard the inputs are, one line a scheme.
-
-    Args:
-        levels: of the hardness.
-        errors: worst error at each level, by the scheme's label.
-        xlabel: what the levels are.
-        limit: an error to draw as a line.
-    """
+    """Worst error by how hard the inputs are, one line a scheme."""
 
     def paint(axes: Axes) -> None:
         for i, (label, mine) in enumerate(errors.items()):
@@ -208,9 +195,7 @@ def show_levels(
     """Bytes of the cache by scheme, and which GPU's L2 would hold them.
 
     Args:
-        workloads: by label.
         schemes: by label; None is the cache as it is.
-        gpus: whose L2.
     """
     rows: list[tuple[object, ...]] = []
     for name, workload in workloads.items():
@@ -223,12 +208,7 @@ def show_levels(
 
 
 def show_forecasts(cases: Sequence[ForecastCase], gpu: str = "h200") -> Shown:
-    """Forecast beside record, one case a row; what was not measured yet says so.
-
-    Args:
-        cases: label, rung, workload and knobs.
-        gpu: slug of the GPU.
-    """
+    """Forecast beside record, one case a row; what was not measured yet says so."""
     records = GpuRecords(gpu)
     rows: list[tuple[object, ...]] = []
     where: dict[str, None] = {}

@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import traitlets
-
 from labtools.predict import Gpu, floors
 from labtools.problem import (
     HEADLINE,
@@ -72,13 +70,7 @@ def quant_tables(
     """Every case of the bench.
 
     Args:
-        gpu: whose memory rate gives the floor.
-        workload: for which bytes and times are told.
         measured: times of the kernels that read a cache of a given scheme, perhaps none.
-        sample: shape of the inputs whose error is told.
-        seeds: of those inputs.
-        outliers: magnitudes of the outlier channels by label.
-        limits: largest error that is wanted, by bits.
 
     Returns:
         ``bits``, ``outliers``: the choices; ``limits``; ``cells[bits][k][v]``: bytes and times;
@@ -147,14 +139,8 @@ def _cell(
     }
 
 
-class QuantView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    bits_index = traitlets.Int(0).tag(sync=True)
-    k_index = traitlets.Int(0).tag(sync=True)
-    v_index = traitlets.Int(0).tag(sync=True)
-    outliers_index = traitlets.Int(0).tag(sync=True)
+class QuantView(View, script="view", controls=("bits", "k", "v", "outliers")):
+    """The picture."""
 
 
 def quant_bench(tables: dict[str, Any], *, outliers: str | None = None) -> Bench:

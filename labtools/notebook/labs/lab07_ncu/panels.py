@@ -12,12 +12,7 @@ from typing import Any
 from labtools.predict import Forecast
 from labtools.predict.sheets import Gpu
 from labtools.record import Record, describe_record
-from labtools.record.bound import (
-    explain_disagreement,
-    known_value,
-    missing_states,
-    stall_shares,
-)
+from labtools.record.bound import explain_disagreement, known_value, missing_states, stall_shares
 
 from ...tables import format_value, say_time
 from .meanings import COUNTER_MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
@@ -35,7 +30,6 @@ def ceilings(gpu: Gpu, reader: Record | None = None) -> dict[str, list[dict[str,
 
     Args:
         gpu: its data sheet; a rate that is not known is left out.
-        reader: the record with the best rate at which memory was read.
 
     Returns:
         ``memory``, in GB/s, and ``compute``, in 10^12 operations a second, each with its label and
@@ -228,12 +222,7 @@ def _say_apart(run: ProfiledRun) -> str:
 
 
 def make_panel(run: ProfiledRun, forecast: Forecast | None = None) -> dict[str, Any]:
-    """All that the bench shows of a run, as JSON can hold it.
-
-    Args:
-        run: counters and what they are of.
-        forecast: of the same rung and workload; without it the stored bound is compared.
-    """
+    """All that the bench shows of a run, as JSON can hold it."""
     timed = None if run.time_us is None else f"{say_time(run.time_us)} us"
     profiled = known_value(run.values, "duration_us")
     return {

@@ -62,13 +62,7 @@ class ProfiledRun:
 
 
 def recorded_run(records: GpuRecords, rung: str, problem: Problem) -> ProfiledRun | None:
-    """The newest record of a rung that holds counters, with default knobs; None without one.
-
-    Args:
-        records: of one GPU.
-        rung: its id or number.
-        problem: what it ran.
-    """
+    """The newest record of a rung that holds counters, with default knobs; None without one."""
     record = next(iter(with_counters(records.all_of(rung, problem))), None)
     if record is None or record.counters is None:
         return None
@@ -94,12 +88,7 @@ def recorded_runs(
 
 
 def profile_now(rung: Rung, problem: Problem) -> ProfiledRun:
-    """Profile a rung with its default knobs on this machine's GPU, in a child process.
-
-    Raises:
-        ProfilerUnavailable: no ncu, or the counters are not permitted.
-        LabError: the rung cannot run the workload, or nothing was measured.
-    """
+    """Profile a rung with its default knobs on this machine's GPU, in a child process."""
     from labtools.measure.profiler.profile import profile_batch
 
     (report,) = profile_batch([(rung, problem, None)])

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import traitlets
-
 from labtools.predict import Forecast, list_gpus
 from labtools.problem import LabError, Problem, Rung
 from labtools.record import Record, best_reader
@@ -30,16 +28,9 @@ NO_COUNTERS = "No counters of {rung} were recorded for this workload."
 def ncu_tables(runs: Sequence[ProfiledRun], reader: Record | None = None) -> dict[str, Any]:
     """Every answer that the picture may need.
 
-    Args:
-        runs: of one GPU.
-        reader: the record with the best rate at which that GPU's memory was read.
-
     Returns:
         The choices, the ceilings, the meanings of counters, and ``cells``: for each workload and
         rung what `make_panel` gives, or None where nothing was profiled.
-
-    Raises:
-        LabError: there is no run.
     """
     if not runs:
         raise LabError(
@@ -73,19 +64,14 @@ def _forecasts(runs: Sequence[ProfiledRun]) -> Sequence[Forecast | None]:
     return forecasts_of([(run.rung.id, run.problem) for run in runs], gpu)
 
 
-class NcuView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    rung_index = traitlets.Int(0).tag(sync=True)
-    workload_index = traitlets.Int(0).tag(sync=True)
+class NcuView(View, script="view", controls=("rung", "workload")):
+    """The picture."""
 
 
 class NcuBench(Bench):
     """The bench, which knows what was chosen on it.
 
     Args:
-        runs: what may be chosen.
         records: where the best rate comes from; None leaves it out.
         rung: what is shown first, by id or number; empty takes the first run's.
     """
@@ -121,8 +107,6 @@ def show_live(rung: Rung, problem: Problem, records: GpuRecords) -> list[Any]:
 
     Args:
         rung: with its default knobs.
-        problem: what it runs.
-        records: of the GPU to compare with.
 
     Returns:
         A table and a bench of the live run; without a GPU, or where the counters are not
@@ -142,7 +126,6 @@ def compare_runs(live: ProfiledRun, kept: ProfiledRun | None) -> Shown:
     """Counters read now beside recorded ones of the same rung and workload.
 
     Args:
-        live: what was read now.
         kept: the recorded run; None where there is none.
     """
     rows: list[tuple[object, ...]] = []

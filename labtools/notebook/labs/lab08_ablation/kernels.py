@@ -66,11 +66,7 @@ KERNELS = (
 
 
 def point_of(bench: RecordedBench, kernel: ShownKernel) -> Point:
-    """The point that a choice stands for.
-
-    Raises:
-        LabError: the grid has no such point, or no time of any.
-    """
+    """The point that a choice stands for."""
     if kernel.key:
         return bench.family.read_key(kernel.key)
     best = bench.best_leading()
@@ -80,11 +76,7 @@ def point_of(bench: RecordedBench, kernel: ShownKernel) -> Point:
 
 
 def find_kernel(bench: RecordedBench, name: str) -> Point:
-    """The point of a choice, by its name.
-
-    Raises:
-        LabError: there is no such choice.
-    """
+    """The point of a choice, by its name."""
     for kernel in KERNELS:
         if kernel.name == name:
             return point_of(bench, kernel)

@@ -194,11 +194,7 @@ def proof_rows(
 
 
 def _removal(
-    bench: RecordedBench,
-    table: OpcodeTable,
-    point: Point,
-    found: Attribution,
-    verdict: SassVerdict,
+    bench: RecordedBench, table: OpcodeTable, point: Point, found: Attribution, verdict: SassVerdict
 ) -> dict[str, Any]:
     family = bench.family
     method = family.method(found.method)
@@ -249,13 +245,6 @@ def make_kernel(
     bench: RecordedBench, table: OpcodeTable, name: str, about: str, point: Point
 ) -> dict[str, Any]:
     """All that the bench shows of a kernel, as JSON can hold it.
-
-    Args:
-        bench: the recorded grid at a workload.
-        table: counts of the kernel, and of it with methods out.
-        name: of the choice.
-        about: what the kernel is.
-        point: where it stands.
 
     Returns:
         Its time and ``methods``, in the family's order, and ``cells``: what is shown with some of

@@ -12,10 +12,11 @@ from typing import Any
 import traitlets
 
 from labtools.optimize.attribution import THRESHOLD, threshold_of
-from labtools.optimize.bench import RecordedBench, TimingBench, open_bench
+from labtools.optimize.bench import RecordedBench, TimingBench
 from labtools.optimize.family import Family, Point
 from labtools.optimize.loop import ablate_point
 from labtools.optimize.opcode_table import opcodes_path, read_opcodes
+from labtools.optimize.opening import open_bench
 from labtools.optimize.state import AblatedPoint
 from labtools.problem import LabError
 
@@ -33,11 +34,7 @@ YOUR_OWN = "your own"
 
 
 def recorded_bench(family: Family) -> RecordedBench:
-    """The recorded grid of a family at its headline.
-
-    Raises:
-        LabError: there is none, or it is of other code.
-    """
+    """The recorded grid of a family at its headline."""
     bench = open_bench(family, family.workloads[0], "recorded")
     assert isinstance(bench, RecordedBench)
     return bench
@@ -47,10 +44,6 @@ def ablation_tables(
     bench: RecordedBench, shown: Sequence[tuple[ShownKernel, Point]]
 ) -> dict[str, Any]:
     """Every answer that the picture may need at a workload.
-
-    Args:
-        bench: the recorded grid at the workload.
-        shown: its kernels that may be chosen, each with the point that it stands for.
 
     Returns:
         ``kernels`` as `make_kernel` gives them, what identical kernels say, the threshold, and what
@@ -78,7 +71,7 @@ def ablation_tables(
     }
 
 
-class AblationView(View, script="view"):
+class AblationView(View, script="view", controls=("workload", "kernel")):
     """The picture.
 
     ``tables`` are those of each workload, packed. ``workload_index`` and ``kernel_index`` say which
@@ -86,9 +79,6 @@ class AblationView(View, script="view"):
     was guessed, by workload, kernel and cell.
     """
 
-    tables = traitlets.Dict().tag(sync=True)
-    workload_index = traitlets.Int(0).tag(sync=True)
-    kernel_index = traitlets.Int(0).tag(sync=True)
     out = traitlets.List(traitlets.Int()).tag(sync=True)
     guesses = traitlets.Dict().tag(sync=True)
 
@@ -102,9 +92,6 @@ class AblationBench(Bench):
         kernel: the name of what is shown first.
         own: key of a further point that a round may crown, shown first instead; empty: none. Of
             its code the bench knows what the grid counted, and not all opcodes.
-
-    Raises:
-        LabError: there is no such kernel, or no table of opcodes.
     """
 
     def __init__(
@@ -158,22 +145,14 @@ def _own_kernel(bench: RecordedBench, key: str) -> ShownKernel:
 
 
 def recorded_gain(bench: RecordedBench, before: Point, after: Point) -> Speedup:
-    """How much faster the second of two points is, as the grid has it.
-
-    Raises:
-        LabError: one of them has no time.
-    """
+    """How much faster the second of two points is, as the grid has it."""
     made = bench.grid.provenance
     where = f"{made.gpu}, {made.date:%Y-%m-%d}, {bench.problem}"
     return _speedup(bench, before, after, "recorded", where)
 
 
 def live_gain(family: Family, before: Point, after: Point) -> Speedup | None:
-    """The same, timed now in one call; None where there is no GPU.
-
-    Raises:
-        LabError: one of them is wrong or cannot be timed.
-    """
+    """The same, timed now in one call; None where there is no GPU."""
     if not can_run_live():
         return None
     with open_bench(family, family.workloads[0], "gpu") as bench:
@@ -213,17 +192,9 @@ def show_live_ablation(bench: AblationBench) -> list[Any]:
 
 
 def compare_ablations(live: AblatedPoint, kept: AblatedPoint) -> Any:
-    """Two ablations of one point, method by method, with the least effect that each can tell.
-
-    Args:
-        live: timed now.
-        kept: of the recorded grid.
-    """
+    """Two ablations of one point, method by method, with the least effect that each can tell."""
     rows: list[tuple[object, ...]] = [
-        (
-            "least effect, from identical kernels",
-            *(f"{one.aa.effect:.1%}" for one in (live, kept)),
-        )
+        ("least effect, from identical kernels", *(f"{one.aa.effect:.1%}" for one in (live, kept)))
     ]
     rows = [(*rows[0], "", "", Word("live", also="recorded"))]
     recorded = {one.method: one for one in (*kept.attribution, *kept.pairs)}

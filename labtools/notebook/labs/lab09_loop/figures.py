@@ -37,7 +37,6 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
     The band is the middle half of the seeds of the loop.
 
     Args:
-        searches: on one grid.
         you: times of a reader's runs in their order, microseconds; ablations are runs as well.
     """
     curves: dict[str, BestAfter] = {_label(one): one.middle_us for one in searches.searches}

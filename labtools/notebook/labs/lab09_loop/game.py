@@ -74,9 +74,6 @@ class MovesFrom:
 class GameGrid:
     """A recorded grid as a game: its points, and the moves between them.
 
-    Args:
-        bench: of the grid, at the workload that is played.
-
     Attributes:
         leading: the points that a round may lead with.
     """
@@ -93,12 +90,7 @@ class GameGrid:
         self._forms = {one.id: self._groups(one) for one in self.family.switchable}
 
     def moves(self, point: Point, eligible: Sequence[str]) -> MovesFrom:
-        """What rounds from a point can try, with every choice of methods that the slots allow.
-
-        Args:
-            point: the champion.
-            eligible: ids of the methods to choose from, in the family's order.
-        """
+        """What rounds from a point can try, with every choice of methods that the slots allow."""
         tried: dict[MethodChoice, tuple[Point, ...]] = {}
         refused: dict[MethodChoice, str] = {}
         able = [held for held in self._together if held & set(eligible)]
@@ -218,10 +210,10 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
             "forms": {
                 numbers[name]: family.form_of(point, name) for name in family.methods_on(point)
             },
-            "checks": {
-                numbers[name]: [strength, texts.number(why) if why else -1]
-                for name, (strength, why) in checks.items()
-            },
+            "checks": [
+                [strength, texts.number(why) if why else -1]
+                for strength, why in map(checks.__getitem__, numbers)
+            ],
             "moves": {
                 _name_choice(numbers, methods): [places[one] for one in found]
                 for methods, found in moves.tried.items()
@@ -349,7 +341,7 @@ def _retries(method: Method) -> dict[str, dict[str, Any]]:
 
 
 def _add_ends(points: list[dict[str, Any]], least: float) -> list[dict[str, Any]]:
-    """Put beside each candidate of a move how a round ends with it as the champion.
+    """Put behind each candidate of a move how a round ends with it as the champion.
 
     Returns:
         the different ends: whether the gain is taken, the number of the method that harms and is
@@ -363,7 +355,7 @@ def _add_ends(points: list[dict[str, Any]], least: float) -> list[dict[str, Any]
                 ends.number(json.dumps(_round_end(begun, points[place], methods, least)))
                 for place in found
             ]
-            begun["moves"][name] = [found, numbers]
+            begun["moves"][name] = [*itertools.chain(*zip(found, numbers, strict=True))]
     return [json.loads(one) for one in ends.every]
 
 
@@ -418,10 +410,10 @@ def _of_point(bench: RecordedBench, point: Point) -> dict[str, Any]:
     }
 
 
-def _budgets(gaps: Gaps) -> list[list[int]]:
-    """The slots of each axis under each rule."""
+def _budgets(gaps: Gaps) -> list[str]:
+    """The slots of each axis under each rule, a digit an axis."""
     made = [allocate(gaps, rule) for rule in get_args(ApportionmentRule)]
-    return [[one.of(axis) for axis in METHOD_AXES] for one in made]
+    return ["".join(str(one.of(axis)) for axis in METHOD_AXES) for one in made]
 
 
 def _checks(bench: RecordedBench, point: Point) -> dict[str, tuple[float | None, str]]:

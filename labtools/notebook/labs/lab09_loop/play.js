@@ -11,6 +11,12 @@ function slotsTold(tables, place, slots) {
   return told === undefined ? "There are no such slots." : tables.texts[told];
 }
 
+// Where a choice of methods leads: each place with the number of the round's end there.
+function movesOf(tables, place, methods) {
+  const found = tables.points[place].moves[methods.join(",")] ?? [];
+  return found.flatMap((one, n) => (n % 2 ? [] : [[one, found[n + 1]]]));
+}
+
 const isDropped = (state, m) => state.classes[m] === "implementation_failed";
 const droppedForms = (state, m) => [...new Set(state.dropped[m] ?? [])].sort().join(".");
 
@@ -41,7 +47,7 @@ function refusalOf(tables, state, m, again = {}) {
 // Points that a choice of methods can try and that were not timed before. A method that the compiler
 // dropped keeps its form there, or has that of its retry.
 function untried(tables, state, methods, again = {}, drops = Object.keys(state.classes)) {
-  const [reached] = tables.points[state.at].moves[methods.join(",")] ?? [[]];
+  const reached = movesOf(tables, state.at, methods).map(([place]) => place);
   const rules = drops.map(Number).filter((m) => isDropped(state, m)).map((m) => {
     const formAt = (place) => tables.points[place].forms[m];
     if (!methods.includes(m)) {
@@ -188,8 +194,8 @@ function leaveFor(tables, state, round) {
 // What the round taught, and where the next one begins, as the table says.
 function endRound(tables, state, round) {
   const { methods, champion, removals } = round;
-  const [places, ends] = tables.points[round.from].moves[methods.join(",")];
-  round.end = tables.ends[ends[places.indexOf(champion)]];
+  const [, end] = movesOf(tables, round.from, methods).find(([place]) => place === champion);
+  round.end = tables.ends[end];
   const harm = round.end.without === null ? null : removals[methods.indexOf(round.end.without)];
   round.gain = harm ? round.ratio / (1 + harm.relative) - 1 : round.ratio - 1;
   if (round.end.taken) state.at = harm ? harm.leads : champion;

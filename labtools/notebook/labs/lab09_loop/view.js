@@ -141,7 +141,7 @@ function renderGame({ model, el }) {
 
   function doneSlots(round) {
     const { budgets } = tables.points[round.from];
-    const rules = tables.rules.map((rule, n) => `${rule} ${budgets[n].join("/")}`).join(", ");
+    const rules = tables.rules.map((rule, n) => `${rule} ${[...budgets[n]].join("/")}`).join(", ");
     const again = round.begin === undefined ? ""
       : `Begun from ${sayOrigin(round.begunOf)}, ${us(round.before)}. `;
     return [
@@ -406,7 +406,7 @@ function renderGame({ model, el }) {
     const classed = rounds.flatMap((one) =>
       one.methods.map((_, n) => one.classes[n] === one.removals[n].class));
     const ruled = rounds.filter((one) =>
-      tables.points[one.from].budgets[0].join() === one.slots.join());
+      tables.points[one.from].budgets[0] === one.slots.join(""));
     return html("ul", { class: "lt-loop-scores" }, [
       `Directions right: ${right.length} of ${rounds.length}; magnitude off by ${middle.toFixed(2)} ` +
         "times in the median.",

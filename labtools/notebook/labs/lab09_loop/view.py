@@ -20,12 +20,7 @@ _CODE = code_digest(
 )
 
 
-class LoopGame(
-    View,
-    script="view",
-    before=["play", "parts"],
-    guesses=True,
-):
+class LoopGame(View, script="view", before=["play", "parts"], guesses=True):
     """The game, which plays where no kernel is too.
 
     ``moves`` says what was played, as text, and ``runs_us`` the time of each run, microseconds.
@@ -37,26 +32,16 @@ class LoopGame(
 
 
 def read_game(rung: str = "tunable") -> tuple[RecordedBench, Searches]:
-    """The recorded grid of a shipped family at its headline, and the searches played on it.
-
-    Raises:
-        LabError: one of the files is missing, damaged, or of other code.
-    """
+    """The recorded grid of a shipped family at its headline, and the searches played on it."""
     bench = recorded_bench(load_family(rung))
     return bench, read_searches(searches_path(rung, bench.gpu))
 
 
 def open_game(bench: RecordedBench, searches: Searches) -> LoopGame:
-    """The game on a recorded grid, from its start.
-
-    Args:
-        bench: of the grid, at the workload of the searches.
-        searches: to compare a reader with.
-    """
+    """The game on a recorded grid, from its start."""
     grid = bench.grid.plan
-    files = (
-        *(grid_path(grid.rung, grid.gpu), searches_path(grid.rung, grid.gpu)),
-        *(bench.family.path, bench.family.path.with_suffix(".py")),
-    )
-    parts = (_CODE, str(bench.problem), *(hash_file(path.read_bytes()) for path in files))
+    recorded = [grid_path(grid.rung, grid.gpu), searches_path(grid.rung, grid.gpu)]
+    files = [*recorded, bench.family.path, bench.family.path.with_suffix(".py")]
+    hashes = [hash_file(path.read_bytes()) for path in files]
+    parts = (_CODE, str(bench.problem), *hashes)
     return LoopGame(tables=kept("game", parts, lambda: game_tables(bench, searches)))

@@ -19,10 +19,7 @@ def compile_and_forecast(
     """What the compiler and the forecast say of a kernel; neither needs a GPU.
 
     Args:
-        kernel: a shipped rung.
         knobs: those that differ from its defaults.
-        workload: in short form.
-        gpu: a sheet.
         floor_us: what no kernel can beat; a forecast below it is not believed.
 
     Returns:

@@ -8,7 +8,7 @@ reader is here, and when the page is made for the choices that it names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import traitlets
@@ -18,7 +18,6 @@ from labtools.derive.proposals import (
     ALIGNMENT_LIMIT,
     CONFLICT_LIMIT,
     SMEM_BUDGET,
-    DesignLimit,
     DesignSpace,
 )
 from labtools.predict import Gpu, load_gpu
@@ -77,18 +76,6 @@ def _number(value: float) -> float:
     return int(value) if float(value).is_integer() else float(f"{value:.4g}")
 
 
-def _constraint(one: DesignLimit) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "unit": one.unit,
-        "at_most": one.at_most,
-        "holds": one.holds,
-        "fails": one.fails,
-        "budget": one.budget,
-        "hard": one.hard,
-    }
-
-
 def choice_tables(choice: BenchCase, space: DesignSpace) -> dict[str, Any]:
     """Every answer that the picture may need for a choice.
 
@@ -117,11 +104,11 @@ def choice_tables(choice: BenchCase, space: DesignSpace) -> dict[str, Any]:
         "bound": space.bound,
         "calibrated": design.calibrated,
         "smem_limit": space.smem_limit,
-        "smem": _constraint(SMEM_BUDGET),
-        "alignment": _constraint(ALIGNMENT_LIMIT),
-        "conflicts": _constraint(CONFLICT_LIMIT),
+        "smem": asdict(SMEM_BUDGET),
+        "alignment": asdict(ALIGNMENT_LIMIT),
+        "conflicts": asdict(CONFLICT_LIMIT),
         "sizes": [[name, list(values)] for name, values in space.sizes.items()],
-        "constraints": [_constraint(one) for one in space.constraints],
+        "constraints": [asdict(one) for one in space.constraints],
         "layouts": [
             [name, one.row_share, one.beside, one.turns, one.refused]
             for name, one in space.layouts.items()
@@ -166,12 +153,8 @@ class BudgetBench(BudgetView):
     """The bench, which builds what is asked for.
 
     Args:
-        gpus: what the list of GPUs offers.
         workloads: by operation; None takes `BENCH_WORKLOADS`.
         built: choices that are built at once, as (GPU, operation, workload): the first such choice.
-
-    Raises:
-        LabError: a choice that is none, or nothing is derived for one.
 
     Attributes:
         choices: what can be chosen.
@@ -196,11 +179,7 @@ class BudgetBench(BudgetView):
             self.build(self.number_of(*asked))
 
     def number_of(self, gpu: str, op: str, workload: str) -> int:
-        """The number of a choice.
-
-        Raises:
-            LabError: it is not on the bench.
-        """
+        """The number of a choice."""
         for number, one in enumerate(self.choices):
             if (one.gpu.name, one.op, one.workload) == (gpu, op, workload):
                 return number
@@ -211,11 +190,7 @@ class BudgetBench(BudgetView):
         )
 
     def build(self, number: int) -> dict[str, Any]:
-        """Compile and forecast what is derived for a choice, and show it.
-
-        Raises:
-            LabError: no shipped kernel computes it.
-        """
+        """Compile and forecast what is derived for a choice, and show it."""
         one, specified = self.choices[number], self.spaces[number].specified
         if specified is None:
             raise LabError(

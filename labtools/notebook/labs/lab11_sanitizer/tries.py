@@ -48,10 +48,6 @@ def with_stride(rung: Rung, stride: int) -> Rung:
 
     Args:
         rung: one whose source includes `HEADER`.
-        stride: halfs from one row of a tile to the next.
-
-    Raises:
-        LabError: its header has no such line, or a row does not fit into the stride.
     """
     header = rung.source.parent / HEADER
     text = header.read_text() if header.is_file() else ""
@@ -91,15 +87,7 @@ def _changed(tried: CpuTry) -> Rung:
 
 
 def run_tries(tries: Sequence[CpuTry], problem: Problem) -> list[CpuRun]:
-    """Run each on the CPU, some side by side, its warps in step.
-
-    Args:
-        tries: what to run.
-        problem: a small one.
-
-    Raises:
-        LabError: as `run_on_cpu`, and a stride that the rung cannot have.
-    """
+    """Run each on the CPU, some side by side, its warps in step."""
 
     def run(tried: CpuTry) -> CpuRun:
         return run_on_cpu(_changed(tried), problem, tried.knobs, orders=(0,), workers=1)
@@ -143,15 +131,7 @@ def first_addresses(faults: Sequence[CpuFault]) -> str:
 
 
 def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
-    """A row a try: what its launch asks for, what it does on the CPU, and where.
-
-    Args:
-        tries: by name.
-        problem: a small one.
-
-    Raises:
-        LabError: as `run_tries`.
-    """
+    """A row a try: what its launch asks for, what it does on the CPU, and where."""
     rows: list[list[Cell]] = []
     for (name, tried), run in zip(
         tries.items(), run_tries(list(tries.values()), problem), strict=True
@@ -162,10 +142,9 @@ def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
         what = first_addresses(run.faults) or said["message"]
         asks = f"{launch.num_threads:,}", f"{launch.smem_bytes:,}"
         rows.append([name, *asks, said["outcome"], where, what, Word("computed")])
-    columns = (
-        *("what was tried", "threads", "bytes of shared memory"),
-        *("the kernel", "at", "first addresses, or the answer", ""),
-    )
+    asked = ("threads", "bytes of shared memory")
+    found = ("the kernel", "at", "first addresses, or the answer")
+    columns = ("what was tried", *asked, *found, "")
     return make_table(columns, rows, f"The CPU runner on {problem}, its warps in step")
 
 
@@ -175,8 +154,6 @@ def recorded_verdicts(
     """What compute-sanitizer said on a GPU, and where; nothing where it was not recorded.
 
     Args:
-        records: of one GPU.
-        rung: the kernel.
         knobs: those that differ from the defaults.
     """
     found, record = sanitizer_verdicts(records.every, rung, knobs)
@@ -193,11 +170,7 @@ def show_sanitizer(
     """compute-sanitizer's report: made now where a GPU and the tool are here, else as recorded.
 
     Args:
-        records: of one GPU.
-        rung: the kernel.
         knobs: those that differ from the defaults.
-        problem: what is watched now; a recorded report says its own.
-        tools: that run now; a recorded report has those that it was made with.
     """
     verdicts: list[SanitizerVerdict] = []
     word: Word | None = None

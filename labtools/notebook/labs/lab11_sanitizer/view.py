@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import traitlets
-
 from labtools.predict import check_tile, half_tile
 from labtools.problem import Prefill, load_rung
 from labtools.problem.limits import COPY_BYTES
@@ -34,10 +32,6 @@ _ACCESSES = ("copy", "matrix", "column")
 
 def sanitizer_tables(records: GpuRecords, problem: Prefill) -> dict[str, Any]:
     """Every answer that the picture may need.
-
-    Args:
-        records: where the reports of compute-sanitizer come from.
-        problem: what p01 runs on the CPU; two tiles of keys show the rescale.
 
     Returns:
         The choices, and ``cells``: for each stride the addresses of its rows, its copies that miss,
@@ -89,21 +83,12 @@ def _addresses(head_dim: int, stride: int) -> dict[str, Any]:
     }
 
 
-class SanitizerView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    stride_index = traitlets.Int(0).tag(sync=True)
-    repair_index = traitlets.Int(0).tag(sync=True)
+class SanitizerView(View, script="view", controls=("stride", "repair")):
+    """The picture."""
 
 
 def sanitizer_bench(problem: Prefill, records: GpuRecords | None = None) -> Bench:
-    """A bench that starts with p01 as it was written.
-
-    Args:
-        problem: what p01 runs on the CPU.
-        records: where the reports of compute-sanitizer come from.
-    """
+    """A bench that starts with p01 as it was written."""
     tables = sanitizer_tables(records or GpuRecords(), problem)
     controls = {
         "stride": slider("halfs a row", [str(one) for one in STRIDES], 0, label_width="7em"),

@@ -1,0 +1,465 @@
+"""The benches in JupyterLab and on pages without a kernel: each control finds what the models
+and the records say, and no answer stands before its question."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver import (
+    Server,
+    expect,
+    fits_the_screen,
+    look_at_widths,
+    open_notebook,
+    run_all,
+    shoot,
+    unrun_cells,
+    wait_for,
+)
+from test_labs import commit_by_keyboard, gates, in_sight, kernel_is_idle, slide
+
+from labtools.derive import space_of
+from labtools.notebook.labs.lab07_ncu.run import recorded_run
+from labtools.notebook.labs.lab08_ablation.kernels import LOOP_CHAMPION
+from labtools.notebook.labs.lab10_inversion.view import BENCH_WORKLOADS
+from labtools.notebook.records import GpuRecords, Variant, forecast_of
+from labtools.notebook.tables import say_time
+from labtools.optimize.family import load_family
+from labtools.optimize.loop import ablate_point
+from labtools.predict import forecast, load_gpu
+from labtools.problem import HEADLINE, load_rung
+from labtools.record.bound import stall_shares
+
+
+def refusals(page: Any) -> Any:
+    return page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
+
+
+def open_lab(page: Any, server: Server, path: str, view: str) -> None:
+    """Run a lab as far as its first question, which no answer stands before."""
+    open_notebook(page, server, path)
+    run_all(page)
+    expect(refusals(page)).to_contain_text("waits for yours")
+    wait_for(lambda: in_sight(page, refusals(page)), 5, "the place where the run waits")
+    assert page.locator(view).count() == 0, "the answer stands before the question"
+
+
+def answer_in_cell(page: Any, name: str, value: str, before: str = '""') -> None:
+    page.locator(".cm-content").filter(has_text=f"{name} = {before}").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(f"\n{name} = {value}")
+
+
+def finish_lab(page: Any, server: Server, path: str, view: str, questions: int) -> None:
+    """Answer the questions that are left; then the whole page has run, and fits a phone."""
+    for number in range(questions):
+        commit_by_keyboard(page, gates(page).nth(number), "faster", "2")
+        if number + 1 < questions:
+            expect(gates(page)).to_have_count(number + 2, timeout=180_000)
+        wait_for(lambda: kernel_is_idle(server, path), 180, "the end of the run")
+    wait_for(lambda: kernel_is_idle(server, path), 180, "the end of the run")
+    wait_for(lambda: unrun_cells(page) == 0, 180, "the rest of the page to run")
+    assert refusals(page).all_text_contents() == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator(view).scroll_into_view_if_needed()
+    assert page.locator(view).bounding_box()["width"] < 390
+    shoot(page, f"{view.strip('.')}-phone", page.locator(view))
+
+
+def open_static(page: Any, site: Path, lab: str) -> None:
+    page.context.set_offline(True)
+    page.goto((site / f"labs/{lab}.html").as_uri())
+
+
+# ------------------------------------------------------------------------------------- lab 3
+
+
+LAB03, GATES03 = "labs/lab03_chain.md", 4
+
+
+def shown_time(page: Any) -> Any:
+    return page.locator(".lt-ch .lt-value")
+
+
+def forecast_text(name: str, **knobs: int) -> str:
+    time_us = forecast(load_rung(name), HEADLINE, "h200", knobs).time_us
+    return f"{say_time(time_us)} us"
+
+
+def chosen_row(page: Any) -> int:
+    return int(page.locator(".lt-ch-list tr.lt-ch-on td").first.text_content())
+
+
+def walk_the_table(page: Any) -> None:
+    """The longest wait is chosen at first; arrows move, and a button goes to what it waited for."""
+    chosen = page.locator(".lt-ch-list tr.lt-ch-on")
+    expect(chosen).to_have_count(1)
+    longest = chosen_row(page)
+    expect(page.locator(".lt-ch-detail")).to_contain_text("memory: DRAM")
+    chosen.focus()
+    page.keyboard.press("ArrowDown")
+    assert chosen_row(page) == longest + 1
+    page.keyboard.press("Home")
+    assert chosen_row(page) == 0
+    page.keyboard.press("End")
+    assert chosen_row(page) == page.locator(".lt-ch-list tbody tr").count() - 1
+    page.get_by_role("button", name="Longest wait").click()
+    assert chosen_row(page) == longest
+    page.get_by_role("button", name="What it waited for").click()
+    assert chosen_row(page) < longest
+    expect(chosen).to_have_text(re.compile("^((?!LDG).)*LDG((?!LDG).)*$"))
+    expect(page.locator(".lt-ch-source")).to_contain_text("row.cuh:")
+
+
+def test_lab03_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_lab(page, lab_server, LAB03, ".lt-ch")
+    answer_in_cell(page, "my_answer", '"load of k"')
+    run_all(page)
+    expect(page.get_by_text("You were right.")).to_have_count(1)
+    # A knob compiles and forecasts; the pin keeps what it is compared with.
+    page.locator(".lt-ch").scroll_into_view_if_needed()
+    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=1))
+    walk_the_table(page)
+    slide(page, "unroll", "ArrowRight", 2)
+    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=4))
+    expect(page.locator(".lt-ch-change")).to_contain_text("faster than the pinned setting")
+    expect(page.locator(".lt-ch-row")).to_have_count(2)
+    shoot(page, "lab03-bench-compared", page.locator(".lt-bench"))
+    page.get_by_role("button", name="Pin this setting").click()
+    expect(page.locator(".lt-ch-row")).to_have_count(1)
+    page.get_by_label("kernel", exact=True).select_option(index=2)
+    expect(shown_time(page)).to_have_text(forecast_text("r02", unroll=4))
+    expect(page.get_by_role("slider", name="dims_per_thread", exact=True)).to_have_count(1)
+    expect(page.locator(".lt-ch-change")).to_contain_text("slower than the pinned setting")
+    finish_lab(page, lab_server, LAB03, ".lt-ch", GATES03)
+
+
+@pytest.mark.slow
+def test_static_lab03_offers_settings_and_no_dead_knob(built_site: Path, page: Any) -> None:
+    open_static(page, built_site, "lab03_chain")
+    answer = page.get_by_text("The model says: load of k.")
+    assert not answer.is_visible(), "the answer stands before the question"
+    assert not page.locator(".lt-ch").is_visible()
+    page.get_by_role("radio", name="load of v").check()
+    page.get_by_role("button", name="Commit answer").click()
+    expect(page.get_by_text("You said: load of v.")).to_be_visible()
+    expect(answer).to_be_visible()
+    page.locator(".lt-ch").wait_for()
+    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=1))
+    assert page.locator(".lt-bench").count() == 0
+    walk_the_table(page)
+    page.get_by_label("setting", exact=True).select_option(index=1)
+    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=4))
+    expect(page.locator(".lt-ch-change")).to_contain_text("faster than the pinned setting")
+    page.get_by_role("button", name="Pin this setting").click()
+    expect(page.locator(".lt-ch-change")).to_have_count(0)
+    page.get_by_label("setting", exact=True).select_option(index=0)
+    expect(page.locator(".lt-ch-change")).to_contain_text("slower than the pinned setting")
+    assert page.locator(".lt-gate-static").count() == GATES03 + 1
+    results = page.locator("details.lt-result")
+    assert results.count() == GATES03 + 1
+    assert not results.nth(1).evaluate("element => element.open")
+    look_at_widths(page, "static-lab03", ".lt-ch")
+
+
+# ------------------------------------------------------------------------------------- lab 5
+
+
+LAB05, GATES05 = "labs/lab05_split.md", 3
+
+
+def expected(pieces: int, **changes: int) -> str:
+    """The readout of a case, as the picture writes it."""
+    workload = HEADLINE.replace(**changes)
+    time_us = forecast_of(Variant("r08", {"split": pieces}), workload).time_us
+    text = f"{time_us:.0f}" if time_us >= 100 else f"{time_us:#.3g}"
+    return f"{text} us forecast"
+
+
+def walk_lab05(page: Any) -> None:
+    page.locator(".lt-split").wait_for()
+    expect(page.locator(".lt-split .lt-value")).to_have_text(expected(1))
+    expect(page.locator(".lt-split-decode")).to_have_count(6)
+    slide(page, "pieces", "ArrowRight", 2)
+    expect(page.locator(".lt-split .lt-value")).to_have_text(expected(4))
+    expect(page.locator(".lt-split-table tr.lt-chosen th")).to_have_text("4")
+    slide(page, "batch B", "ArrowLeft")
+    expect(page.locator(".lt-split .lt-value")).to_have_text(expected(4, batch=1))
+    expect(page.locator(".lt-split-bound")).to_have_text("chain")
+
+
+def test_lab05_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_lab(page, lab_server, LAB05, ".lt-split")
+    answer_in_cell(page, "my_blocks, my_slots", "32, 1000", before="None")
+    run_all(page)
+    expect(page.get_by_text("blocks: 32, as you said")).to_have_count(1)
+    walk_lab05(page)
+    finish_lab(page, lab_server, LAB05, ".lt-split", GATES05)
+
+
+@pytest.mark.slow
+def test_static_lab05_has_live_sliders(built_site: Path, page: Any) -> None:
+    open_static(page, built_site, "lab05_split")
+    page.get_by_label("blocks:").fill("32")
+    page.get_by_label("room for:").fill("1000")
+    page.get_by_role("button", name="Commit answer").click()
+    expect(page.get_by_text("You said: 32, 1000.")).to_be_visible()
+    walk_lab05(page)
+    assert page.locator(".lt-gate-static").count() == GATES05 + 1
+    assert not page.locator("details.lt-result").nth(1).evaluate("element => element.open")
+    look_at_widths(page, "static-lab05", ".lt-bench")
+
+
+# ------------------------------------------------------------------------------------- lab 7
+
+
+LAB07 = "labs/lab07_ncu.md"
+
+
+def choose(page: Any, name: str, value: str | None = None, **option: Any) -> None:
+    control = page.locator(".lt-bench").get_by_label(name, exact=True).first
+    control.select_option(value, **option)
+
+
+def check_rung(page: Any, rung: str) -> None:
+    """The picture holds the record's bound, its waits by length, and the rung's point."""
+    run = recorded_run(GpuRecords("h200"), rung, HEADLINE)
+    assert run is not None
+    expect(page.locator(".lt-ncu-bound")).to_have_text(f"bound: {run.bound_word} ")
+    expect(page.locator(".lt-ncu .lt-now")).to_contain_text(run.where)
+    first = page.locator(".lt-ncu-waits .lt-ncu-bar").first
+    reason, share = next(iter(stall_shares(run.values).items()))
+    expect(first).to_contain_text(reason.replace("_", " "))
+    expect(first).to_contain_text(f"{100 * share:.1f} %")
+    expect(page.locator(".lt-ncu-roof .lt-ncu-point")).to_have_count(1)
+
+
+def walk_lab07(page: Any) -> None:
+    page.locator(".lt-ncu").wait_for()
+    check_rung(page, "r03_one_warp")
+    expect(page.locator(".lt-ncu-missing")).to_contain_text("What is missing is not zero.")
+    choose(page, "rung", "r09_inverted")
+    check_rung(page, "r09_inverted")
+    expect(page.locator(".lt-ncu-missing")).to_contain_text("No counter of this list is missing.")
+    choose(page, "workload", "1,32,8,4096,128")
+    expect(page.locator(".lt-ncu-none")).to_contain_text("No counters of r09_inverted")
+    choose(page, "workload", str(HEADLINE.replace(cache_state="warm")))
+    choose(page, "rung", "r07_int4")
+    expect(page.locator(".lt-ncu-bound")).to_have_text("bound: counters apart ")
+    expect(page.locator(".lt-ncu-apart")).to_contain_text("do not belong together")
+    expect(page.locator(".lt-ncu-roof .lt-ncu-point")).to_have_count(0)
+    choose(page, "workload", str(HEADLINE))
+    choose(page, "rung", "r03_one_warp")
+    check_rung(page, "r03_one_warp")
+
+
+def test_lab07_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_lab(page, lab_server, LAB07, ".lt-ncu")
+    answer_in_cell(page, "my_wait", '"barrier"')
+    run_all(page)
+    expect(page.get_by_text("You said barrier.")).to_have_count(1)
+    walk_lab07(page)
+    answer_in_cell(page, "my_wait_r09", '"barrier"')
+    answer_in_cell(page, "my_step", "steps[0]")
+    run_all(page)
+    finish_lab(page, lab_server, LAB07, ".lt-ncu", 1)
+
+
+@pytest.mark.slow
+def test_static_lab07_has_live_lists(built_site: Path, page: Any) -> None:
+    open_static(page, built_site, "lab07_ncu")
+    page.get_by_role("radio", name="barrier", exact=True).first.check()
+    page.get_by_role("button", name="Commit answer").click()
+    walk_lab07(page)
+    assert page.locator(".lt-gate-static").count() == 4
+    look_at_widths(page, "static-lab07", ".lt-bench", ".lt-ncu")
+
+
+# ------------------------------------------------------------------------------------- lab 8
+
+
+LAB08 = "labs/lab08_ablation.md"
+
+
+def untick(page: Any, title: str) -> None:
+    page.locator(".lt-ablation").get_by_label(title).uncheck()
+
+
+def press(page: Any, text: str) -> None:
+    page.locator(".lt-ablation").get_by_role("button", name=text).click()
+
+
+def walk_lab08(page: Any) -> None:
+    """A method of the loop's champion, then two, then a method that the compiler dropped."""
+    family = load_family("tunable")
+    first, second = "compute.tensor_core", "latency.split_sequences"
+    knobs = family.read_key(LOOP_CHAMPION).knobs
+    found = ablate_point(family, None, "recorded", knobs, (first, second), pairs=True)
+    titles = [family.method(name).title for name in (first, second)]
+    panel, values = page.locator(".lt-ablation-panel"), page.locator(".lt-ablation-value")
+    page.locator(".lt-ablation").wait_for()
+    expect(page.locator(".lt-ablation .lt-value")).to_contain_text(f"{found.of.time_us:.2f} us")
+    expect(page.locator(".lt-ablation-dot")).to_have_count(found.aa.pairs)
+    assert "times as long" not in panel.inner_text()
+    untick(page, titles[0])
+    expect(panel).to_contain_text("Without it, the kernel is")
+    expect(values.filter(has_text="not seen yet")).to_have_count(
+        len(family.methods_on(family.read_key(LOOP_CHAMPION)))
+    )
+    press(page, "slower by the threshold or more")
+    expect(panel).to_contain_text(f"{100 * found.attribution[0].relative:+.1f} %")
+    expect(panel).to_contain_text(found.classes[first].replace("_", " "))
+    expect(panel.locator(".lt-ablation-opcodes")).to_contain_text("HMMA.16816")
+    expect(page.locator(".lt-ablation-score")).to_have_text("You guessed 1 of 1 right.")
+    untick(page, titles[1])
+    expect(panel).to_contain_text("Take each out alone first")
+    press(page, f"Only without: {titles[1]}")
+    press(page, "Show it without a guess")
+    untick(page, titles[0])
+    press(page, "more than the product")
+    expect(panel).to_contain_text(f"Together {100 * found.pairs[0].relative:+.1f} %")
+    expect(page.locator(".lt-ablation-score")).to_have_text("You guessed 2 of 2 right.")
+    choose(page, "kernel", "the fastest at the headline")
+    expect(panel).to_contain_text("Untick a method")
+    untick(page, family.method("latency.known_block_size").title)
+    press(page, "no difference that counts")
+    expect(panel).to_contain_text("implementation failed")
+    expect(panel.locator(".lt-ablation-same")).to_contain_text("Nothing.")
+    other = family.workloads[1]
+    found = ablate_point(family, other, "recorded", {}, ["compute.exponent_base_2"])
+    choose(page, "kernel", "the start")
+    choose(page, "workload", str(other))
+    expect(page.locator(".lt-ablation .lt-value")).to_contain_text(f"{found.of.time_us:.2f} us")
+    expect(page.locator(".lt-ablation .lt-now").first).to_contain_text(str(other))
+    expect(page.locator(".lt-ablation-score")).to_have_text("You guessed 3 of 3 right.")
+    choose(page, "workload", index=0)
+
+
+def test_lab08_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_lab(page, lab_server, LAB08, ".lt-ablation")
+    answer_in_cell(page, "my_noisiest", "list(workloads)[0]")
+    run_all(page)
+    commit_by_keyboard(page, gates(page).first, "faster", "2")
+    walk_lab08(page)
+    answer_in_cell(page, "my_class", "classes[0]")
+    answer_in_cell(page, "my_pair", "together[0]")
+    run_all(page)
+    finish_lab(page, lab_server, LAB08, ".lt-ablation", 0)
+    expect(page.get_by_text("You said effective.")).to_have_count(1)
+
+
+@pytest.mark.slow
+def test_static_lab08_has_a_live_bench(built_site: Path, page: Any) -> None:
+    open_static(page, built_site, "lab08_ablation")
+    page.get_by_role("radio", name="8,32,8,4096,128", exact=True).first.check()
+    page.get_by_role("button", name="Commit answer").click()
+    gate = page.locator(".lt-gate-static").nth(1)
+    gate.get_by_role("button", name="Show it without a guess").click()
+    walk_lab08(page)
+    assert page.locator(".lt-gate-static").count() == 4
+    look_at_widths(page, "static-lab08", ".lt-bench", ".lt-ablation")
+
+
+# ------------------------------------------------------------------------------------ lab 10
+
+
+LAB10, HELD = "labs/lab10_inversion.md", "Every constraint holds."
+MOVES_WITHIN_S = 0.7
+
+
+def pick(page: Any, name: str, label: str) -> None:
+    page.locator(".lt-budget").get_by_label(name, exact=True).select_option(label=label)
+
+
+def derive(page: Any) -> None:
+    page.locator(".lt-budget").get_by_role("button", name="Derive").click()
+
+
+def row(page: Any, name: str) -> Any:
+    constraints = page.locator(".lt-budget-constraint")
+    return constraints.filter(has=page.get_by_role("rowheader", name=name, exact=True))
+
+
+def walk_lab10(page: Any) -> None:
+    """Decode as it begins, layouts of both bad kinds, what is derived; then another operation."""
+    headline = page.locator(".lt-budget-headline")
+    page.locator(".lt-budget").wait_for()
+    expect(headline).to_contain_text("do not hold")
+    expect(row(page, "bank conflicts")).to_contain_text("costs time")
+    expect(row(page, "alignment")).to_contain_text("holds")
+    pick(page, "rows in shared memory", "2 bytes behind each")
+    expect(row(page, "alignment")).to_contain_text("fails")
+    expect(page.locator(".lt-budget-now")).to_contain_text("cannot run as it is")
+    derive(page)
+    expect(headline).to_have_text(HELD)
+    expect(page.locator(".lt-budget-fill-holds")).to_have_count(3)
+    expect(page.locator(".lt-budget-panel")).to_contain_text("r09_inverted")
+    expect(page.locator(".lt-budget-compiled")).to_contain_text("registers a thread")
+    pick(page, "operation", "prefill")
+    space = space_of("prefill", BENCH_WORKLOADS["prefill"][0], load_gpu("h200"))
+    pick(page, "warpgroups", "3")
+    pick(page, "keys of a tile", "176")
+    expect(row(page, "registers")).to_contain_text("costs time")
+    began = time.monotonic()
+    derive(page)
+    expect(headline).to_have_text(HELD)
+    assert time.monotonic() - began < MOVES_WITHIN_S
+    expect(page.locator(".lt-budget-now")).to_contain_text(f"{space.design.time_us:.4g} us")
+    expect(page.locator(".lt-budget-steps li")).to_have_count(len(space.design.steps))
+    pick(page, "operation", "moe")
+    expect(page.locator(".lt-budget-panel")).to_contain_text("No shipped kernel")
+
+
+def test_lab10_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_notebook(page, lab_server, LAB10)
+    run_all(page)
+    walk_lab10(page)
+    pick(page, "operation", "decode")
+    pick(page, "precision", "K and V in 4 bits")
+    derive(page)
+    page.locator(".lt-budget").get_by_role("button", name="Compile and forecast").click()
+    compiled = page.locator(".lt-budget-compiled")
+    expect(compiled).to_contain_text("registers a thread", timeout=60_000)
+    expect(page.locator(".lt-budget-forecast")).to_contain_text("us, bound by")
+    answer_in_cell(page, "my_bound", "bounds[0]")
+    run_all(page)
+    finish_lab(page, lab_server, LAB10, ".lt-budget", 0)
+    expect(page.get_by_text("You said matrix units.")).to_have_count(1)
+
+
+@pytest.mark.slow
+def test_static_lab10_has_a_live_bench(built_site: Path, page: Any) -> None:
+    open_static(page, built_site, "lab10_inversion")
+    walk_lab10(page)
+    pick(page, "operation", "decode")
+    pick(page, "precision", "K and V in 8 bits")
+    expect(page.locator(".lt-budget-panel")).to_contain_text("labtools forecast r10_inverted_int8")
+    assert fits_the_screen(page, ".lt-budget")
+    look_at_widths(page, "static-lab10", ".lt-budget")
+
+
+# ------------------------------------------------------------------------------------ lab 11
+
+
+def outcome(page: Any) -> Any:
+    return page.locator(".lt-sanitizer-outcome")
+
+
+@pytest.mark.slow
+def test_static_lab11_has_a_live_bench(built_site: Path, page: Any) -> None:
+    open_static(page, built_site, "lab11_sanitizer")
+    page.get_by_text("Ask me nothing on any page").first.click()
+    page.locator(".lt-sanitizer").wait_for()
+    expect(outcome(page)).to_have_text("faults computed")
+    expect(page.locator(".lt-sanitizer-row-off")).to_have_count(56 + 1)  # and its key
+    slide(page, "halfs a row", "ArrowRight", 72 - 65)
+    expect(outcome(page)).to_have_text("wrong computed")
+    expect(page.locator(".lt-sanitizer-row-off")).to_have_count(1)
+    page.get_by_label("repaired", exact=True).select_option("both")
+    expect(outcome(page)).to_have_text("right computed")
+    expect(page.locator(".lt-sanitizer .lt-now")).to_contain_text("memcheck: clean")
+    look_at_widths(page, "static-lab11", ".lt-bench", ".lt-sanitizer")
