@@ -149,10 +149,7 @@ class StepAnswer(LoopAnswer):
 def _answer(
     step: str, folder: LoopFolder, since: int = 0, more: Mapping[str, Any] | None = None
 ) -> StepAnswer:
-    """What a step did, by the lines from ``since`` on that it added to the log.
-
-    One that finds nothing to do has stopped the loop instead.
-    """
+    """What a step did, by the lines from ``since`` on that it added to the log."""
     state, every = folder.state, tell_steps(folder.lines)
     added = [told for told in every if told.n >= since]
     of_step = [told for told in added if told.step == step] or added

@@ -571,7 +571,7 @@ class TuningLoop:
                     f"{name} cannot be tried again.",
                     why,
                     f'"acknowledged": {{"{name}": {{"form": 0}}}} names a form, counted from 0: '
-                    f"{' or '.join(map(say_knobs, method.on))}; other methods",
+                    f"{' or '.join(map(say_knobs, method.on))}; a knob; other methods",
                 )
             forms |= retried_form(method, taken)
         self.family.apply(point, wanted, forms=forms)

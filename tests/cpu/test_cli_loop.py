@@ -83,7 +83,7 @@ class PlayedLoop:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> PlayedLoop:
+def played(monkeypatch):
     made = PlayedLoop()
     for name in ("open_loop", "init", "export"):
         monkeypatch.setattr(steps, name, getattr(made, name))
@@ -102,7 +102,7 @@ class Said:
 
 
 @pytest.fixture
-def loop_for_real(capsys: pytest.CaptureFixture[str]) -> Any:
+def loop_for_real(capsys):
     """Run ``labtools loop`` in this process."""
 
     def call(*arguments: object, command: str = "loop") -> Said:
@@ -115,21 +115,19 @@ def loop_for_real(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 @pytest.fixture
-def loop(played: PlayedLoop, loop_for_real: Any) -> Any:
+def loop(played, loop_for_real):
     """The same with steps whose numbers are made up."""
     return loop_for_real
 
 
 @pytest.fixture
-def begun(loop: Any, tmp_path: Path) -> Path:
+def begun(loop, tmp_path):
     path = tmp_path / "loop"
     assert loop("init", path, "--kernel", FAMILY, "--on", "forecast").status == 0
     return path
 
 
-def test_a_script_drives_a_round_by_what_each_step_answers(
-    loop: Any, played: PlayedLoop, tmp_path: Path
-) -> None:
+def test_a_script_drives_a_round_by_what_each_step_answers(loop, played, tmp_path):
     path = tmp_path / "loop"
     said = loop(
         *("init", path, "--kernel", FAMILY, "--workload", "rows:64,4096", "--json"),
@@ -162,7 +160,7 @@ def test_a_script_drives_a_round_by_what_each_step_answers(
     assert results["update"]["classes"]["memory.wide"] == "effective"
 
 
-def test_a_step_out_of_order_ends_with_2_and_names_the_next(loop: Any, begun: Path) -> None:
+def test_a_step_out_of_order_ends_with_2_and_names_the_next(loop, begun):
     for step in STEPS[1:]:
         said = loop(step, begun, "--json")
         assert said.status == 2
@@ -170,9 +168,7 @@ def test_a_step_out_of_order_ends_with_2_and_names_the_next(loop: Any, begun: Pa
     assert len(LoopFolder.look(begun).lines) == 1
 
 
-def test_what_is_given_reaches_the_step(
-    loop: Any, played: PlayedLoop, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_given_reaches_the_step(loop, played, begun, tmp_path, monkeypatch):
     def put(value: Any) -> str:
         path = tmp_path / "input.json"
         path.write_text(json.dumps(value))
@@ -217,9 +213,7 @@ def test_what_is_given_reaches_the_step(
         ('{"methods": ["a"], "acknowledged": {"a": {"flag": 1}}}', "acknowledged.a.flag: "),
     ],
 )
-def test_a_wrong_input_ends_with_2(
-    loop: Any, begun: Path, tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_wrong_input_ends_with_2(loop, begun, tmp_path, text, said):
     loop("gaps", begun)
     loop("budget", begun)
     path = tmp_path / "input.json"
@@ -230,7 +224,7 @@ def test_a_wrong_input_ends_with_2(
     assert loop("pick", begun, "--input", tmp_path / "nowhere.json").status == 2
 
 
-def test_what_a_step_cannot_take_ends_with_2(tmp_path: Path, loop_for_real: Any) -> None:
+def test_what_a_step_cannot_take_ends_with_2(tmp_path, loop_for_real):
     folder = tmp_path / "real"
     assert loop_for_real("init", folder, "--rule", "by-lot").status == 2
     assert loop_for_real("init", folder).status == 0
@@ -247,7 +241,7 @@ def test_what_a_step_cannot_take_ends_with_2(tmp_path: Path, loop_for_real: Any)
     assert loop_for_real("budget", folder, "--rule", "by-lot").status == 2
 
 
-def test_the_line_that_plays_the_whole_policy(loop: Any, tmp_path: Path) -> None:
+def test_the_line_that_plays_the_whole_policy(loop, tmp_path):
     path = tmp_path / "loop"
     said = loop(
         *("run", path, "--kernel", FAMILY, "--on", "recorded", "--seed", 5, "--json"),
@@ -263,8 +257,8 @@ def test_the_line_that_plays_the_whole_policy(loop: Any, tmp_path: Path) -> None
 
 
 def test_who_comes_second_to_a_new_folder_is_told_who_works_there(
-    loop: Any, played: PlayedLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    loop, played, tmp_path, monkeypatch
+):
     """The other process began its loop after this one had looked for one."""
     path, begin_loop = tmp_path / "loop", played.init
     with contextlib.ExitStack() as other:
@@ -283,7 +277,7 @@ def test_who_comes_second_to_a_new_folder_is_told_who_works_there(
     assert "already" not in said.err
 
 
-def test_what_is_left_of_a_loop_is_not_begun_anew(loop: Any, tmp_path: Path) -> None:
+def test_what_is_left_of_a_loop_is_not_begun_anew(loop, tmp_path):
     path = tmp_path / "loop"
     arguments = ("--kernel", FAMILY, "--on", "forecast", "--max-rounds", 1)
     assert loop("run", path, *arguments).status == 0
@@ -298,7 +292,7 @@ def test_what_is_left_of_a_loop_is_not_begun_anew(loop: Any, tmp_path: Path) -> 
     assert not (path / "log.jsonl").exists()
 
 
-def test_a_run_that_was_cut_off_goes_on(loop: Any, begun: Path) -> None:
+def test_a_run_that_was_cut_off_goes_on(loop, begun):
     for step in ("gaps", "budget", "pick"):
         loop(step, begun)
     with LoopFolder.opened(begun) as folder:
@@ -315,7 +309,7 @@ def test_a_run_that_was_cut_off_goes_on(loop: Any, begun: Path) -> None:
     assert said in other.err
 
 
-def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path: Path) -> None:
+def test_status_summary_diff_restart_and_export(loop, begun, tmp_path):
     assert loop("diff", begun).status == 2
     loop("run", begun, "--kernel", FAMILY, "--on", "forecast", "--max-rounds", 3)
     status = loop("status", begun, "--json").data
@@ -352,14 +346,14 @@ def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path
     assert Path(exported["files"][0]).is_file()
 
 
-def test_without_a_loop_every_command_says_so(loop: Any, tmp_path: Path) -> None:
+def test_without_a_loop_every_command_says_so(loop, tmp_path):
     for command in (*STEPS, "status", "summary", "diff"):
         said = loop(command, tmp_path)
         assert said.status == 3
         assert "holds no loop" in said.err
 
 
-def test_a_family_that_is_none_is_refused(loop: Any, tmp_path: Path) -> None:
+def test_a_family_that_is_none_is_refused(loop, tmp_path):
     said = loop("run", tmp_path / "a", "--kernel", "r03")
     assert said.status == 2
     assert "no kernel family" in said.err
@@ -370,7 +364,7 @@ def test_a_family_that_is_none_is_refused(loop: Any, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def ablate(capsys: pytest.CaptureFixture[str]) -> Any:
+def ablate(capsys):
     """Run ``labtools ablate`` in this process, on the recorded grid of the shipped family."""
 
     def call(*arguments: str) -> Said:
@@ -381,7 +375,7 @@ def ablate(capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
-def test_ablate_says_what_counts_and_what_has_no_time(ablate: Any) -> None:
+def test_ablate_says_what_counts_and_what_has_no_time(ablate):
     said = ablate("--knob", "gqa=1", "--knob", "split=4", "--pairs")
     assert said.status == 0
     assert "8,32,8,4096,128, recorded, h200" in said.out
@@ -400,7 +394,7 @@ def test_ablate_says_what_counts_and_what_has_no_time(ablate: Any) -> None:
     assert set(data["untimed"].values()) == {"the recorded grid does not have it"}
 
 
-def test_ablate_says_that_a_knob_means_nothing(ablate: Any) -> None:
+def test_ablate_says_that_a_knob_means_nothing(ablate):
     said = ablate("--knob", "math=1", "--method", "latency.unrolled_loop", "--json")
     (notice,) = said.data["notices"]
     assert notice.startswith("math=1 means nothing here, and is math=0: without a tile")
@@ -419,9 +413,7 @@ def test_ablate_says_that_a_knob_means_nothing(ablate: Any) -> None:
         (("--workload", "8,32,8,2048,128"), 3, "was not measured on"),
     ],
 )
-def test_ablate_refuses_in_words(
-    ablate: Any, arguments: tuple[str, ...], status: int, told: str
-) -> None:
+def test_ablate_refuses_in_words(ablate, arguments, status, told):
     said = ablate(*arguments)
     assert said.status == status
     assert told in said.err
@@ -430,14 +422,14 @@ def test_ablate_refuses_in_words(
 @pytest.mark.parametrize(
     "command", [*STEPS, "init", "run", "status", "summary", "diff", "restart", "export"]
 )
-def test_every_subcommand_explains_itself(loop: Any, command: str) -> None:
+def test_every_subcommand_explains_itself(loop, command):
     said = loop(command, "--help")
     assert said.status == 0
     assert "--json" in said.out
     assert "Exit status" in said.out
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy():
     code = (
         "import sys; from labtools.cli import main; main(['loop', 'run', '--help']); "
         "heavy = {'numpy', 'sqlalchemy', 'matplotlib', 'labtools.optimize'}; "
@@ -454,9 +446,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_loop_without_its_family_says_where_it_was(
-    loop_for_real: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loop_without_its_family_says_where_it_was(loop_for_real, tmp_path, monkeypatch):
     there, path = tmp_path / "there", tmp_path / "loop"
     there.mkdir()
     for ending in (".py", ".cu", ".toml"):
@@ -478,8 +468,8 @@ def test_a_loop_without_its_family_says_where_it_was(
 
 
 def test_a_workload_of_another_operation_is_refused_wherever_it_is_timed(
-    loop_for_real: Any, ablate: Any, tmp_path: Path
-) -> None:
+    loop_for_real, ablate, tmp_path
+):
     other = ("--workload", "rows:8192,4096")
     said = loop_for_real("init", tmp_path / "loop", *other).err
     assert "tunable cannot run rows:8192,4096" in said and "forecasts" not in said
@@ -489,7 +479,7 @@ def test_a_workload_of_another_operation_is_refused_wherever_it_is_timed(
         assert "--on forecast" not in said
 
 
-def test_status_tells_the_state_as_its_file_does(loop: Any, tmp_path: Path) -> None:
+def test_status_tells_the_state_as_its_file_does(loop, tmp_path):
     path = tmp_path / "loop"
     with LoopFolder.create(path, loop_play.begin()):
         pass

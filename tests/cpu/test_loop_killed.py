@@ -83,7 +83,7 @@ def kill_run(folder: Path, chance: random.Random) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_a_killed_run_loses_nothing_and_ends_with_the_same_champion(tmp_path: Path) -> None:
+def test_a_killed_run_loses_nothing_and_ends_with_the_same_champion(tmp_path):
     chance = random.Random(int(os.environ.get("LABTOOLS_LOOP_KILL_SEED", "11")))
     whole = run_through(tmp_path / "whole")
     kills = number = 0

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +26,12 @@ from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.family import Family, Point, load_family
-from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
+from labtools.optimize.grid import check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry
 from labtools.optimize.searches import read_searches, searches_path
-from labtools.optimize.state import GivenRefused, LoopResult, LoopState
+from labtools.optimize.state import GivenRefused, LoopState
 from labtools.predict import load_gpu
 from labtools.problem import LabError
 from labtools.problem.rung import say_knobs
@@ -46,19 +46,17 @@ DRAWS = 2000
 
 
 @pytest.fixture(scope="module")
-def family() -> Family:
+def family():
     return load_family("tunable")
 
 
 @pytest.fixture(scope="module")
-def grid() -> Grid:
+def grid():
     return read_grid(grid_path("tunable", "h200"))
 
 
 @pytest.fixture(scope="module")
-def played(
-    family: Family, tmp_path_factory: pytest.TempPathFactory
-) -> list[tuple[LoopResult, LoopState]]:
+def played(family, tmp_path_factory):
     found = []
     for seed in range(SEEDS):
         folder = tmp_path_factory.mktemp("loops") / str(seed)
@@ -75,13 +73,11 @@ def runs_to(state: LoopState, limit_us: float) -> float:
     return next(near, float("inf"))
 
 
-def test_lab_8_shows_the_champion_of_the_first_seed(
-    played: list[tuple[LoopResult, LoopState]],
-) -> None:
+def test_lab_8_shows_the_champion_of_the_first_seed(played):
     assert played[0][0].champion.point == LOOP_CHAMPION
 
 
-def test_the_grid_is_of_the_kernel_that_is_there(grid: Grid, family: Family) -> None:
+def test_the_grid_is_of_the_kernel_that_is_there(grid, family):
     found = check_grid(grid, family)
     assert found.fresh, found.changed
     assert 1500 <= len(grid) <= 3000
@@ -93,7 +89,7 @@ def test_the_grid_is_of_the_kernel_that_is_there(grid: Grid, family: Family) -> 
 
 
 @pytest.mark.slow
-def test_drawn_points_compile_to_the_code_that_was_timed(grid: Grid, family: Family) -> None:
+def test_drawn_points_compile_to_the_code_that_was_timed(grid, family):
     if find_compiler("live").version != grid.nvrtc_version:
         pytest.skip("another version of the compiler makes other code")
     found = check_grid(grid, family, draw_points(grid, RECOMPILED, seed=os.getpid()))
@@ -101,7 +97,7 @@ def test_drawn_points_compile_to_the_code_that_was_timed(grid: Grid, family: Fam
     assert found.compared == RECOMPILED
 
 
-def test_a_form_that_the_point_forbids_is_tried_with_other_sizes(family: Family) -> None:
+def test_a_form_that_the_point_forbids_is_tried_with_other_sizes(family):
     """A cluster has at most eight blocks, so 16 pieces cannot join in one; fewer can."""
     many = {"gqa": 1, "math": 1, "load": 2, "unroll": 1, "stages": 2, "split": 16}
     point = family.point({**family.start.knobs, **many})
@@ -111,7 +107,7 @@ def test_a_form_that_the_point_forbids_is_tried_with_other_sizes(family: Family)
     assert all(1 < one.knobs["split"] <= 8 for one in clusters)
 
 
-def test_the_start_is_r03_within_three_percent(grid: Grid, family: Family) -> None:
+def test_the_start_is_r03_within_three_percent(grid, family):
     number = grid.number(family.start)
     assert number is not None
     (name,) = [one for one in grid.at[0].anchors if one.startswith("r03")]
@@ -121,13 +117,13 @@ def test_the_start_is_r03_within_three_percent(grid: Grid, family: Family) -> No
     assert abs(start_us / r03_us - 1) <= 0.03
 
 
-def test_the_best_point_is_near_r09(grid: Grid) -> None:
+def test_the_best_point_is_near_r09(grid):
     (name,) = [one for one in grid.at[0].anchors if one.startswith("r09")]
     r09_us = statistics.median(us for rows in grid.at[0].anchors[name].values() for us in rows)
     assert grid.best()[1] <= 1.15 * r09_us
 
 
-def test_at_least_twelve_methods_change_the_time_somewhere(grid: Grid, family: Family) -> None:
+def test_at_least_twelve_methods_change_the_time_somewhere(grid, family):
     bench = RecordedBench(family, family.workloads[0], grid)
     least = max(0.02, bench.least_effect().effect)
     moved = set()
@@ -140,9 +136,7 @@ def test_at_least_twelve_methods_change_the_time_somewhere(grid: Grid, family: F
     assert len(moved) >= 12, moved
 
 
-def test_the_policy_comes_near_the_best_of_the_grid(
-    played: list[tuple[LoopResult, LoopState]],
-) -> None:
+def test_the_policy_comes_near_the_best_of_the_grid(played):
     for result, state in played:
         assert result.best is not None
         assert result.champion.time_us <= NEAR * result.best.time_us
@@ -151,9 +145,7 @@ def test_the_policy_comes_near_the_best_of_the_grid(
         assert state.stopped or result.stopped
 
 
-def test_the_best_of_the_grid_is_told_beside_the_best_that_may_lead(
-    grid: Grid, family: Family, tmp_path: Path
-) -> None:
+def test_the_best_of_the_grid_is_told_beside_the_best_that_may_lead(grid, family, tmp_path):
     """At a single sequence a point is the fastest that is there to take a method out alone."""
     alone, folder = family.workloads[1], tmp_path / "loop"
     loop.init(folder, family, alone, "recorded", 0, 4, "largest-remainder")
@@ -169,9 +161,7 @@ def test_the_best_of_the_grid_is_told_beside_the_best_that_may_lead(
     assert told.best == found.best
 
 
-def test_the_policy_is_sooner_there_than_random_search(
-    played: list[tuple[LoopResult, LoopState]], grid: Grid
-) -> None:
+def test_the_policy_is_sooner_there_than_random_search(played, grid):
     times = np.array([grid.median(number) for number in range(len(grid))], dtype=float)
     best = played[0][0].best
     assert best is not None
@@ -182,9 +172,7 @@ def test_the_policy_is_sooner_there_than_random_search(
     assert statistics.median(runs) <= 0.7 * statistics.median(drawn)
 
 
-def test_the_forecast_is_held_against_the_grid_and_the_champion_scored(
-    played: list[tuple[LoopResult, LoopState]], grid: Grid
-) -> None:
+def test_the_forecast_is_held_against_the_grid_and_the_champion_scored(played, grid):
     for result, state in played:
         assert result.forecast == state.forecast_hits
         assert result.forecast is not None
@@ -197,7 +185,7 @@ def test_the_forecast_is_held_against_the_grid_and_the_champion_scored(
         assert 0.5 < result.sol.score < 1
 
 
-def test_the_seeds_that_were_written_down_came_near_at_every_workload(family: Family) -> None:
+def test_the_seeds_that_were_written_down_came_near_at_every_workload(family):
     found = read_searches(searches_path("tunable", "h200"))
     assert list(found.spread) == [str(one) for one in family.workloads]
     for one in found.spread.values():
@@ -214,9 +202,7 @@ def test_the_seeds_that_were_written_down_came_near_at_every_workload(family: Fa
     assert near.median_runs <= 0.7 * random_runs
 
 
-def test_every_method_of_a_round_has_a_class_and_a_proof(
-    played: list[tuple[LoopResult, LoopState]],
-) -> None:
+def test_every_method_of_a_round_has_a_class_and_a_proof(played):
     for _, state in played:
         for one in state.history:
             if one.classes is None:
@@ -227,9 +213,7 @@ def test_every_method_of_a_round_has_a_class_and_a_proof(
             assert len(decided) == len(one.attribution or ())
 
 
-def test_the_floor_is_the_best_read_and_a_launch_below_every_time(
-    grid: Grid, family: Family
-) -> None:
+def test_the_floor_is_the_best_read_and_a_launch_below_every_time(grid, family):
     for at in grid.at:
         bench = RecordedBench(family, at.workload, grid)
         floor_us = bench.floor_us()
@@ -246,9 +230,7 @@ def test_the_floor_is_the_best_read_and_a_launch_below_every_time(
         assert halved.floor_us() == floor_us
 
 
-def test_the_frontier_is_scored_on_the_other_workloads(
-    played: list[tuple[LoopResult, LoopState]], family: Family
-) -> None:
+def test_the_frontier_is_scored_on_the_other_workloads(played, family):
     others = {str(one) for one in family.workloads[1:]}
     for _, state in played:
         scored = [one for one in state.frontier if one.others_us]
@@ -256,7 +238,7 @@ def test_the_frontier_is_scored_on_the_other_workloads(
         assert all(set(one.others_us) == others for one in scored)
 
 
-def test_after_a_restart_it_is_said_where_a_faster_point_is(family: Family, tmp_path: Path) -> None:
+def test_after_a_restart_it_is_said_where_a_faster_point_is(family, tmp_path):
     folder, asked = tmp_path / "loop", LoopAsked("tunable")
     first = run_loop(folder, asked, 2, None, silent)
     assert not first.notices
@@ -278,9 +260,7 @@ def test_after_a_restart_it_is_said_where_a_faster_point_is(family: Family, tmp_
     assert not show_status(folder).asides
 
 
-def test_a_step_under_way_is_not_held_against_what_the_round_began_from(
-    family: Family, tmp_path: Path
-) -> None:
+def test_a_step_under_way_is_not_held_against_what_the_round_began_from(family, tmp_path):
     """Its branches stand in the frontier before the round is over."""
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 8, "largest-remainder")
@@ -293,9 +273,7 @@ def test_a_step_under_way_is_not_held_against_what_the_round_began_from(
 
 
 @pytest.mark.parametrize("entry", [0, 1])
-def test_a_restart_is_not_bound_by_what_the_line_that_it_leaves_found(
-    family: Family, tmp_path: Path, entry: int
-) -> None:
+def test_a_restart_is_not_bound_by_what_the_line_that_it_leaves_found(family, tmp_path, entry):
     """Methods that helped on another way are off at the entry, and the policy takes them again."""
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
@@ -317,7 +295,7 @@ def test_a_restart_is_not_bound_by_what_the_line_that_it_leaves_found(
     assert taken & judged
 
 
-def test_the_grid_is_exported_with_the_champion(family: Family, grid: Grid, tmp_path: Path) -> None:
+def test_the_grid_is_exported_with_the_champion(family, grid, tmp_path):
     loop.init(tmp_path / "loop", family, None, "recorded", 0, 4, "largest-remainder")
     found = loop.run(tmp_path / "loop", family, max_rounds=1)
     _, runs, every = loop.export(tmp_path / "loop", family, tmp_path / "out")
@@ -345,7 +323,7 @@ def play_to_branch(folder: Path, family: Family, methods: Sequence[str]) -> None
     take(folder, family, "pick", methods)
 
 
-def test_a_given_branch_goes_on_from_its_round(family: Family, tmp_path: Path) -> None:
+def test_a_given_branch_goes_on_from_its_round(family, tmp_path):
     folder = tmp_path / "loop"
     picked = ["compute.tensor_core", "memory.group_of_heads", "latency.split_sequences"]
     play_to_branch(folder, family, picked)
@@ -377,9 +355,7 @@ def test_a_given_branch_goes_on_from_its_round(family: Family, tmp_path: Path) -
         ([{"warp": 4}], "its knobs are"),
     ],
 )
-def test_a_branch_that_would_end_in_nothing_is_refused(
-    family: Family, tmp_path: Path, given: list[Mapping[str, int]], says: str
-) -> None:
+def test_a_branch_that_would_end_in_nothing_is_refused(family, tmp_path, given, says):
     """A champion without its round's methods could not be ablated, and the loop would stand."""
     folder = tmp_path / "loop"
     play_to_branch(folder, family, ["compute.tensor_core"])
@@ -392,9 +368,7 @@ def test_a_branch_that_would_end_in_nothing_is_refused(
     assert take(folder, family, "branch").next_steps == ("ablate",)
 
 
-def test_an_acknowledgement_of_what_was_not_dropped_is_refused(
-    family: Family, tmp_path: Path
-) -> None:
+def test_an_acknowledgement_of_what_was_not_dropped_is_refused(family, tmp_path):
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
     take(folder, family, "gaps")
@@ -414,9 +388,7 @@ def test_an_acknowledgement_of_what_was_not_dropped_is_refused(
         ({"warp_latency_cycles": 10.0, "stall_wait_cycles": 61.0}, "more than warp_latency"),
     ],
 )
-def test_what_is_no_counter_of_a_kernel_gives_no_gap(
-    family: Family, tmp_path: Path, counters: Mapping[str, float], says: str
-) -> None:
+def test_what_is_no_counter_of_a_kernel_gives_no_gap(family, tmp_path, counters, says):
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
     with pytest.raises(GivenRefused) as refused:
@@ -463,12 +435,10 @@ def play_given(played: TuningLoop, methods: Sequence[str], branch: str) -> LoopS
     ("retry", "same"),
     [
         (SAID, "warps=8 was said"),
-        (Retry(form=0, reason="as before"), f"there the compiler dropped {DROPPED}"),
+        (Retry(knob="split", value=2, reason="as before"), f"there the compiler dropped {DROPPED}"),
     ],
 )
-def test_what_the_compiler_dropped_is_tried_in_another_form(
-    family: Family, grid: Grid, tmp_path: Path, retry: Retry, same: str
-) -> None:
+def test_what_the_compiler_dropped_is_tried_in_another_form(family, grid, tmp_path, retry, same):
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
     with LoopFolder.opened(folder) as opened:
@@ -497,7 +467,7 @@ def test_what_the_compiler_dropped_is_tried_in_another_form(
     assert retry.reason in (folder / "iterv5" / "analysis.md").read_text()
 
 
-def test_a_warp_is_not_passed_over_more_than_others_issue(grid: Grid, family: Family) -> None:
+def test_a_warp_is_not_passed_over_more_than_others_issue(grid, family):
     """What a forecast calls "not selected" is time in which the scheduler issues for another."""
     schedulers = load_gpu(grid.plan.gpu).sub_partitions
     seen = 0
@@ -515,7 +485,7 @@ def test_a_warp_is_not_passed_over_more_than_others_issue(grid: Grid, family: Fa
     assert seen == len(grid.at) * len(family.grid())
 
 
-def test_bank_conflicts_stand_at_the_short_scoreboard(grid: Grid, family: Family) -> None:
+def test_bank_conflicts_stand_at_the_short_scoreboard(grid, family):
     """As the counters of an H200 say of these points, and without a swizzle alone."""
     bench = RecordedBench(family, family.workloads[0], grid)
     plain = family.read_key("gqa=1 math=1 load=2 width=16 unroll=1 stages=3 warps=4")

@@ -45,12 +45,12 @@ FAMILY = Path(__file__).resolve().parents[1] / "families" / "row_scale.py"
 
 
 @pytest.fixture(scope="module")
-def family() -> Family:
+def family():
     return load_family(FAMILY)
 
 
 @pytest.fixture(scope="module")
-def bench(family: Family) -> ForecastBench:
+def bench(family):
     return ForecastBench(family, family.workloads[0])
 
 
@@ -70,9 +70,7 @@ def begin_round(
     return take(folder, family, "pick", methods, said)
 
 
-def test_the_policy_comes_near_the_best_point_of_a_small_grid(
-    tmp_path: Path, family: Family, bench: ForecastBench
-) -> None:
+def test_the_policy_comes_near_the_best_point_of_a_small_grid(tmp_path, family, bench):
     begin(tmp_path / "loop", family)
     found = loop.run(tmp_path / "loop", family)
     times = bench.forecasts_us(family.grid())
@@ -84,7 +82,7 @@ def test_the_policy_comes_near_the_best_point_of_a_small_grid(
     assert state.knobs[found.champion.point] == found.champion.knobs
 
 
-def test_every_candidate_counts_one_run_and_references_none(tmp_path: Path, family: Family) -> None:
+def test_every_candidate_counts_one_run_and_references_none(tmp_path, family):
     begin(tmp_path / "loop", family)
     found = loop.run(tmp_path / "loop", family, max_rounds=1)
     looked = LoopFolder.look(tmp_path / "loop")
@@ -96,7 +94,7 @@ def test_every_candidate_counts_one_run_and_references_none(tmp_path: Path, fami
     assert not looked.state.stopped, "a limit ends a run and not the loop"
 
 
-def test_a_run_goes_on_after_a_limit(tmp_path: Path, family: Family) -> None:
+def test_a_run_goes_on_after_a_limit(tmp_path, family):
     begin(tmp_path / "whole", family, seed=5)
     begin(tmp_path / "parts", family, seed=5)
     whole = loop.run(tmp_path / "whole", family)
@@ -110,7 +108,7 @@ def test_a_run_goes_on_after_a_limit(tmp_path: Path, family: Family) -> None:
     assert part.runs == whole.runs
 
 
-def test_steps_one_by_one_are_those_of_a_run(tmp_path: Path, family: Family) -> None:
+def test_steps_one_by_one_are_those_of_a_run(tmp_path, family):
     begin(tmp_path / "steps", family, seed=2)
     begin(tmp_path / "run", family, seed=2)
     for step in STEPS:
@@ -121,9 +119,7 @@ def test_steps_one_by_one_are_those_of_a_run(tmp_path: Path, family: Family) -> 
     assert stepped == played
 
 
-def test_branches_keep_to_the_methods_that_were_picked(
-    family: Family, bench: ForecastBench
-) -> None:
+def test_branches_keep_to_the_methods_that_were_picked(family, bench):
     start = family.start
     for made in variants(family, start, ["memory.wide_accesses"]):
         if isinstance(made, Point):
@@ -135,7 +131,7 @@ def said_forecasts(family: Family, step: float) -> dict[Point, float]:
     return {one: 10.0 * step**place for place, one in enumerate(family.grid())}
 
 
-def test_half_of_the_branches_are_the_forecasts_first_and_half_are_drawn(family: Family) -> None:
+def test_half_of_the_branches_are_the_forecasts_first_and_half_are_drawn(family):
     forecasts = said_forecasts(family, 1.02)
     ordered, drawn = list(forecasts), set()
     for seed in range(12):
@@ -148,13 +144,13 @@ def test_half_of_the_branches_are_the_forecasts_first_and_half_are_drawn(family:
     assert len(choose_branches(ordered, {}, 4, random.Random(0))) == 4, "without a forecast"
 
 
-def test_what_the_forecast_holds_for_much_slower_does_not_run(family: Family) -> None:
+def test_what_the_forecast_holds_for_much_slower_does_not_run(family):
     forecasts = said_forecasts(family, 1.3)
     found = choose_branches(list(forecasts), forecasts, 4, random.Random(0))
     assert [one.why for one in found] == ["forecast"]
 
 
-def test_what_was_timed_before_is_no_branch(family: Family, bench: ForecastBench) -> None:
+def test_what_was_timed_before_is_no_branch(family, bench):
     first = propose(bench, family.start, ["compute.larger_blocks"], count=2, seed="a").branches[0]
     known = {first.point: "timed before"}
     again = propose(bench, family.start, ["compute.larger_blocks"], count=2, known=known)
@@ -162,7 +158,7 @@ def test_what_was_timed_before_is_no_branch(family: Family, bench: ForecastBench
     assert again.pruned["timed before"] == 1
 
 
-def test_a_verdict_counts_where_the_loop_went_on_from() -> None:
+def test_a_verdict_counts_where_the_loop_went_on_from():
     rounds = [
         RoundKept(1, classes={"a": "effective", "b": "ineffective"}, gain=0.5),
         RoundKept(2, classes={"c": "effective", "d": "ineffective"}, gain=0.001),
@@ -178,7 +174,7 @@ def test_a_verdict_counts_where_the_loop_went_on_from() -> None:
     assert found == {**held, "h": "ineffective", "e": "effective"}
 
 
-def test_a_method_that_harmed_a_round_which_is_not_taken_may_be_taken_again() -> None:
+def test_a_method_that_harmed_a_round_which_is_not_taken_may_be_taken_again():
     """Without it the round lost nothing, so its gain says no more than that."""
     harmed = RoundKept(1, classes={"a": "ineffective"}, gain=0.0)
     assert loop.settled([harmed], {1: -0.7}, 0.02) == {}
@@ -186,9 +182,7 @@ def test_a_method_that_harmed_a_round_which_is_not_taken_may_be_taken_again() ->
     assert loop.settled([taken_without_it], {1: -0.7}, 0.02) == {"a": "ineffective"}
 
 
-def test_near_the_peak_a_round_ends_with_its_own_gaps(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_near_the_peak_a_round_ends_with_its_own_gaps(tmp_path, family, monkeypatch):
     """The champion is judged by its own gaps, and not by those of what it replaced."""
     measured, peak = ForecastBench.gaps, list[Point]()
 
@@ -212,9 +206,7 @@ def test_near_the_peak_a_round_ends_with_its_own_gaps(
     assert loop.run(tmp_path / "at once", family).runs == 0
 
 
-def test_a_branch_by_hand_that_stops_the_loop_says_so(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_branch_by_hand_that_stops_the_loop_says_so(tmp_path, family, monkeypatch):
     """It answers with its own round, and ends as a run would."""
 
     def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
@@ -237,9 +229,7 @@ def test_a_branch_by_hand_that_stops_the_loop_says_so(
     assert last.status == run_loop(folder, LoopAsked(), 9, None, silent).status == Status.WRONG
 
 
-def test_what_was_found_wrong_is_not_tried_after_a_restart(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_wrong_is_not_tried_after_a_restart(tmp_path, family, monkeypatch):
     checked: list[Point] = []
 
     def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
@@ -273,9 +263,7 @@ def wrong_where(monkeypatch: pytest.MonkeyPatch, is_wrong: Callable[[Point], boo
     monkeypatch.setattr(ForecastBench, "check", check)
 
 
-def test_a_start_that_is_wrong_is_no_beginning(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_is_wrong_is_no_beginning(tmp_path, family, monkeypatch):
     wrong_where(monkeypatch, lambda one: one == family.start)
     with pytest.raises(KernelError, match="is wrong at start"):
         begin(tmp_path / "loop", family)
@@ -285,9 +273,7 @@ def test_a_start_that_is_wrong_is_no_beginning(
 
 
 @pytest.mark.parametrize("every", [False, True])
-def test_what_is_wrong_without_a_method_leads_nowhere(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch, every: bool
-) -> None:
+def test_what_is_wrong_without_a_method_leads_nowhere(tmp_path, family, monkeypatch, every):
     """A variant of the ablation is checked as a branch is: a wrong one has no time and no class."""
     wide, larger = "memory.wide_accesses", "compute.larger_blocks"
     folder, knobs = tmp_path / "loop", {"wide": 1, "threads": 256}
@@ -312,7 +298,7 @@ def test_what_is_wrong_without_a_method_leads_nowhere(
     assert set(found.untimed) == set(untimed)
 
 
-def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path: Path) -> None:
+def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path):
     """It is picked with what is different, and has a verdict again."""
     for ending in (".cu", ".py", ".toml"):
         text = FAMILY.with_suffix(ending).read_text().replace("early = [0, 2]", "early = [0, 1, 2]")
@@ -386,9 +372,7 @@ def play_to_dropped(folder: Path, family: Family, patch: pytest.MonkeyPatch) -> 
     return state
 
 
-def test_a_form_that_a_hyperparameter_is_keeps_to_what_was_asked(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_form_that_a_hyperparameter_is_keeps_to_what_was_asked(tmp_path, family, monkeypatch):
     folder = tmp_path / "loop"
     point = family.read_key(play_to_dropped(folder, family, monkeypatch).point)
 
@@ -408,9 +392,7 @@ def test_a_form_that_a_hyperparameter_is_keeps_to_what_was_asked(
     assert {state.knobs[one.point]["threads"] for one in state.current.branches} == {512}
 
 
-def test_a_pick_whose_only_form_leads_nowhere_is_refused(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pick_whose_only_form_leads_nowhere_is_refused(tmp_path, family, monkeypatch):
     """Weights asked for early do not go with 512 threads, the form that is left."""
     folder = tmp_path / "loop"
     play_to_dropped(folder, family, monkeypatch)
@@ -426,7 +408,7 @@ def test_a_pick_whose_only_form_leads_nowhere_is_refused(
     assert LARGER not in state.current.methods
 
 
-def test_a_pair_of_which_one_needs_the_other_is_none_in_either_order() -> None:
+def test_a_pair_of_which_one_needs_the_other_is_none_in_either_order():
     """A ring of tiles is filled by copies that need no register."""
     family = load_family("tunable")
     copies, ring = "latency.async_copies", "latency.ring_of_tiles"
@@ -436,7 +418,7 @@ def test_a_pair_of_which_one_needs_the_other_is_none_in_either_order() -> None:
         assert pair_variants(family, point, methods).points == {}
 
 
-def test_what_takes_the_place_of_a_dropped_method_can_be_tried() -> None:
+def test_what_takes_the_place_of_a_dropped_method_can_be_tried():
     """Both are values of one knob, so the dropped one is off then, and has no form to keep."""
     family = load_family("tunable")
     for taken, dropped in (
@@ -454,9 +436,7 @@ def test_what_takes_the_place_of_a_dropped_method_can_be_tried() -> None:
         assert not any(family.has(one, dropped) for one in made)
 
 
-def test_methods_that_were_right_later_are_no_longer_wrong(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_methods_that_were_right_later_are_no_longer_wrong(tmp_path, family, monkeypatch):
     folder = tmp_path / "loop"
     begin(folder, family)
     play_round(folder, family, ["latency.shuffle_sum"], [{"threads": 64}])
@@ -475,8 +455,8 @@ def test_methods_that_were_right_later_are_no_longer_wrong(
 
 @pytest.mark.parametrize("on_a_gpu", [False, True])
 def test_a_resumed_ablation_compares_what_was_timed_in_one_call(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch, on_a_gpu: bool
-) -> None:
+    tmp_path, family, monkeypatch, on_a_gpu
+):
     """Each call of a bench finds other clocks; the cut comes after the pairs were timed."""
     timed, calls = ForecastBench.time, [0]
 
@@ -523,9 +503,7 @@ def test_a_resumed_ablation_compares_what_was_timed_in_one_call(
     assert resumed.runs == runs
 
 
-def test_a_method_that_cannot_be_taken_out_alone_has_no_time_and_stops_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_method_that_cannot_be_taken_out_alone_has_no_time_and_stops_nothing(tmp_path):
     """A constraint forbids larger blocks with narrow accesses."""
     rule = '[[constraint]]\nrequire = "not (wide == 0 and threads == 256)"\nreason = "by rule"\n\n'
     cuts = (
@@ -570,9 +548,7 @@ def lose(folder: Path, kind: str, purpose: str = "", point: str = "") -> None:
 
 
 @pytest.mark.parametrize("before", ["budget", "update"])
-def test_a_loop_that_lost_the_time_of_its_start_goes_on(
-    tmp_path: Path, family: Family, before: str
-) -> None:
+def test_a_loop_that_lost_the_time_of_its_start_goes_on(tmp_path, family, before):
     folder = tmp_path / "loop"
     begin(folder, family)
     for step in STEPS[: STEPS.index(before)]:
@@ -581,9 +557,7 @@ def test_a_loop_that_lost_the_time_of_its_start_goes_on(
     assert loop.run(folder, family, max_rounds=1).rounds == 1
 
 
-def test_a_champion_has_its_own_time_though_the_line_that_chose_it_is_lost(
-    tmp_path: Path, family: Family
-) -> None:
+def test_a_champion_has_its_own_time_though_the_line_that_chose_it_is_lost(tmp_path, family):
     folder = tmp_path / "loop"
     begin(folder, family)
     first = play_round(folder, family, [WIDE], [{}])
@@ -595,8 +569,8 @@ def test_a_champion_has_its_own_time_though_the_line_that_chose_it_is_lost(
 
 
 def test_an_ablation_of_which_no_variant_is_right_needs_no_line_of_before(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, family, monkeypatch
+):
     folder = tmp_path / "loop"
     begin(folder, family)
     for step in STEPS[: STEPS.index("ablate")]:
@@ -613,9 +587,7 @@ def test_an_ablation_of_which_no_variant_is_right_needs_no_line_of_before(
     assert set(state.current.untimed) == set(state.current.methods)
 
 
-def test_a_step_that_is_done_again_unmakes_what_followed_from_it(
-    tmp_path: Path, family: Family
-) -> None:
+def test_a_step_that_is_done_again_unmakes_what_followed_from_it(tmp_path, family):
     """The line of the branches is lost, and other branches are given: nothing that was found out of
     the first champion is believed of the second, and no measurement is lost."""
     folder = tmp_path / "loop"
@@ -635,7 +607,7 @@ def test_a_step_that_is_done_again_unmakes_what_followed_from_it(
 
 
 @pytest.mark.parametrize("ending", [".py", ".toml", ".cu"])
-def test_a_family_that_changes_is_no_longer_the_loops(tmp_path: Path, ending: str) -> None:
+def test_a_family_that_changes_is_no_longer_the_loops(tmp_path, ending):
     for one in (".cu", ".py", ".toml"):
         (tmp_path / f"row_scale{one}").write_text(FAMILY.with_suffix(one).read_text())
     path = tmp_path / f"row_scale{ending}"
@@ -649,7 +621,7 @@ def test_a_family_that_changes_is_no_longer_the_loops(tmp_path: Path, ending: st
         take(tmp_path / "loop", load_family(tmp_path / "row_scale.py"), "budget")
 
 
-def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path: Path, family: Family) -> None:
+def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path, family):
     begin(tmp_path / "loop", family)
     found = loop.run(tmp_path / "loop", family, max_rounds=1)
     rung_path, cache = loop.export(tmp_path / "loop", family, tmp_path / "out")
@@ -672,9 +644,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, wrong: Point) -> None:
     monkeypatch.setattr(ForecastBench, "time", refuses_one)
 
 
-def test_a_removal_without_a_time_says_why_and_has_no_class(
-    family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removal_without_a_time_says_why_and_has_no_class(family, monkeypatch):
     knobs = {"wide": 1, "threads": 256}
     wrong = family.remove(family.point(knobs), "memory.wide_accesses")
     both = "memory.wide_accesses + compute.larger_blocks"
@@ -687,9 +657,7 @@ def test_a_removal_without_a_time_says_why_and_has_no_class(
     assert found.interactions == (), "what one of the two does alone is not known"
 
 
-def test_a_restart_tries_on_after_rounds_without_a_gain(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_tries_on_after_rounds_without_a_gain(tmp_path, family, monkeypatch):
     timed = ForecastBench.time
 
     def nothing_gains(self: ForecastBench, points: Sequence[Point], *rest: Any) -> TimedPoints:
@@ -710,7 +678,7 @@ def test_a_restart_tries_on_after_rounds_without_a_gain(
     assert any(one.branches for one in state.since_restart) or "no setting is left" in again.stopped
 
 
-def test_a_pick_answers_with_what_a_branch_may_set(tmp_path: Path, family: Family) -> None:
+def test_a_pick_answers_with_what_a_branch_may_set(tmp_path, family):
     folder = tmp_path / "loop"
     begin(folder, family)
     for step in ("gaps", "budget"):
@@ -722,7 +690,7 @@ def test_a_pick_answers_with_what_a_branch_may_set(tmp_path: Path, family: Famil
     assert found["hyperparameters"] == {one.knob: one.values for one in family.hypers}
 
 
-def test_an_exported_forecast_is_no_measurement(tmp_path: Path, family: Family) -> None:
+def test_an_exported_forecast_is_no_measurement(tmp_path, family):
     begin(tmp_path / "loop", family)
     _, cache = loop.export(tmp_path / "loop", family, tmp_path / "out")
     kept = json.loads(cache.read_text())

@@ -53,7 +53,7 @@ def nothing(text: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def played_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def played_once(tmp_path_factory):
     """A loop of three rounds, whole; only to be read."""
     path = tmp_path_factory.mktemp("played") / "loop"
     play(path)
@@ -61,7 +61,7 @@ def played_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def played(played_once: Path, tmp_path: Path) -> Path:
+def played(played_once, tmp_path):
     """A loop of three rounds, whole, to do with as one likes."""
     return Path(shutil.copytree(played_once, tmp_path / "loop"))
 
@@ -77,7 +77,7 @@ def state_of(path: Path) -> Path:
 # --------------------------------------------------------------------------------- the state
 
 
-def test_a_whole_loop_has_the_sources_fields(played: Path) -> None:
+def test_a_whole_loop_has_the_sources_fields(played):
     body = json.loads(state_of(played).read_text())
     for name in (
         *("branches", "effective_methods", "ineffective_methods", "implementation_failed_methods"),
@@ -97,7 +97,7 @@ def test_a_whole_loop_has_the_sources_fields(played: Path) -> None:
     assert body["stopped"] == "the rounds are over"
 
 
-def test_a_folder_a_round_holds_what_was_found(played: Path) -> None:
+def test_a_folder_a_round_holds_what_was_found(played):
     for number in (1, 2, 3):
         folder = played / f"iterv{number}"
         for name in ("ncu_top.json", "methods.json", "attribution.json", "sass_check.json"):
@@ -116,7 +116,7 @@ def test_a_folder_a_round_holds_what_was_found(played: Path) -> None:
     assert json.loads((played / "env.json").read_text())["gpu"] == "h200"
 
 
-def test_the_audit_explains_every_step(played: Path) -> None:
+def test_the_audit_explains_every_step(played):
     entries = tell_steps(LoopFolder.look(played).lines)
     assert {entry.step for entry in entries} == {*STEPS, "init", "frontier", "stop"}
     for number in (1, 2, 3):
@@ -131,7 +131,7 @@ def test_the_audit_explains_every_step(played: Path) -> None:
 # ---------------------------------------------------------------------------- the step machine
 
 
-def test_a_step_out_of_order_names_the_next_one(tmp_path: Path) -> None:
+def test_a_step_out_of_order_names_the_next_one(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         for name in STEPS[1:]:
             with pytest.raises(OutOfOrder) as raised:
@@ -144,7 +144,7 @@ def test_a_step_out_of_order_names_the_next_one(tmp_path: Path) -> None:
         assert log_of(tmp_path).read_bytes() == before
 
 
-def test_update_refuses_what_was_not_attributed_and_checked(tmp_path: Path) -> None:
+def test_update_refuses_what_was_not_attributed_and_checked(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("check",):
             step(folder, 1, nothing)
@@ -156,7 +156,7 @@ def test_update_refuses_what_was_not_attributed_and_checked(tmp_path: Path) -> N
             folder.keep(update)
 
 
-def test_a_champion_must_be_a_right_branch(tmp_path: Path) -> None:
+def test_a_champion_must_be_a_right_branch(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("branch",):
             step(folder, 1, nothing)
@@ -165,7 +165,7 @@ def test_a_champion_must_be_a_right_branch(tmp_path: Path) -> None:
             folder.keep(BranchDone(1, (wrong,), "a"))
 
 
-def test_without_a_right_branch_it_retries_and_then_stops_with_reasons(tmp_path: Path) -> None:
+def test_without_a_right_branch_it_retries_and_then_stops_with_reasons(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("branch",):
             step(folder, 1, nothing)
@@ -188,7 +188,7 @@ def test_without_a_right_branch_it_retries_and_then_stops_with_reasons(tmp_path:
         assert (folder.state.point, folder.state.next_steps) == (loop_play.START, ("gaps",))
 
 
-def test_a_restart_goes_on_from_any_frontier_entry(played: Path) -> None:
+def test_a_restart_goes_on_from_any_frontier_entry(played):
     with LoopFolder.opened(played) as folder:
         assert folder.state.stopped
         folder.restart(2)
@@ -203,7 +203,7 @@ def test_a_restart_goes_on_from_any_frontier_entry(played: Path) -> None:
             folder.restart(99)
 
 
-def test_an_abandoned_round_leaves_what_led_it_in_the_frontier(tmp_path: Path) -> None:
+def test_an_abandoned_round_leaves_what_led_it_in_the_frontier(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("ablate",):
             step(folder, 1, nothing)
@@ -216,7 +216,7 @@ def test_an_abandoned_round_leaves_what_led_it_in_the_frontier(tmp_path: Path) -
         assert [one.point for one in folder.state.frontier[len(before) :]] == added
 
 
-def test_a_restart_leaves_its_champion_in_the_frontier(played: Path) -> None:
+def test_a_restart_leaves_its_champion_in_the_frontier(played):
     """Otherwise the fastest point of a loop could not be had again."""
     with LoopFolder.opened(played) as folder:
         point, time_us, before = folder.state.point, folder.state.time_us, folder.state.frontier
@@ -230,7 +230,7 @@ def test_a_restart_leaves_its_champion_in_the_frontier(played: Path) -> None:
         assert folder.state.frontier == before
 
 
-def test_a_champion_that_a_restart_leaves_on_the_way_is_in_the_frontier(tmp_path: Path) -> None:
+def test_a_champion_that_a_restart_leaves_on_the_way_is_in_the_frontier(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.rounds < 1:
             step(folder, 1, nothing)
@@ -243,7 +243,7 @@ def test_a_champion_that_a_restart_leaves_on_the_way_is_in_the_frontier(tmp_path
         assert (tmp_path / last.path).is_dir()
 
 
-def test_a_champion_that_is_not_taken_stays_in_the_frontier(tmp_path: Path) -> None:
+def test_a_champion_that_is_not_taken_stays_in_the_frontier(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("update",):
             step(folder, 1, nothing)
@@ -260,7 +260,7 @@ def test_a_champion_that_is_not_taken_stays_in_the_frontier(tmp_path: Path) -> N
         assert folder.measured(loop_play.START, round=2, purpose="reference") == reference
 
 
-def test_two_processes_do_not_write_one_loop(played: Path) -> None:
+def test_two_processes_do_not_write_one_loop(played):
     code = (
         "import sys; from pathlib import Path; from labtools.optimize.loop_folder import LoopFolder"
         "\nwith LoopFolder.opened(Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
@@ -282,7 +282,7 @@ def test_two_processes_do_not_write_one_loop(played: Path) -> None:
         assert not folder.notices
 
 
-def test_a_loop_is_not_begun_twice_nor_read_where_there_is_none(tmp_path: Path) -> None:
+def test_a_loop_is_not_begun_twice_nor_read_where_there_is_none(tmp_path):
     with pytest.raises(LabError, match="holds no loop"), LoopFolder.opened(tmp_path):
         pass
     with pytest.raises(LabError, match="holds no loop"):
@@ -296,7 +296,7 @@ def test_a_loop_is_not_begun_twice_nor_read_where_there_is_none(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[" * 100_000, '{"schema_version": 99}'])
-def test_a_derived_file_that_differs_is_written_again(played: Path, text: str | None) -> None:
+def test_a_derived_file_that_differs_is_written_again(played, text):
     """Whatever stands there; only the log is judged."""
     paths = [state_of(played), played / "audit.md", played / "iterv1" / "methods.json"]
     before = [path.read_bytes() for path in paths]
@@ -311,7 +311,7 @@ def test_a_derived_file_that_differs_is_written_again(played: Path, text: str | 
     assert [path.read_bytes() for path in paths] == before
 
 
-def test_a_line_that_stands_twice_is_read_once(played: Path) -> None:
+def test_a_line_that_stands_twice_is_read_once(played):
     before = LoopFolder.look(played)
     log = played / "log.jsonl"
     lines = log.read_text().splitlines()
@@ -321,7 +321,7 @@ def test_a_line_that_stands_twice_is_read_once(played: Path) -> None:
     assert after.notices == ("log.jsonl: line 10 stands there twice; one is read",)
 
 
-def test_a_torn_last_line_loses_nothing_acknowledged(played: Path) -> None:
+def test_a_torn_last_line_loses_nothing_acknowledged(played):
     path, state = log_of(played), LoopFolder.look(played).state
     with path.open("ab") as file:
         file.write(b'{"version": 1, "n": 99, "at": "20')
@@ -334,7 +334,7 @@ def test_a_torn_last_line_loses_nothing_acknowledged(played: Path) -> None:
         assert folder.state.point == "r1b1"
 
 
-def test_a_loop_whose_beginning_was_cut_off_begins_again(tmp_path: Path) -> None:
+def test_a_loop_whose_beginning_was_cut_off_begins_again(tmp_path):
     for text in (b"", b'{"version": 1, "n"'):
         folder = tmp_path / str(len(text))
         folder.mkdir()
@@ -346,7 +346,7 @@ def test_a_loop_whose_beginning_was_cut_off_begins_again(tmp_path: Path) -> None
         assert len(found.notices) == bool(text)
 
 
-def test_every_cut_of_the_log_is_read(tmp_path: Path) -> None:
+def test_every_cut_of_the_log_is_read(tmp_path):
     """Wherever the file ends, the lines before are kept, and the loop goes on to its end."""
     play(tmp_path / "whole", rounds=1)
     data = log_of(tmp_path / "whole").read_bytes()
@@ -363,7 +363,7 @@ def test_every_cut_of_the_log_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [1, 5, 12])
 @pytest.mark.parametrize("how", ["garbage", "nested", "a number", "gone"])
-def test_a_damaged_middle_line_is_told_and_the_rest_kept(played: Path, line: int, how: str) -> None:
+def test_a_damaged_middle_line_is_told_and_the_rest_kept(played, line, how):
     path = log_of(played)
     lines = path.read_bytes().splitlines(keepends=True)
     whole = len(lines)
@@ -386,7 +386,7 @@ def test_a_damaged_middle_line_is_told_and_the_rest_kept(played: Path, line: int
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty file", "half a line"])
-def test_what_is_left_of_a_loop_without_its_log_is_not_begun_anew(played: Path, left: str) -> None:
+def test_what_is_left_of_a_loop_without_its_log_is_not_begun_anew(played, left):
     log_of(played).unlink()
     if left != "nothing":
         log_of(played).write_bytes(b"" if left == "an empty file" else b'{"version": 1')
@@ -410,7 +410,7 @@ def test_what_is_left_of_a_loop_without_its_log_is_not_begun_anew(played: Path, 
     assert {path: path.read_bytes() for path in played.rglob("*") if path.is_file()} == before
 
 
-def test_other_files_in_a_folder_are_not_taken_for_a_loop(tmp_path: Path) -> None:
+def test_other_files_in_a_folder_are_not_taken_for_a_loop(tmp_path):
     (tmp_path / "state.json").write_text('{"mine": 1}')
     (tmp_path / "iterv.txt").write_text("notes on iterations")
     with LoopFolder.create(tmp_path, begin()) as made:
@@ -418,7 +418,7 @@ def test_other_files_in_a_folder_are_not_taken_for_a_loop(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("ending", [b"", b'{"version": 2, "n": 99, "at": "20'])
-def test_a_log_of_a_newer_version_is_not_called_damaged(played: Path, ending: bytes) -> None:
+def test_a_log_of_a_newer_version_is_not_called_damaged(played, ending):
     """Whatever a newer labtools makes its hashes of."""
     data = log_of(played).read_bytes().replace(b'"version": 1', b'"version": 2')
     log_of(played).write_bytes(data + ending)
@@ -431,14 +431,14 @@ def test_a_log_of_a_newer_version_is_not_called_damaged(played: Path, ending: by
     assert log_of(played).read_bytes() == data + ending
 
 
-def test_a_line_that_names_a_newer_version_among_others_is_damaged(played: Path) -> None:
+def test_a_line_that_names_a_newer_version_among_others_is_damaged(played):
     lines = log_of(played).read_bytes().splitlines(True)
     lines[5] = lines[5].replace(b'"version": 1', b'"version": 7')
     log_of(played).write_bytes(b"".join(lines))
     assert "line 6 is damaged" in LoopFolder.look(played).notices[0]
 
 
-def test_a_lost_beginning_and_a_newer_log_are_refused(played: Path) -> None:
+def test_a_lost_beginning_and_a_newer_log_are_refused(played):
     path = log_of(played)
     data = path.read_bytes()
     path.write_bytes(b"".join(data.splitlines(keepends=True)[1:]))
@@ -452,7 +452,7 @@ def test_a_lost_beginning_and_a_newer_log_are_refused(played: Path) -> None:
         LoopFolder.look(played)
 
 
-def test_what_is_not_finite_is_not_kept(tmp_path: Path) -> None:
+def test_what_is_not_finite_is_not_kept(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         whole = gaps_of(1)
         wrong = GapsDone(1, whole.point, whole.gaps, {"registers": float("nan")})
@@ -465,7 +465,7 @@ def test_what_is_not_finite_is_not_kept(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- resuming
 
 
-def test_resuming_says_what_is_kept(tmp_path: Path) -> None:
+def test_resuming_says_what_is_kept(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("branch",):
             step(folder, 1, nothing)
@@ -489,7 +489,7 @@ def changes(before: Any, after: Any) -> list[str]:
     return list(say_changes(compare_rounds(before, after)))
 
 
-def test_nothing_really_changed() -> None:
+def test_nothing_really_changed():
     before = {"registers": 64.0, "dram_throughput_pct": 3.0, "duration_us": 100.0}
     after = {"registers": 64.0, "dram_throughput_pct": 4.5, "duration_us": 101.0}
     (said,) = changes(before, after)
@@ -497,7 +497,7 @@ def test_nothing_really_changed() -> None:
     assert "3 counters" in said
 
 
-def test_what_changed_is_told_first_and_missing_is_no_change() -> None:
+def test_what_changed_is_told_first_and_missing_is_no_change():
     before = {"a_pct": 30.0, "duration_us": 100.0, "x": None, "y": 5.0}
     after = {"a_pct": 33.0, "duration_us": 50.0, "x": 7.0}
     said = changes(before, after)
@@ -510,7 +510,7 @@ def test_what_changed_is_told_first_and_missing_is_no_change() -> None:
     assert "nothing can be said" in changes({"x": None}, {"x": 1.0})[0]
 
 
-def test_a_part_too_small_to_matter_did_not_change() -> None:
+def test_a_part_too_small_to_matter_did_not_change():
     """Relative to itself whatever was nothing before has moved by all that it is."""
     whole = {"warp_latency_cycles": 20.0, "shared_load_wavefronts": 1e6}
     none = {"stall_wait_cycles": 0.0, "shared_load_conflicts": 0.0}
@@ -523,7 +523,7 @@ def test_a_part_too_small_to_matter_did_not_change() -> None:
     assert all(one.against in {"", *(two.name for two in COUNTERS)} for one in COUNTERS)
 
 
-def test_a_noisier_machine_sees_less() -> None:
+def test_a_noisier_machine_sees_less():
     moved = compare_rounds({"duration_us": 100.0}, {"duration_us": 104.0}, {"duration_us": 0.05})
     assert [one.moved for one in moved] == [False]
     assert [one.moved for one in compare_rounds({"d": 100.0}, {"d": 104.0})] == [True]
@@ -536,7 +536,7 @@ def profiled(us: float, code: str = "m", **knobs: int) -> Record:
     return make_record(counters=Counters(values=values), hashes=hashes, knobs=knobs)
 
 
-def test_noise_of_a_counter_is_how_far_records_of_one_kernel_differ() -> None:
+def test_noise_of_a_counter_is_how_far_records_of_one_kernel_differ():
     pairs = [record for n in range(20) for record in (profiled(100, n=n), profiled(103, n=n))]
     found = counter_noise(pairs)
     assert found == {"duration_us": pytest.approx(3 / 103), "dram_throughput_pct": 3.0}
@@ -547,13 +547,13 @@ def test_noise_of_a_counter_is_how_far_records_of_one_kernel_differ() -> None:
     assert counter_noise(other_code) == {}, "other machine code is another kernel"
 
 
-def test_the_shipped_records_say_how_far_counters_differ() -> None:
+def test_the_shipped_records_say_how_far_counters_differ():
     found = counter_noise(select(RecordStore([shipped_records_dir()]).load(), gpu="h200"))
     assert found["registers_per_thread"] == 0.0
     assert COUNTER_NOISE < found["duration_us"] < 0.1
 
 
-def test_a_log_whose_retries_are_sentences_is_read(tmp_path: Path) -> None:
+def test_a_log_whose_retries_are_sentences_is_read(tmp_path):
     """As logs were written before a retry had fields: its hash is of the line as it stands."""
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("pick",):
@@ -572,7 +572,7 @@ def test_a_log_whose_retries_are_sentences_is_read(tmp_path: Path) -> None:
     assert looked.state.current.acknowledged == {"memory.wide": Retry(reason="form 1")}
 
 
-def test_a_budget_before_its_gaps_is_no_step(tmp_path: Path) -> None:
+def test_a_budget_before_its_gaps_is_no_step(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         folder.keep(gaps_of(1))
         folder.keep(BudgetDone(1, Budget(1, 1, 1, "hill", "")))
@@ -585,6 +585,6 @@ def test_a_budget_before_its_gaps_is_no_step(tmp_path: Path) -> None:
             folder.keep(stray)
 
 
-def test_a_command_on_a_folder_that_begins_with_a_dash_can_be_typed() -> None:
+def test_a_command_on_a_folder_that_begins_with_a_dash_can_be_typed():
     assert say_command("status", Path("work/rows")) == "labtools loop status work/rows"
     assert say_command("restart", Path("-rows"), 3) == "labtools loop restart -- -rows 3"

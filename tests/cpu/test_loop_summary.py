@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from loop_play import METHODS, begin, gaps_of, play
@@ -20,7 +19,7 @@ UNCLOSED = {"meta", "link", "img", "br", "hr"}
 
 
 @pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> LoopState:
+def state(tmp_path_factory):
     path = tmp_path_factory.mktemp("summary")
     play(path)
     return LoopFolder.look(path).state
@@ -53,7 +52,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_text_tells_the_whole_loop(state: LoopState) -> None:
+def test_the_text_tells_the_whole_loop(state):
     text = summary_text(state)
     for number in (1, 2, 3):
         assert f"r{number}b2" in text
@@ -75,14 +74,14 @@ def test_the_text_tells_the_whole_loop(state: LoopState) -> None:
     assert attribution.rows[0][3:5] == ("+30.0%", "+29.5% to +30.5%")
 
 
-def test_best_so_far_never_rises(state: LoopState) -> None:
+def test_best_so_far_never_rises(state):
     found = [time for time in best_so_far(state) if time is not None]
     assert found == sorted(found, reverse=True)
     assert found[-1] == min(run.time_us for run in state.timed if run.time_us is not None)
     assert len(best_so_far(state)) == state.runs
 
 
-def test_the_page_is_whole_and_needs_nothing_else(state: LoopState) -> None:
+def test_the_page_is_whole_and_needs_nothing_else(state):
     text = summary_html(state)
     page = Page()
     page.feed(text)
@@ -96,11 +95,11 @@ def test_the_page_is_whole_and_needs_nothing_else(state: LoopState) -> None:
     assert len(text) < 400_000
 
 
-def test_the_same_loop_is_the_same_page(state: LoopState) -> None:
+def test_the_same_loop_is_the_same_page(state):
     assert summary_html(state) == summary_html(state)
 
 
-def test_what_is_written_into_a_loop_is_text(tmp_path: Path) -> None:
+def test_what_is_written_into_a_loop_is_text(tmp_path):
     with LoopFolder.create(tmp_path, begin(family="<script>alert(1)|x")) as folder:
         folder.keep(gaps_of(1))
         text = summary_html(folder.state)
@@ -108,7 +107,7 @@ def test_what_is_written_into_a_loop_is_text(tmp_path: Path) -> None:
         assert "&lt;script&gt;" in text
 
 
-def test_a_loop_that_has_just_begun_has_a_summary(tmp_path: Path) -> None:
+def test_a_loop_that_has_just_begun_has_a_summary(tmp_path):
     with LoopFolder.create(tmp_path, begin()) as folder:
         assert "No round has begun" in summary_text(folder.state)
         page = Page()
@@ -141,7 +140,7 @@ def effect(method: str, relative: float) -> Attribution:
     return Attribution(method, "without", relative, relative, *ends, 0.02, "above")
 
 
-def test_an_abandoned_round_is_marked_with_its_champion(state: LoopState) -> None:
+def test_an_abandoned_round_is_marked_with_its_champion(state):
     abandoned = changed(state, 2, abandoned=True)
     assert [row[3] for row in table_of(abandoned, "Rounds").rows] == [
         *("r1b2", "r2b2 (abandoned)", "r3b2")
@@ -150,7 +149,7 @@ def test_an_abandoned_round_is_marked_with_its_champion(state: LoopState) -> Non
     assert table_of(empty, "Rounds").rows[0][3] == "abandoned"
 
 
-def test_the_forecast_is_held_against_what_it_chose(state: LoopState) -> None:
+def test_the_forecast_is_held_against_what_it_chose(state):
     def hits(changed: LoopState) -> tuple[int, int] | None:
         found = changed.forecast_hits
         return None if found is None else (found.led, found.rounds)
@@ -165,7 +164,7 @@ def test_the_forecast_is_held_against_what_it_chose(state: LoopState) -> None:
     assert str(one.forecast_hits).endswith("led 1 of 1 round")
 
 
-def test_no_two_parts_of_the_page_have_one_id(state: LoopState) -> None:
+def test_no_two_parts_of_the_page_have_one_id(state):
     text = summary_html(state)
     ids = re.findall(r'\bid="([^"]*)"', text)
     assert ids and len(set(ids)) == len(ids)

@@ -91,7 +91,7 @@ def anchor_of(at: GridAt) -> str:
 
 
 @pytest.fixture(scope="module")
-def measured_campaign(folder_of_this_run) -> Path:
+def measured_campaign(folder_of_this_run):
     """A whole campaign's folder; the first process that asks makes it."""
     shared = folder_of_this_run / "campaign"
     shared.mkdir(exist_ok=True)
@@ -109,7 +109,7 @@ def measured_campaign(folder_of_this_run) -> Path:
 
 
 @pytest.fixture
-def grid(measured_campaign) -> Grid:
+def grid(measured_campaign):
     return make_grid(GridFolder(measured_campaign))
 
 

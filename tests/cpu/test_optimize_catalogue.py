@@ -67,7 +67,7 @@ def proof_at(method: Method, base: Point) -> bool | None:
 # ---------------------------------------------------------------------------------- its extent
 
 
-def test_there_are_enough_methods_on_three_axes() -> None:
+def test_there_are_enough_methods_on_three_axes():
     switched = FAMILY.switchable
     assert len(FAMILY.methods) >= 24
     assert len(switched) >= 16
@@ -76,17 +76,17 @@ def test_there_are_enough_methods_on_three_axes() -> None:
     assert len(set(places)) == len(places)
 
 
-def test_every_method_of_the_knobs_is_on_somewhere_in_the_grid() -> None:
+def test_every_method_of_the_knobs_is_on_somewhere_in_the_grid():
     on = {name for point in FAMILY.grid() for name in FAMILY.methods_on(point)}
     assert on == {one.id for one in FAMILY.switchable}
 
 
-def test_every_method_can_be_left_out_wherever_it_is_on() -> None:
+def test_every_method_can_be_left_out_wherever_it_is_on():
     """`closure` refuses a method that cannot be."""
     assert 1500 <= len(FAMILY.closure()) <= 3000
 
 
-def test_a_pair_is_two_shipped_rungs() -> None:
+def test_a_pair_is_two_shipped_rungs():
     for one in FAMILY.methods:
         for name in one.pair or ():
             assert load_rung(name).id == name
@@ -99,7 +99,7 @@ PROVED = [one for one in FAMILY.switchable if not one.signature]
 
 
 @pytest.mark.parametrize("method", some_of(SIGNED, 2), ids=lambda one: one.id)
-def test_a_signature_appears_with_its_method(method: Method) -> None:
+def test_a_signature_appears_with_its_method(method):
     """At r03's point, and where most other methods are on too."""
     for base in (base_of(method), FAST):
         on = with_method(base, method)
@@ -111,7 +111,7 @@ def test_a_signature_appears_with_its_method(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", some_of(PROVED, 3), ids=lambda one: one.id)
-def test_a_method_without_a_signature_has_its_proof(method: Method) -> None:
+def test_a_method_without_a_signature_has_its_proof(method):
     assert proof_at(method, base_of(method)) is True
     on = with_method(base_of(method), method)
     of_code = any(name in method.proof_when for name in CODE_NAMES)
@@ -119,7 +119,7 @@ def test_a_method_without_a_signature_has_its_proof(method: Method) -> None:
     assert prove(method, same, same).said is False
 
 
-def test_what_the_compiler_makes_nothing_of_is_not_proved() -> None:
+def test_what_the_compiler_makes_nothing_of_is_not_proved():
     """At the fast point the block size changes no register, and the swizzle ends the conflicts."""
     assert proof_at(FAMILY.method("latency.known_block_size"), FAST) is False
     assert proof_at(FAMILY.method("memory.swizzle"), FAST) is True
@@ -132,7 +132,7 @@ PAIRED = [one for one in FAMILY.methods if one.pair is not None]
 
 
 @pytest.mark.parametrize("method", PAIRED, ids=lambda one: one.id)
-def test_two_rungs_show_their_method(method: Method) -> None:
+def test_two_rungs_show_their_method(method):
     assert method.pair is not None
     counts, numbers = [], []
     for name in method.pair:
@@ -154,7 +154,7 @@ def test_two_rungs_show_their_method(method: Method) -> None:
 # --------------------------------------------------------------------------------- its triggers
 
 
-def test_from_the_counters_of_r03_what_helps_most_fires_first() -> None:
+def test_from_the_counters_of_r03_what_helps_most_fires_first():
     """Its record was made with every counter; one method an axis follows from its gaps."""
     records = select(RecordStore().load(), gpu="h200", candidate="r03", workload=HEADLINE)
     at_default = {"unroll": 4, "launch_bounds": 1}
@@ -172,7 +172,7 @@ def test_from_the_counters_of_r03_what_helps_most_fires_first() -> None:
     assert all(one.strength is not None for one in found.considered)
 
 
-def test_a_forecast_alone_leads_to_the_same_methods() -> None:
+def test_a_forecast_alone_leads_to_the_same_methods():
     made = forecast(FAMILY.rung, HEADLINE, "h200", FAMILY.start.knobs)
     gaps, values = gaps_of_forecast(made), counters_of_forecast(made)
     found = pick_methods(FAMILY, FAMILY.start, gaps, allocate(gaps), values, HEADLINE, LIMITS)
@@ -180,7 +180,7 @@ def test_a_forecast_alone_leads_to_the_same_methods() -> None:
     assert all(one.strength is not None for one in found.considered)
 
 
-def test_conflicts_call_for_the_swizzle() -> None:
+def test_conflicts_call_for_the_swizzle():
     plain = FAMILY.remove(FAST, "memory.swizzle")
     made = forecast(FAMILY.rung, HEADLINE, "h200", plain.knobs)
     gaps, values = gaps_of_forecast(made), counters_of_forecast(made)

@@ -93,46 +93,44 @@ class NoisyBench(ForecastBench):
 
 
 @pytest.fixture(scope="module")
-def planted() -> Family:
+def planted():
     return load_family(PLANTED)
 
 
 @pytest.fixture(scope="module")
-def forecasts(planted: Family) -> ForecastBench:
+def forecasts(planted):
     return ForecastBench(planted, planted.workloads[0])
 
 
 @pytest.fixture(scope="module")
-def recorded() -> RecordedBench:
+def recorded():
     family = load_family("tunable")
     return RecordedBench(family, family.workloads[0], read_grid(grid_path("tunable", "h200")))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_planted_method_is_classed_right_by_its_forecast(
-    forecasts: ForecastBench, name: str
-) -> None:
+def test_a_planted_method_is_classed_right_by_its_forecast(forecasts, name):
     hold_case(forecasts, CASES[name])
 
 
-def test_two_that_only_work_together_are_not_additive(forecasts: ForecastBench) -> None:
+def test_two_that_only_work_together_are_not_additive(forecasts):
     hold_together(forecasts, forecasts.family.apply(forecasts.family.start, TWO), TWO)
 
 
-def test_what_spills_says_how_much(forecasts: ForecastBench) -> None:
+def test_what_spills_says_how_much(forecasts):
     start = forecasts.family.start
     tight = forecasts.family.apply(start, ["latency.tight"])
     assert (forecasts.numbers(tight)["spill_bytes"] or 0) > 0
     assert forecasts.numbers(start)["spill_bytes"] == 0
 
 
-def test_the_planted_kernel_computes_what_it_should(forecasts: ForecastBench) -> None:
+def test_the_planted_kernel_computes_what_it_should(forecasts):
     family = forecasts.family
     every = family.apply(family.start, [one.id for one in family.methods])
     assert forecasts.check([family.start, every]) == {family.start: None, every: None}
 
 
-def test_verdicts_that_are_decided_agree_over_five_repeats(planted: Family) -> None:
+def test_verdicts_that_are_decided_agree_over_five_repeats(planted):
     said: dict[tuple[str, str], set[MethodClass]] = {}
     for seed in range(5):
         bench = NoisyBench(planted, seed)
@@ -146,7 +144,7 @@ def test_verdicts_that_are_decided_agree_over_five_repeats(planted: Family) -> N
         assert found - {"undecided"} == {CASES[name].classes[method]}, (name, method)
 
 
-def test_the_tests_for_a_gpu_pass_on_noisy_times(planted: Family) -> None:
+def test_the_tests_for_a_gpu_pass_on_noisy_times(planted):
     """Their Python is tried here, so that on a GPU it is the GPU that is tested."""
     bench: Any = NoisyBench(planted, 7)
     for name in CASES:
@@ -155,7 +153,7 @@ def test_the_tests_for_a_gpu_pass_on_noisy_times(planted: Family) -> None:
     live_tests.test_identical_kernels_claim_nothing_and_a_known_slower_one_is_slower(bench)
 
 
-def test_planted_slowdowns_of_twice_the_least_effect_are_found(planted: Family) -> None:
+def test_planted_slowdowns_of_twice_the_least_effect_are_found(planted):
     """The point with the idle method is made slower: then leaving the method out is faster."""
     point = planted.apply(planted.start, ["memory.idle"])
     found = 0
@@ -193,7 +191,7 @@ without its signature."""
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_the_grid_has_real_cases(recorded: RecordedBench, name: str) -> None:
+def test_the_grid_has_real_cases(recorded, name):
     key, method, expected = REAL[name]
     point = recorded.family.read_key(key)
     found = judge(recorded, point, [method])
@@ -216,12 +214,12 @@ def test_the_grid_has_real_cases(recorded: RecordedBench, name: str) -> None:
         assert one.high < -one.threshold
 
 
-def test_the_grid_has_two_that_only_work_together(recorded: RecordedBench) -> None:
+def test_the_grid_has_two_that_only_work_together(recorded):
     point = recorded.family.read_key("gqa=1 width=16 rows=8 unroll=1 split=16")
     hold_together(recorded, point, ("compute.rows_together", "memory.group_of_heads"))
 
 
-def test_slowdowns_planted_in_recorded_samples_are_found(recorded: RecordedBench) -> None:
+def test_slowdowns_planted_in_recorded_samples_are_found(recorded):
     """A point's own samples against its second ones, which were made slower."""
     grid, least = recorded.grid, recorded.least_effect().effect
     twice = [one for one in grid.identical(recorded.problem) if one[2]][:200]
@@ -235,7 +233,7 @@ def test_slowdowns_planted_in_recorded_samples_are_found(recorded: RecordedBench
     assert claimed <= 0.05 * len(twice)
 
 
-def test_samples_in_turns_claim_nothing_of_equal_kernels(recorded: RecordedBench) -> None:
+def test_samples_in_turns_claim_nothing_of_equal_kernels(recorded):
     """Of the points that were timed side by side every second sample against the others."""
     full, at, noise = recorded.grid.full, recorded.grid.at[0], noise_of(recorded.identical_in_turns)
     assert full is not None
@@ -255,7 +253,7 @@ def test_samples_in_turns_claim_nothing_of_equal_kernels(recorded: RecordedBench
     assert min(covered, above, below) >= 0.95 * len(full.samples)
 
 
-def test_samples_in_turns_and_those_of_batches_agree(recorded: RecordedBench) -> None:
+def test_samples_in_turns_and_those_of_batches_agree(recorded):
     """The narrow interval lies within what the wide one says, and no verdict is turned round."""
     full = recorded.grid.full
     assert full is not None
@@ -275,14 +273,14 @@ def test_samples_in_turns_and_those_of_batches_agree(recorded: RecordedBench) ->
     assert not other.in_turns(*drawn[0]), "only the headline was timed in turns"
 
 
-def test_at_most_one_in_six_is_undecided_at_the_fastest_point(recorded: RecordedBench) -> None:
+def test_at_most_one_in_six_is_undecided_at_the_fastest_point(recorded):
     best = recorded.best_leading()
     assert best is not None
     found = ablate_methods(recorded, best[0], recorded.family.methods_on(best[0]))
     assert 6 * sum(one.decided is None for one in found) <= len(found)
 
 
-def test_one_more_instruction_moves_a_forecast_by_little(planted: Family) -> None:
+def test_one_more_instruction_moves_a_forecast_by_little(planted):
     """Where blocks compete for issue slots; and no forecast is sooner than all can be issued."""
     many = dataclasses.replace(planted.workloads[0], rows=4096)
     bench = ForecastBench(planted, many)

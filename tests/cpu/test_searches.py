@@ -48,19 +48,19 @@ TABLE = SearchTable(
 
 
 @pytest.fixture(scope="module")
-def bench() -> RecordedBench:
+def bench():
     return RecordedBench(FAMILY, HEADLINE, make_grid_of(noise=0.001, drift=0.0005))
 
 
 # --------------------------------------------------------------------------------- summing up
 
 
-def test_a_search_that_ended_keeps_its_best() -> None:
+def test_a_search_that_ended_keeps_its_best():
     assert best_after_runs([5.0, 7.0, 3.0], 5).tolist() == [5.0, 5.0, 3.0, 3.0, 3.0]
     assert best_after_runs([math.inf, 4.0, 1.0], 2).tolist() == [math.inf, 4.0]
 
 
-def test_runs_are_counted_to_the_first_that_is_near() -> None:
+def test_runs_are_counted_to_the_first_that_is_near():
     plays = [[30.0, 10.4, 10.0], [10.0], [20.0, 10.6]]
     found = runs_until(plays, 10.0, 1.05)
     assert (found.median_runs, found.reached) == (2.0, 2)
@@ -70,7 +70,7 @@ def test_runs_are_counted_to_the_first_that_is_near() -> None:
     assert late.reached == 0
 
 
-def test_quartiles_are_of_the_best_after_runs() -> None:
+def test_quartiles_are_of_the_best_after_runs():
     plays = [[40.0, 10.0], [30.0, 35.0], [20.0], [math.inf, 50.0]]
     found = sum_up("made", "made up", plays, 10.0)
     assert found.middle_us[:2] == (30.0, 20.0)
@@ -83,14 +83,14 @@ def test_quartiles_are_of_the_best_after_runs() -> None:
 # ------------------------------------------------------------------------------- the searches
 
 
-def test_random_search_takes_each_point_once_and_follows_its_seed() -> None:
+def test_random_search_takes_each_point_once_and_follows_its_seed():
     runs = play_random(TABLE, 3)
     assert sorted(runs) == sorted(TABLE.times_us)
     assert runs == play_random(TABLE, 3)
     assert len({tuple(play_random(TABLE, seed)) for seed in range(20)}) > 10
 
 
-def test_every_answer_to_the_questions_is_a_point() -> None:
+def test_every_answer_to_the_questions_is_a_point():
     """Always the first value, always the last: both lead to a point of the table."""
     assert questions_of(TABLE, lambda name, values: values[0]) == (1, 1, 1)
     assert questions_of(TABLE, lambda name, values: values[-1]) == (2, 4, 2)
@@ -106,7 +106,7 @@ def test_every_answer_to_the_questions_is_a_point() -> None:
     ]
 
 
-def test_the_table_has_every_point_and_no_made_up_time() -> None:
+def test_the_table_has_every_point_and_no_made_up_time():
     grid = make_grid_of()
     at = dataclasses.replace(
         grid.at[0], samples=((), *grid.at[0].samples[1:]), failures={0: "wrong"}
@@ -116,7 +116,7 @@ def test_the_table_has_every_point_and_no_made_up_time() -> None:
     assert table.times_us[1] == grid.median(1) and math.isfinite(table.best_us)
 
 
-def test_the_strategy_is_chosen_by_runs_and_then_by_the_best() -> None:
+def test_the_strategy_is_chosen_by_runs_and_then_by_the_best():
     best = {"one": 10.0, "two": 5.0}
     soon = try_strategy("soon", {"one": [[10.0]], "two": [[20.0, 5.0]]}, best)
     late = try_strategy("late", {"one": [[30.0, 10.0]], "two": [[20.0, 5.0]]}, best)
@@ -129,9 +129,7 @@ def test_the_strategy_is_chosen_by_runs_and_then_by_the_best() -> None:
     assert none.best_after["one"] is None
 
 
-def test_the_old_policy_keeps_a_harmful_method_with_a_group_that_gains(
-    bench: RecordedBench,
-) -> None:
+def test_the_old_policy_keeps_a_harmful_method_with_a_group_that_gains(bench):
     policy = OldPolicy(bench)
     runs, judged = policy.play(0)
     assert runs == policy.play(0)[0]
@@ -150,7 +148,7 @@ def test_the_old_policy_keeps_a_harmful_method_with_a_group_that_gains(
 # ----------------------------------------------------------------------------------- the file
 
 
-def test_the_shipped_file_is_of_the_shipped_grid_and_family() -> None:
+def test_the_shipped_file_is_of_the_shipped_grid_and_family():
     found = read_searches(SHIPPED)
     family = load_family(found.rung)
     assert why_stale(found, family, grid_path(found.rung, found.gpu)) is None
@@ -165,7 +163,7 @@ def test_the_shipped_file_is_of_the_shipped_grid_and_family() -> None:
         found.named("grid search")
 
 
-def test_random_search_is_played_again_as_the_file_has_it() -> None:
+def test_random_search_is_played_again_as_the_file_has_it():
     found = read_searches(SHIPPED)
     baselines = tool.Baselines(load_family(found.rung), 1)
     for name in ("random", "random_leading"):
@@ -173,7 +171,7 @@ def test_random_search_is_played_again_as_the_file_has_it() -> None:
     assert baselines.table.best_us == found.best_us
 
 
-def test_the_file_is_stale_where_the_grid_or_the_family_is_another(tmp_path: Path) -> None:
+def test_the_file_is_stale_where_the_grid_or_the_family_is_another(tmp_path):
     found = read_searches(SHIPPED)
     family = load_family(found.rung)
     other = tmp_path / "other.jsonl.gz"
@@ -195,7 +193,7 @@ def test_the_file_is_stale_where_the_grid_or_the_family_is_another(tmp_path: Pat
     ],
     ids=["damaged", "of another schema", "without a part"],
 )
-def test_a_file_that_cannot_be_used_is_refused(spoil, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used_is_refused(spoil, tmp_path):
     path = tmp_path / "searches.json"
     write_searches(path, read_searches(SHIPPED))
     assert read_searches(path) == read_searches(SHIPPED)
@@ -204,7 +202,7 @@ def test_a_file_that_cannot_be_used_is_refused(spoil, tmp_path: Path) -> None:
         read_searches(path)
 
 
-def test_what_is_kept_must_be_of_the_same_grid_and_family(tmp_path: Path) -> None:
+def test_what_is_kept_must_be_of_the_same_grid_and_family(tmp_path):
     found = read_searches(SHIPPED)
     baselines = tool.Baselines(load_family(found.rung), 1)
     path = tmp_path / "searches.json"
@@ -218,7 +216,7 @@ def test_what_is_kept_must_be_of_the_same_grid_and_family(tmp_path: Path) -> Non
         tool.kept_from(path, tool.OF_THE_FAMILY, baselines)
 
 
-def test_the_libraries_are_needed_by_one_tool_alone() -> None:
+def test_the_libraries_are_needed_by_one_tool_alone():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = extras["optional-dependencies"]["search"]
     assert sorted(one.split("==")[0] for one in wanted) == ["kernel-tuner", "optuna"]
