@@ -361,8 +361,7 @@ def _say_full(grid: Grid, full: FullProtocol, family: Family) -> list[str]:
         lines.append(f"  {name}: {median_us(samples_of(rows, at)):.2f} us")
         if fastest and not name.startswith("ceiling"):
             ratio, low, high = ratio_of_samples(
-                [np.asarray(us) for us in full.samples[fastest[0]]],
-                [np.asarray(us) for us in rows],
+                [np.asarray(us) for us in full.samples[fastest[0]]], [np.asarray(us) for us in rows]
             )
             lines.append(f"    the best over it: {ratio:.3f} ({low:.3f} to {high:.3f})")
     return lines

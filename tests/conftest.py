@@ -27,13 +27,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(_library, "1")
 
 import tools.light_jsonschema  # noqa: E402, F401  (before nbformat)
-from tools.slow_list import (  # noqa: E402
-    is_left_out,
-    measure_list,
-    read_list,
-    split_id,
-    write_list,
-)
+from tools.slow_list import is_left_out, measure_list, read_list, split_id, write_list  # noqa: E402
 
 try:
     from tools.nbpoll import poll_in_slices

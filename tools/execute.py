@@ -337,11 +337,7 @@ class KeptPages:
 
 
 def execute_pages(
-    pages: Sequence[str],
-    kept: KeptPages,
-    jobs: int = JOBS,
-    by: str = "",
-    solutions: bool = False,
+    pages: Sequence[str], kept: KeptPages, jobs: int = JOBS, by: str = "", solutions: bool = False
 ) -> dict[str, PageRunError]:
     """Execute pages side by side, in the order given, unless they are kept.
 

@@ -31,12 +31,7 @@ from labtools.record.pending import read_pending
 from labtools.record.staleness import CodeNow, limits_of_record
 from labtools.toolchain import compile_rung, find_compiler
 from labtools.toolchain.compiler import codes_path
-from labtools.toolchain.listings import (
-    listings_dir,
-    make_stored,
-    stored_path,
-    write_stored,
-)
+from labtools.toolchain.listings import listings_dir, make_stored, stored_path, write_stored
 from tools.install import ROOT
 
 ARCHS = ("sm_90", "sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")

@@ -11,15 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labtools.problem import (
-    PER_ROW_INT8,
-    SCHEMES,
-    Knob,
-    Launch,
-    Rung,
-    head_dims,
-    quantise_launches,
-)
+from labtools.problem import PER_ROW_INT8, SCHEMES, Knob, Launch, Rung, head_dims, quantise_launches
 
 
 def launch(problem, limits, knobs):

@@ -10,14 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from .given import (
-    HEADLINE_TEXT,
-    SMALL_TEXT,
-    JsonOption,
-    KnobOption,
-    RungArgument,
-    WorkloadOption,
-)
+from .given import HEADLINE_TEXT, SMALL_TEXT, JsonOption, KnobOption, RungArgument, WorkloadOption
 from .loop_app import KernelOption, LoopWorkloadOption, OnOption, SeedOption, loop_app
 from .outcome import present
 

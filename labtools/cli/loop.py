@@ -66,8 +66,7 @@ INPUTS: Mapping[str, dict[str, Any]] = {
 def read_input(text: str | None, step: str) -> dict[str, Any]:
     """What was given for a step: JSON in a file, or on stdin for ``-``; nothing for None.
 
-    Raises:
-        UsageProblem: it cannot be read, or is not what the step takes.
+    Raises UsageProblem: it cannot be read, or is not what the step takes.
     """
     if text is None:
         return {}
@@ -195,8 +194,7 @@ class LoopAsked:
     def check_same(self, folder: Path, state: LoopState) -> None:
         """Refuse to go on with a loop that is another one than was asked for.
 
-        Raises:
-            UsageProblem: it is.
+        Raises UsageProblem: it is.
         """
         simple = ("on", "seed", "branches", "rule")
         asked = {

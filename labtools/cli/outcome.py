@@ -161,11 +161,7 @@ def open_streams() -> bool:
 
 
 def say_unwritten(why: str) -> NoReturn:
-    """Say that the answer went nowhere.
-
-    Raises:
-        LabError: always.
-    """
+    """Say that the answer went nowhere. Raises LabError: always."""
     from labtools.problem import LabError
 
     drop_stdout()

@@ -9,19 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labtools.measure.campaign.plan import load_plan
-from labtools.measure.campaign.recording import (
-    CampaignReport,
-    Effort,
-    record_campaign,
-    record_rung,
-)
+from labtools.measure.campaign.recording import CampaignReport, Effort, record_campaign, record_rung
 from labtools.measure.cpu.memory import check_host_memory
-from labtools.measure.gpu.job import (
-    Candidate,
-    default_candidates,
-    every_baseline,
-    require_device,
-)
+from labtools.measure.gpu.job import Candidate, default_candidates, every_baseline, require_device
 from labtools.measure.gpu.measure import PROCESSES, ROUNDS, time_candidates
 from labtools.measure.rung_run import RungRun, run_rung
 from labtools.predict import sheet_floor_us

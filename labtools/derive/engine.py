@@ -175,8 +175,7 @@ class BoundDerivation(Derivation):
         model: says the ``cost`` of a tile, the ``tiles`` that fit, and the ``best``.
         shape: what is alike in tiles of one size.
 
-    Raises:
-        LabError: no tile fits.
+    Raises LabError: no tile fits.
     """
 
     bound: str

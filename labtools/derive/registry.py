@@ -70,8 +70,7 @@ def derive(
     Returns:
         The design of the operation, such as `decode.derivation.Design`.
 
-    Raises:
-        LabError: there is no such operation, workload or GPU, or nothing can be derived there.
+    Raises LabError: there is no such operation, workload or GPU, or nothing can be derived there.
     """
     if op is None:
         op = work.operation if isinstance(work, Problem) else operation_named(work or "")

@@ -93,8 +93,7 @@ class Channel:
     def receive(self) -> tuple[str, Any]:
         """The next message: its kind and its value, which `read` turns into its type.
 
-        Raises:
-            EOFError: the other side has gone.
+        Raises EOFError: the other side has gone.
         """
         try:
             kind, plain = json.loads(self._connection.recv_bytes())

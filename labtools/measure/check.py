@@ -149,9 +149,8 @@ def check_rung(
         pool: children on the GPU whose first one checks; None starts one for it.
         seed: draws the last cases; None takes another one each time.
 
-    Raises:
-        LabError: the rung cannot run at all: it does not compile, does not support the workload,
-            or the machine lacks what ``on`` needs.
+    Raises LabError: the rung cannot run at all: it does not compile, does not support the workload,
+    or the machine lacks what ``on`` needs.
     """
     if on not in ("cpu", "gpu"):
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")

@@ -228,8 +228,7 @@ class Child:
             GPU reserve far more than they use.
         limit_resident_bytes: memory that each of them may have; 0 is any.
 
-    Raises:
-        ChildNotStarted: the program is missing.
+    Raises ChildNotStarted: the program is missing.
     """
 
     def __init__(
@@ -299,8 +298,7 @@ class Child:
         Afterwards nothing that the command started is alive, also when this call is left by
         KeyboardInterrupt. ``time_limit_s`` is what the result says its limit was.
 
-        Raises:
-            ChildNotStarted: the program could not be executed.
+        Raises ChildNotStarted: the program could not be executed.
         """
         timed_out = False
         try:

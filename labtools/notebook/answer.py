@@ -30,8 +30,7 @@ def check_choice(
         word: where the numbers come from; a record says what is ``recorded``, arithmetic what
             is ``computed``, and the model the rest.
 
-    Raises:
-        AnswerPending: a reader is here and has written nothing, or none of the choices.
+    Raises AnswerPending: a reader is here and has written nothing, or none of the choices.
     """
     if reader_present() and chosen not in choices:
         raise _pending(f"The choices are: {', '.join(choices)}.")
@@ -59,8 +58,7 @@ def check_numbers(
         given: what the reader wrote, by name; None where nothing was.
         word: where our numbers come from; counts of recorded times are ``recorded``.
 
-    Raises:
-        AnswerPending: a reader is here and a number is missing.
+    Raises AnswerPending: a reader is here and a number is missing.
     """
     missing = [name for name in right if given.get(name) is None]
     if reader_present() and missing:

@@ -51,8 +51,7 @@ def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> 
         ids: in the order wanted.
         book: the way from the page to the folder of the book, such as ``../``.
 
-    Raises:
-        LabError: the ledger has no such claim.
+    Raises LabError: the ledger has no such claim.
     """
     evidence = evidence or _evidence()
     claims = [evidence.ledger.find(claim_id) for claim_id in ids]
@@ -66,8 +65,7 @@ def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | No
     Args:
         rows: by name, the claims about it; each column takes the first that has something.
 
-    Raises:
-        LabError: the ledger has no such claim.
+    Raises LabError: the ledger has no such claim.
     """
     evidence = evidence or _evidence()
     table: list[list[Cell]] = []

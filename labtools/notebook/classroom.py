@@ -25,8 +25,7 @@ def read_handed_in(folder: Path) -> dict[str, list[JournalRow]]:
     Returns: the rows by the file's name without its ending, so that two members with one login
         stay apart.
 
-    Raises:
-        LabError: when a file is something else.
+    Raises LabError: when a file is something else.
     """
     members = {}
     for path in sorted(folder.glob("*.json")):

@@ -68,8 +68,7 @@ def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
         rung: a rung or its id; an edited one shows its edits.
         parent: what to compare with; by default the rung's parent.
 
-    Raises:
-        LabError: there is no such rung, or it has no parent.
+    Raises LabError: there is no such rung, or it has no parent.
     """
     rung = rung if isinstance(rung, Rung) else load_rung(rung)
     if parent is None:

@@ -45,11 +45,7 @@ class PageEffort:
 
 
 def effort_of(text: str) -> PageEffort:
-    """What a page's text holds.
-
-    Raises:
-        LabError: when it has no heading.
-    """
+    """What a page's text holds. Raises LabError: when it has no heading."""
     lines = text.split("\n---\n", 1)[-1].splitlines()
     title = next((line[2:] for line in lines if line.startswith("# ")), None)
     if title is None:
@@ -94,8 +90,7 @@ def route_of(page: str, heading: str, root: Path | None = None) -> list[str]:
         page: where the list stands, relative to the repository.
         heading: without its marks.
 
-    Raises:
-        LabError: when there is no such heading, or no link below it.
+    Raises LabError: when there is no such heading, or no link below it.
     """
     root = root or repository_root()
     text = (root / page).read_text()

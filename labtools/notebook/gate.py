@@ -101,8 +101,7 @@ class Gate:
         Args:
             direction: ``faster``, ``same`` or ``slower``.
 
-        Raises:
-            JournalError: the guess contradicts itself or cannot be kept.
+        Raises JournalError: the guess contradicts itself or cannot be kept.
         """
         if self._journal is None:
             raise JournalError(
@@ -119,8 +118,7 @@ class Gate:
     def require_prediction(self) -> None:
         """Stop here until the reader has committed; put it before a measurement that takes long.
 
-        Raises:
-            PredictionPending: a reader is here and has not committed.
+        Raises PredictionPending: a reader is here and has not committed.
         """
         if not self._has_reader or self._journal_failed:
             return
@@ -183,10 +181,7 @@ class Gate:
             # Nobody is here to predict or to lack a GPU: what is not there is not talked about.
             rows = [row for row in rows if row[1] is not None]
         table = ratio_table(
-            self.baseline,
-            self.candidate,
-            rows,
-            caption=f"{self.candidate} against {self.baseline}",
+            self.baseline, self.candidate, rows, caption=f"{self.candidate} against {self.baseline}"
         )
         shown = table + self._say_score(scored, answer, guess, model)
         if self._has_reader:

@@ -20,10 +20,7 @@ LADDER_BASELINES = ("sdpa", "sdpa_flash", "flashinfer")
 
 
 def plot_ladder(
-    store: RecordStore,
-    workload: Problem = HEADLINE,
-    gpu: str = "h200",
-    last: str | None = None,
+    store: RecordStore, workload: Problem = HEADLINE, gpu: str = "h200", last: str | None = None
 ) -> Shown:
     """Every recorded rung at its default knobs, fair baselines, and the floor.
 

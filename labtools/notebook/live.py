@@ -41,11 +41,7 @@ def live_wanted(live: bool | None) -> bool:
 
 
 def load_candidate(name: str | Rung | Baseline) -> Rung | Baseline:
-    """A rung by id, or a baseline by ``baseline:NAME``.
-
-    Raises:
-        LabError: there is neither.
-    """
+    """A rung by id, or a baseline by ``baseline:NAME``. Raises LabError: there is neither."""
     if not isinstance(name, str):
         return name
     if name.startswith("baseline:"):
@@ -59,8 +55,7 @@ def time_now(jobs: Sequence[LiveCandidate], workload: Problem) -> list[Record]:
     Returns:
         One record a job, in their order.
 
-    Raises:
-        LabError: a wrong answer, a fault, or no GPU; the notebook stays alive.
+    Raises LabError: a wrong answer, a fault, or no GPU; the notebook stays alive.
     """
     from labtools.measure import time_candidates
 
@@ -93,8 +88,7 @@ def measure_speedup(
     Returns:
         baseline time / candidate time with its interval, or None when there is no GPU here.
 
-    Raises:
-        LabError: a wrong answer or a fault.
+    Raises LabError: a wrong answer or a fault.
     """
     if not can_run_live():
         return None
@@ -137,8 +131,7 @@ def time_here(
     Returns:
         The timing, or None without a GPU.
 
-    Raises:
-        PredictionPending: the gate waits for the reader.
+    Raises PredictionPending: the gate waits for the reader.
     """
     from IPython.display import display
 

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from labtools.predict import DEFAULT_GPU, limits_of, load_gpu
-from labtools.problem import (
-    HEADLINE,
-    LabError,
-    Rung,
-    UnknownRung,
-    load_rung,
-    parse_problem,
-)
+from labtools.problem import HEADLINE, LabError, Rung, UnknownRung, load_rung, parse_problem
 from labtools.problem.text import mend_text
 from labtools.toolchain.compiler import KERNEL_LIMIT_S, CompilerName, compile_cubin
 from labtools.toolchain.cubin import Cubin, Resources
@@ -59,11 +52,7 @@ class PageCells:
         return rung if launch is None else rung.with_launch(launch)
 
     def kernel(self, name: str) -> CellKernel:
-        """What the ``%%cuda`` cell of that name holds.
-
-        Raises:
-            LabError: no such cell has run.
-        """
+        """What the ``%%cuda`` cell of that name holds. Raises LabError: no such cell has run."""
         key = _rung_or_none(name)
         cell = self._kernels.get(key.id if key else name)
         if cell is None:

@@ -86,8 +86,7 @@ def reset_page(page: str, root: Path | None = None) -> Reset:
     Args:
         page: ``book/attention.md``, ``attention``, or the path of the copy itself.
 
-    Raises:
-        PageError: when no page, or more than one, goes by that name.
+    Raises PageError: when no page, or more than one, goes by that name.
     """
     root = root or repository_root()
     work = work_dir(root)
@@ -111,8 +110,7 @@ def reset_page(page: str, root: Path | None = None) -> Reset:
 def find_page(page: str, root: Path | None = None) -> str:
     """The page that ``page`` names, relative to the repository.
 
-    Raises:
-        PageError: when no page, or more than one, goes by that name.
+    Raises PageError: when no page, or more than one, goes by that name.
     """
     root = root or repository_root()
     pages = list_pages(root)

@@ -19,8 +19,7 @@ from .tables import Cell, Shown, Word, check_word, make_table, say_time
 class Speedup:
     """How a candidate compares with a baseline.
 
-    Raises:
-        LabError: a value that is no ratio, or an unknown source.
+    Raises LabError: a value that is no ratio, or an unknown source.
     """
 
     value: float  # baseline time / candidate time; above 1 the candidate is faster
@@ -48,11 +47,7 @@ class Speedup:
 def speedup_of_times(
     baseline_us: float, candidate_us: float, source: str, what: str = ""
 ) -> Speedup:
-    """The ratio of two times in microseconds.
-
-    Raises:
-        LabError: a time that is not positive.
-    """
+    """The ratio of two times in microseconds. Raises LabError: a time that is not positive."""
     if not (baseline_us > 0 and candidate_us > 0):
         raise LabError(
             f"The times are {baseline_us!r} and {candidate_us!r} us.",
@@ -79,8 +74,7 @@ def read_ratio(thing: Any, source: str | None = None, what: str = "") -> Speedup
             records and ``live`` for anything that does not say.
         what: what was compared, where the thing does not say.
 
-    Raises:
-        LabError: none of these, or two records that were not measured together.
+    Raises LabError: none of these, or two records that were not measured together.
     """
     if thing is None:
         return None
@@ -122,8 +116,7 @@ def _read_pair(baseline: Any, candidate: Any, source: str | None, what: str) -> 
 def time_us_of(thing: Any) -> float:
     """The time in microseconds that a number, run, record or forecast holds.
 
-    Raises:
-        LabError: it holds none.
+    Raises LabError: it holds none.
     """
     if _is_number(thing):
         return float(thing)
@@ -219,8 +212,7 @@ def show_comparison(
         forecast: the same; its row is left out when None.
         claimed: the same; then only what is there is shown.
 
-    Raises:
-        LabError: something that holds no ratio.
+    Raises LabError: something that holds no ratio.
     """
     guess = predicted if isinstance(predicted, Prediction) else read_ratio(predicted, "forecast")
     rows: list[tuple[str, Prediction | Speedup | None, str]] = [

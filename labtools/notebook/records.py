@@ -261,9 +261,7 @@ def _row(record: Record, check_fresh: bool) -> list[Cell]:
 
 
 def show_ratios(
-    pairs: Sequence[tuple[str, Tried, Tried]],
-    workload: Problem = HEADLINE,
-    gpu: str = "h200",
+    pairs: Sequence[tuple[str, Tried, Tried]], workload: Problem = HEADLINE, gpu: str = "h200"
 ) -> Shown:
     """Recorded comparisons, one a row; each pair was timed in the same processes."""
     records = GpuRecords(gpu)
@@ -312,10 +310,7 @@ def show_against(
 
 
 def show_tried(
-    records: GpuRecords,
-    tried: Sequence[Tried],
-    workload: Problem,
-    against: Tried | None = None,
+    records: GpuRecords, tried: Sequence[Tried], workload: Problem, against: Tried | None = None
 ) -> Shown:
     """Recorded times of some tries beside the forecast of their kernels.
 
@@ -372,9 +367,7 @@ def say_interval(found: Speedup | None) -> str:
 
 
 def show_signs(
-    records: GpuRecords,
-    workloads: Sequence[Problem],
-    pairs: Sequence[tuple[Tried, Tried]],
+    records: GpuRecords, workloads: Sequence[Problem], pairs: Sequence[tuple[Tried, Tried]]
 ) -> Shown:
     """Over a sweep: is the second of each pair faster than the first, recorded and forecast?"""
     rows: list[list[Cell]] = []

@@ -17,8 +17,7 @@ def run_solution(shell: Any, line: str, cell: str) -> None:
     Args:
         line: empty, or ``show`` to run it at once, where a frontend has no widgets.
 
-    Raises:
-        LabError: the line is not understood.
+    Raises LabError: the line is not understood.
     """
     word = line.strip()
     if word not in ("", _SHOW):

@@ -79,9 +79,8 @@ class SyncReport:
 def sync(check: bool = False, root: Path | None = None) -> SyncReport:
     """Bring the pages' cells up to ``kernels/``; with ``check`` only compare.
 
-    Raises:
-        SyncError: when a cell was edited by hand (nothing at all is written then), or when a
-            cell names a source that is not there.
+    Raises SyncError: when a cell was edited by hand (nothing at all is written then), or when a
+    cell names a source that is not there.
     """
     root = root or repository_root()
     cells: list[SyncedCell] = []

@@ -44,11 +44,7 @@ BOX = "border:1px solid #8888;border-radius:4px;padding:0.6em 0.9em;margin:0.4em
 
 
 def check_word(word: str) -> str:
-    """Return ``word``.
-
-    Raises:
-        LabError: it is none of the five words.
-    """
+    """Return ``word``. Raises LabError: it is none of the five words."""
     if word not in MEANINGS:
         raise LabError(
             f"{word!r} does not say where a number comes from.",

@@ -191,8 +191,7 @@ class Method(_Data):
     ) -> Quantity:
         """The value of one of its expressions; None is a missing value.
 
-        Raises:
-            MissingName: it asks for a name without a value.
+        Raises MissingName: it asks for a name without a value.
         """
         text: str = getattr(self, what)
         try:
@@ -303,8 +302,7 @@ class Family:
     def point(self, knobs: Toggle | None = None) -> Point:
         """The point of a setting; a knob that is not named is as at the start.
 
-        Raises:
-            InvalidPoint: it breaks a constraint, whose reason is given.
+        Raises InvalidPoint: it breaks a constraint, whose reason is given.
         """
         values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
         setting = tuple(values.values())
@@ -464,8 +462,7 @@ class Family:
             hyper: values of further knobs, set last.
             forms: the number of a method's form, from 0, where it is not the default form.
 
-        Raises:
-            InvalidPoint: they do not go together, or not with the rest of the point.
+        Raises InvalidPoint: they do not go together, or not with the rest of the point.
         """
         wanted, forms = tuple(methods), dict(forms or {})
         if strange := set(forms) - set(wanted):
@@ -499,8 +496,7 @@ class Family:
 
         `dependents` names the latter.
 
-        Raises:
-            InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
+        Raises InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
         """
         one = self._switch(method)
         if not self.has(point, method):

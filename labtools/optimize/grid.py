@@ -370,8 +370,7 @@ def check_grid(
     """Compare a grid with the code as it stands: source, options and the family's points, or with
     numbers the machine code of these points, compiled again.
 
-    Raises:
-        CompilerMissing: points are to be compiled, and there is no compiler.
+    Raises CompilerMissing: points are to be compiled, and there is no compiler.
     """
     wanted = list(numbers)
     if not wanted:

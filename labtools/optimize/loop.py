@@ -128,8 +128,7 @@ class TuningLoop:
         Args:
             counters: of the champion, by stable names; None asks the bench.
 
-        Raises:
-            GivenRefused: they are no counters of a kernel.
+        Raises GivenRefused: they are no counters of a kernel.
         """
         state = self.folder.require("gaps")
         if counters is not None and (fault := fault_of_counters(counters)):
@@ -160,9 +159,7 @@ class TuningLoop:
         return self.folder.keep(events.BudgetDone(state.round, made))
 
     def pick(
-        self,
-        methods: Sequence[str] | None = None,
-        acknowledged: Mapping[str, Retry] | None = None,
+        self, methods: Sequence[str] | None = None, acknowledged: Mapping[str, Retry] | None = None
     ) -> LoopState:
         """Step 3: the round's methods.
 
@@ -170,9 +167,8 @@ class TuningLoop:
             methods: ids that the caller chose; None lets the four checks and the budget choose.
             acknowledged: with what a method is tried again that the compiler dropped, by its id.
 
-        Raises:
-            GivenRefused: a chosen method does not go with the champion, or was dropped by the
-                compiler and nothing is different now.
+        Raises GivenRefused: a chosen method does not go with the champion, or was dropped by the
+        compiler and nothing is different now.
         """
         state = self.folder.require("pick")
         current, point = state.current, self.family.read_key(state.current.start)
@@ -210,8 +206,7 @@ class TuningLoop:
             branches: knobs of each, those left out as at the point that the round began from, with
                 the round's methods on; None lets the forecast choose.
 
-        Raises:
-            GivenRefused: there is none, or one of them cannot be a branch of this round.
+        Raises GivenRefused: there is none, or one of them cannot be a branch of this round.
         """
         state = self.folder.require("branch")
         current, point = state.current, self.family.read_key(state.current.start)

@@ -59,8 +59,7 @@ class LoopFolder:
     ) -> Iterator[LoopFolder]:
         """A new loop in a folder that holds none; its lock is held until the end of the block.
 
-        Raises:
-            LoopThere: there is a loop already.
+        Raises LoopThere: there is a loop already.
         """
         folder = cls(path, source)
         with disk(f"{path} cannot be made.", "another folder"):
@@ -129,8 +128,7 @@ class LoopFolder:
     def require(self, step: str) -> LoopState:
         """The state, if a step of a round may come now.
 
-        Raises:
-            OutOfOrder: it may not; names the one that may.
+        Raises OutOfOrder: it may not; names the one that may.
         """
         state = self.state
         if step in state.next_steps:
@@ -198,8 +196,7 @@ class LoopFolder:
     def keep(self, event: Any) -> LoopState:
         """Add what happened, and give the state from now on. When this returns, it is on the disk.
 
-        Raises:
-            OutOfOrder: the step may not come now.
+        Raises OutOfOrder: the step may not come now.
         """
         if not self._writing:
             raise LabError(

@@ -46,8 +46,7 @@ class ScoreEnds:
 def sol_score(time_us: float, floor_us: float, baseline_us: float) -> SolScore:
     """Score a time between a floor and a baseline, microseconds.
 
-    Raises:
-        LabError: there is no room to score, or the floor is no floor.
+    Raises LabError: there is no room to score, or the floor is no floor.
     """
     ends = {"time": time_us, "floor": floor_us, "baseline": baseline_us}
     for name, value in ends.items():

@@ -138,8 +138,7 @@ class Accuracy:
 def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accuracy:
     """Compare forecasts with measurements of the same points.
 
-    Raises:
-        LabError: there are none, or not equally many.
+    Raises LabError: there are none, or not equally many.
     """
     if not len(measured_us) or len(forecast_us) != len(measured_us):
         raise LabError(
@@ -162,8 +161,7 @@ def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accu
 def accuracy_of(points: Sequence[JudgedKernel], which: Which = "forecast") -> Accuracy:
     """Accuracy of the model, of the roofline or of the constant on some points.
 
-    Raises:
-        LabError: there is no point.
+    Raises LabError: there is no point.
     """
     return accuracy([one.time_us(which) for one in points], [one.measured_us for one in points])
 
@@ -180,8 +178,7 @@ def points_file() -> dict[str, dict[str, Any]]:
 def point_families() -> dict[str, tuple[str, ...]]:
     """The kernel families ``calibration`` and ``test``, each the ids of its kernels.
 
-    Raises:
-        LabError: a kernel stands in both.
+    Raises LabError: a kernel stands in both.
     """
     split = {name: tuple(ids) for name, ids in points_file()["families"].items()}
     both = set(split["calibration"]) & set(split["test"])
@@ -392,11 +389,7 @@ class Target:
 
 
 def check_targets(points: Sequence[JudgedKernel], which: Which = "forecast") -> list[Target]:
-    """Hold test points against the limits of this module.
-
-    Raises:
-        LabError: there is no point.
-    """
+    """Hold test points against the limits of this module. Raises LabError: there is no point."""
     whole = accuracy_of(points, which)
     by_stratum = {
         name: accuracy_of([one for one in points if one.stratum == name], which).median

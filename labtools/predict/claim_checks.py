@@ -74,11 +74,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def check_claim(claim: Claim, evidence: Evidence) -> Finding:
-    """Run the check of a claim.
-
-    Raises:
-        LabError: it names a check that does not exist.
-    """
+    """Run the check of a claim. Raises LabError: it names a check that does not exist."""
     if claim.check is None:
         return Finding(verdict="not checkable", reason=claim.reason)
     if claim.check not in CHECKS:
@@ -128,11 +124,7 @@ class FormulaNames:
     forecast_of: str = ""  # the GPU of a forecast that is among them, or an empty string
 
     def add(self, found: Mapping[str, Any], prefix: str) -> None:
-        """Take numbers and words in.
-
-        Raises:
-            LabError: a name stands for two numbers.
-        """
+        """Take numbers and words in. Raises LabError: a name stands for two numbers."""
         for key, value in found.items():
             name = f"{prefix}_{key}" if prefix else key
             if isinstance(value, str):

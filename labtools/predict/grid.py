@@ -49,17 +49,11 @@ class LaunchModel:
         machine: latencies, rates and the like of the GPU.
         warm: what a call reads may lie in the L2 from the call before.
 
-    Raises:
-        LabError: no block fits on an SM.
+    Raises LabError: no block fits on an SM.
     """
 
     def __init__(
-        self,
-        blocks: LaunchBlocks,
-        resources: Resources,
-        gpu: Gpu,
-        machine: Machine,
-        warm: bool,
+        self, blocks: LaunchBlocks, resources: Resources, gpu: Gpu, machine: Machine, warm: bool
     ) -> None:
         self.blocks, self.resources, self.gpu, self.machine = blocks, resources, gpu, machine
         self.warm = warm
@@ -68,10 +62,7 @@ class LaunchModel:
         self.scale: Mapping[str, float] = {}
         self.plain = self
         self.resident = occupancy(
-            gpu,
-            launch.num_threads,
-            resources.registers,
-            resources.shared_bytes + launch.smem_bytes,
+            gpu, launch.num_threads, resources.registers, resources.shared_bytes + launch.smem_bytes
         )
         if self.resident.blocks_per_sm < 1:
             raise LabError(

@@ -815,8 +815,6 @@ def load_by_path(path: Path) -> ModuleType:
         if isinstance(error, (LabError, KeyboardInterrupt)):
             raise
         raise LabError(
-            f"{path} could not be loaded.",
-            _say_error(error),
-            "every other rung is unaffected",
+            f"{path} could not be loaded.", _say_error(error), "every other rung is unaffected"
         ) from error
     return module

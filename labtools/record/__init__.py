@@ -60,9 +60,4 @@ from .statistics import (
     ratio_of_samples,
     summary,
 )
-from .store import (
-    DamagedRecordWarning,
-    RecordStore,
-    append_records,
-    read_records,
-)
+from .store import DamagedRecordWarning, RecordStore, append_records, read_records

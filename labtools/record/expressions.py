@@ -64,8 +64,7 @@ def ramp(x: float, low: float, high: float) -> float:
 
     With ``low`` above ``high`` it falls.
 
-    Raises:
-        ZeroDivisionError: the two are equal.
+    Raises ZeroDivisionError: the two are equal.
     """
     return clip((x - low) / (high - low), 0.0, 1.0) + 0.0  # and no -0
 
@@ -130,8 +129,7 @@ def _refuse(text: str, why: str) -> ExpressionError:
 def names_in(text: str) -> frozenset[str]:
     """The names that an expression asks for, its functions left out.
 
-    Raises:
-        ExpressionError: it is none.
+    Raises ExpressionError: it is none.
     """
     tree = _parse_expression(text)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}

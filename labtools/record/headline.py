@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from labtools.problem import HEADLINE, Problem
 from labtools.problem.text import three_digits
 
-from .query import (
-    Standing,
-    at_default_knobs,
-    describe_record,
-    measured_together,
-    select,
-    standings,
-)
+from .query import Standing, at_default_knobs, describe_record, measured_together, select, standings
 from .schema import Record
 from .statistics import Ratio, paired_ratio
 
@@ -116,10 +109,7 @@ class Compared:
 
 
 def compare_rungs(
-    records: Iterable[Record],
-    workloads: Sequence[Problem],
-    rungs: Sequence[str],
-    gpu: str,
+    records: Iterable[Record], workloads: Sequence[Problem], rungs: Sequence[str], gpu: str
 ) -> list[Compared]:
     """Every rung on every workload that has records; what has none is left out."""
     mine = at_default_knobs(select(records, gpu=gpu, experiment=None))

@@ -113,8 +113,7 @@ class Journal:
         """Keep a guess of baseline time / candidate time, for example 2 for twice as fast. When
         this returns, the guess is on disk.
 
-        Raises:
-            JournalError: a guess that contradicts itself, or a folder that cannot be written.
+        Raises JournalError: a guess that contradicts itself, or a folder that cannot be written.
         """
         with self._locked():
             revealed = _of(Reveal, self._entries(question_id))
@@ -150,8 +149,7 @@ class Journal:
         Showing the same answer again (a cell that is run twice) adds nothing. Without a
         ``forecast_ratio``, what the model had committed to this question is taken.
 
-        Raises:
-            JournalError: a ratio that is not a positive number, or an unknown source.
+        Raises JournalError: a ratio that is not a positive number, or an unknown source.
         """
         if forecast_ratio is None:
             said = self.model_prediction(question_id)
@@ -236,8 +234,7 @@ class Journal:
         The same statement made twice is kept once. The arguments are the fields of a
         `ModelPrediction`.
 
-        Raises:
-            JournalError: times that are none, or a folder that cannot be written.
+        Raises JournalError: times that are none, or a folder that cannot be written.
         """
         with self._locked():
             entries = self._entries(question_id)

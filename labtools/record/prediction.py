@@ -245,8 +245,7 @@ def score(
 ) -> Score:
     """Score a guess against a measurement, both as baseline time / candidate time.
 
-    Raises:
-        JournalError: a ratio that is not a positive number.
+    Raises JournalError: a ratio that is not a positive number.
     """
     if isinstance(measured, Reveal):
         measured_ratio, interval = measured.measured_ratio, measured.interval

@@ -319,9 +319,7 @@ def same_output(record: Record, others: Iterable[Record]) -> list[Record]:
 
 
 def fair_peers(
-    records: Iterable[Record],
-    kv_bits: int = 16,
-    baselines: Mapping[str, Baseline] | None = None,
+    records: Iterable[Record], kv_bits: int = 16, baselines: Mapping[str, Baseline] | None = None
 ) -> list[Record]:
     """The fair baselines among some records that keep ``kv_bits`` an element, fastest first.
 

@@ -19,8 +19,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False, mode: int = 0
 
     What a killed process left beside it goes first. ``durable`` waits until the disk has it.
 
-    Raises:
-        OSError: it could not be written; what stood there is untouched.
+    Raises OSError: it could not be written; what stood there is untouched.
     """
     for left in path.parent.glob(f".*{_PART}"):
         remove_left_over(left)
@@ -63,8 +62,7 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
     What could not be written whole is undone. A last line without its end, which a process left
     that died in mid-line, is left alone: a new line begins behind it.
 
-    Raises:
-        OSError: they could not be written.
+    Raises OSError: they could not be written.
     """
     text = "".join(line + "\n" for line in lines).encode()
     with open(path, "ab+", buffering=0) as file:

@@ -68,8 +68,7 @@ def work_apart(work: Callable[[], bytes], *, limit_s: float, limit_bytes: int) -
     ``limit_s`` are seconds of processor time, and four times as many by the clock; ``limit_bytes``
     is memory beside what this process has.
 
-    Raises:
-        Stopped: it did not end in that time, ran out of memory, or ended its process.
+    Raises Stopped: it did not end in that time, ran out of memory, or ended its process.
     """
     libc = ctypes.CDLL(None)  # before the copy: it must load nothing
     parent = os.getpid()

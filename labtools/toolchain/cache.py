@@ -50,14 +50,7 @@ SIZE_CHECKS = 64
 
 _FORMAT = f"1, Python {sys.version_info[0]}.{sys.version_info[1]}, numpy {np.__version__}"
 _ROOM = Path(__file__).parents[1]
-_NO_ROOM = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-}
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _PROBE_BYTES = 16 * 2**20
 
 T = TypeVar("T")
@@ -81,8 +74,7 @@ def content_key(*parts: Any) -> str:
     Parts are text, bytes, numbers, None, paths (as text), numpy scalars and arrays, and sequences,
     mappings and dataclasses of them.
 
-    Raises:
-        TypeError: a part is of another type.
+    Raises TypeError: a part is of another type.
     """
     digest = hashlib.sha256(_FORMAT.encode())
     _feed(digest.update, parts)
@@ -144,8 +136,7 @@ def _binary_mark(path: str, size: int, _changed_ns: int) -> str:
 def binary_mark(path: Path) -> str:
     """A hash that two builds of one library or tool do not share: its size and 64 samples of it.
 
-    Raises:
-        OSError: it cannot be read.
+    Raises OSError: it cannot be read.
     """
     found = path.stat()
     return _binary_mark(str(path), found.st_size, found.st_mtime_ns)
@@ -243,8 +234,7 @@ def in_folder(name: str, work: Callable[[Path], T], what: str) -> T:
 def check_room(folder: Path) -> None:
     """Write and remove some MiB: a tool that failed may have failed for want of them.
 
-    Raises:
-        OSError: there is no room, or the folder is gone.
+    Raises OSError: there is no room, or the folder is gone.
     """
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(bytes(_PROBE_BYTES))

@@ -75,8 +75,7 @@ def own_limits(device: DeviceInfo) -> Limits:
 def ask_driver(ordinal: int) -> dict[int, int]:
     """What `query_clusters` gives, asked in this process.
 
-    Raises:
-        RuntimeError: the driver refuses.
+    Raises RuntimeError: the driver refuses.
     """
     from cuda.bindings import driver
 

@@ -69,8 +69,7 @@ class Compiler:
 def find_compiler(compiler: CompilerName = "auto") -> Compiler:
     """The NVRTC that will compile: cuda-core's, else CuPy's; ``live`` begins with CuPy's.
 
-    Raises:
-        CompilerMissing: none can be reached; says why for each.
+    Raises CompilerMissing: none can be reached; says why for each.
     """
     reasons = []
     for name in _FIRST_CHOICES.get(compiler, (compiler,)):
@@ -213,8 +212,7 @@ def stopped_compiling(name: str, why: str) -> CompileError:
 def refuse_odd_includes(source: str, folders: Iterable[Path], name: str) -> None:
     """Refuse an ``#include`` of what is no file: reading a device or a pipe never ends.
 
-    Raises:
-        CompileError: there is one.
+    Raises CompileError: there is one.
     """
     if (odd := odd_include(source, folders)) is not None:
         raise CompileError(

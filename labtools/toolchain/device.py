@@ -88,8 +88,7 @@ def device_query(ordinal: int = 0) -> DeviceInfo | None:
 def call_driver(function: Callable[..., Any], *args: Any) -> Any:
     """What a function of the driver gives besides its status.
 
-    Raises:
-        RuntimeError: the function failed.
+    Raises RuntimeError: the function failed.
     """
     result, *values = function(*args)
     if int(result) != 0:

@@ -89,11 +89,7 @@ def define_options(defines: Mapping[str, str]) -> tuple[str, ...]:
 
 def live_options(defines: Mapping[str, str], include_dirs: Iterable[Path]) -> tuple[str, ...]:
     """Options for `cupy.RawKernel`, which adds `CUPY_ADDED_OPTIONS` and the architecture."""
-    return (
-        *COMMON_OPTIONS,
-        *define_options(defines),
-        *(f"-I{folder}" for folder in include_dirs),
-    )
+    return (*COMMON_OPTIONS, *define_options(defines), *(f"-I{folder}" for folder in include_dirs))
 
 
 def name_lines(source: str, name: str) -> str:

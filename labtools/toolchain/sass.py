@@ -451,11 +451,7 @@ def is_disassembled(cubin: Cubin, options: Sequence[str] = ("-c",)) -> bool:
 
 
 def disassembler() -> Path:
-    """The nvdisasm that `disassemble` asks.
-
-    Raises:
-        DisassemblerMissing: there is none.
-    """
+    """The nvdisasm that `disassemble` asks. Raises DisassemblerMissing: there is none."""
     tool = find_tool("nvdisasm")
     if tool is None:
         raise DisassemblerMissing(

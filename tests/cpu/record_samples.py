@@ -8,13 +8,7 @@ from typing import Any
 
 from labtools.problem import HEADLINE, Comparison, Problem
 from labtools.problem.limits import SMS_OF_H200, assumed_limits
-from labtools.record import (
-    ProcessSamples,
-    Provenance,
-    Record,
-    Samples,
-    median_us,
-)
+from labtools.record import ProcessSamples, Provenance, Record, Samples, median_us
 from labtools.toolchain import Hashes
 
 START = datetime(2026, 11, 21, 4, tzinfo=UTC)

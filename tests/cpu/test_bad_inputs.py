@@ -154,9 +154,7 @@ def write(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_python_of_a_rung_that_goes_wrong_is_told(
-    told: Callable[..., tuple[int, str]],
-    write: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
+    told: Callable[..., tuple[int, str]], write: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("labtools.cli.own_code.LIMIT_S", 0.3)
     in_launch = PYTHON.replace("    return [", "    {}\n    return [", 1)

@@ -12,13 +12,7 @@ import pytest
 import yaml
 
 from labtools.predict import Forecast, claim_checks
-from labtools.predict.claim_checks import (
-    CHECKS,
-    Evidence,
-    check_claim,
-    gather_evidence,
-    judge,
-)
+from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_evidence, judge
 from labtools.predict.result import Slice
 from labtools.problem import LabError, Rung
 from labtools.record import Claim, Ledger, load_ledger
@@ -166,8 +160,7 @@ def test_what_int4_saves_is_judged_by_where_it_is_saved(
         cycles = told if rung.id == "r07_int4" else {"time_us": 130.0} | _BEFORE
         stack = tuple(Slice(name, n, 0.0) for name, n in cycles.items() if name != "time_us")
         return cast(
-            Forecast,
-            SimpleNamespace(time_us=cycles["time_us"], stack=stack, calibrated=True),
+            Forecast, SimpleNamespace(time_us=cycles["time_us"], stack=stack, calibrated=True)
         )
 
     monkeypatch.setattr(claim_checks, "forecast", made)

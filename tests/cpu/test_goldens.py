@@ -77,11 +77,7 @@ def test_masks_hide_the_machine_and_nothing_else() -> None:
     answer = {"status": 0, "data": {"python": "3.12.1", "labtools": "0.1.0", "links": links}}
     assert mask("doctor --json", answer) == {
         "status": 0,
-        "data": {
-            "python": MASKED,
-            "labtools": "0.1.0",
-            "links": [{"name": "disk", "ok": MASKED}],
-        },
+        "data": {"python": MASKED, "labtools": "0.1.0", "links": [{"name": "disk", "ok": MASKED}]},
     }
     assert mask("derive --json", answer) == answer
 

@@ -304,11 +304,7 @@ def test_no_number_of_pieces_leaves_fewer_idle_by_what_pays(
 
 @pytest.mark.parametrize(
     ("shape", "gains"),
-    [
-        ("9,32,8,16384,128", {"r11"}),
-        ("17,32,8,16384,128", {"r11"}),
-        ("18,32,8,16384,128", {"r11"}),
-    ],
+    [("9,32,8,16384,128", {"r11"}), ("17,32,8,16384,128", {"r11"}), ("18,32,8,16384,128", {"r11"})],
 )
 def test_a_few_pairs_more_than_the_multiprocessors_or_their_half_are_cut(
     shape: str, gains: set[str]

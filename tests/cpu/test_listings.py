@@ -163,9 +163,7 @@ def test_machine_code_is_compiled_here() -> None:
     assert (
         set(code.entries)
         == set(code.resources)
-        == {
-            *("decode_s02", "quantise_cache", "merge_pieces"),
-        }
+        == {*("decode_s02", "quantise_cache", "merge_pieces")}
     )
     assert not code.stored and 0 < code.compile_s <= took < 20
     assert code.source_hash == kernel_hashes(rung, WORKLOAD, LIMITS, {"split": 2}).source_hash

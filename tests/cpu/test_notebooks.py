@@ -16,14 +16,7 @@ pytest.importorskip("ipykernel")
 pytest.importorskip("myst_nb")
 
 from tools.book import execute_all, kept_pages
-from tools.execute import (
-    KeptPages,
-    PageRunError,
-    is_depended_on,
-    is_page,
-    longest_first,
-    run_page,
-)
+from tools.execute import KeptPages, PageRunError, is_depended_on, is_page, longest_first, run_page
 from tools.toc import executable_pages, toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]

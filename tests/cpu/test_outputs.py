@@ -266,10 +266,7 @@ def accumulate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...,
         supports=lambda one: None,
         launch=lambda one, limits, knobs: [
             Launch(
-                "accumulate",
-                (1,),
-                (1,),
-                args=(*names, np.int32(one.rows), np.int32(one.columns)),
+                "accumulate", (1,), (1,), args=(*names, np.int32(one.rows), np.int32(one.columns))
             )
         ],
         operation="accumulate",

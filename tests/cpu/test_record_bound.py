@@ -184,8 +184,7 @@ def test_durations_come_from_the_values_and_the_longest_kernel_counts() -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from([counter.name for counter in COUNTERS]),
-        st.none() | st.floats(0, 200),
+        st.sampled_from([counter.name for counter in COUNTERS]), st.none() | st.floats(0, 200)
     ),
     st.none() | st.floats(0.1, 1e4),
     st.none() | st.floats(0.5, 5),

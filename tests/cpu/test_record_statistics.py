@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from record_samples import make_record, make_samples
 
 from labtools.problem import HEADLINE, LabError
-from labtools.record import (
-    best_read_gb_per_s,
-    median_us,
-    paired_ratio,
-    ratio_of_samples,
-    summary,
-)
+from labtools.record import best_read_gb_per_s, median_us, paired_ratio, ratio_of_samples, summary
 
 TIMES = st.lists(st.floats(1.0, 1e5), min_size=1, max_size=12)
 

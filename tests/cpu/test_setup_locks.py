@@ -63,8 +63,7 @@ def test_every_entry_is_pinned_and_hashed(lock: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["--index-url https://example.org/simple", "numpy", "numpy @ file:///tmp/n.whl", "-e ."],
+    "line", ["--index-url https://example.org/simple", "numpy", "numpy @ file:///tmp/n.whl", "-e ."]
 )
 def test_a_line_that_does_not_belong_is_found(line: str) -> None:
     text = (ROOT / "requirements-uv.lock").read_text()

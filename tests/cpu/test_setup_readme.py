@@ -109,9 +109,7 @@ def test_what_does_not_belong_is_left_out(tmp_path: Path) -> None:
 
 def test_times_of_two_campaigns_are_not_set_side_by_side(tmp_path: Path) -> None:
     text = table(
-        tmp_path,
-        record("baseline:sdpa", 40.0, campaign="older"),
-        record("r03_one_warp", 100.0),
+        tmp_path, record("baseline:sdpa", 40.0, campaign="older"), record("r03_one_warp", 100.0)
     )
     assert text.count(" us |") == 1
 

@@ -11,12 +11,7 @@ from live_fake import DEVICE, use_fake_gpu
 
 from labtools.measure.campaign.plan import Plan, Section, expand_plan
 from labtools.measure.campaign.recording import Effort, record_campaign
-from labtools.measure.gpu.job import (
-    bytes_in_call,
-    make_job,
-    move_outside,
-    rung_candidate,
-)
+from labtools.measure.gpu.job import bytes_in_call, make_job, move_outside, rung_candidate
 from labtools.measure.gpu.measure import time_candidates
 from labtools.predict import limits_of
 from labtools.problem import Launch, Limits, Rung, Workload, load_rung

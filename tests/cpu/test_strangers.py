@@ -10,15 +10,7 @@ import pytest
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.cpu.build import NATIVE, _compile_error, find_cuda_headers
-from labtools.problem import (
-    LabError,
-    Launch,
-    Rung,
-    Workload,
-    battery,
-    load_rung,
-    make_inputs,
-)
+from labtools.problem import LabError, Launch, Rung, Workload, battery, load_rung, make_inputs
 from labtools.toolchain import CompileError, compile_cubin
 
 SMALL = Workload(2, 4, 2, 40, 64)

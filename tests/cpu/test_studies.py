@@ -15,11 +15,7 @@ from pydantic import TypeAdapter
 
 from labtools.measure import check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.measure.gpu.job import (
-    Job,
-    make_job,
-    rung_candidate,
-)
+from labtools.measure.gpu.job import Job, make_job, rung_candidate
 from labtools.measure.gpu.measure import time_candidates
 from labtools.measure.gpu.plan import Rotation
 from labtools.measure.gpu.runner import run_on_gpu

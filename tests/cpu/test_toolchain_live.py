@@ -21,10 +21,7 @@ from labtools.toolchain import (
     device_query,
 )
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(device_query() is None, reason="no GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(device_query() is None, reason="no GPU here")]
 
 TWICE = """\
 #include "factor.cuh"

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 from devices import LIMITS
 
-from labtools.notebook.magic import (
-    PAGE,
-    load_ipython_extension,
-    page_rung,
-    run_cuda_cell,
-)
+from labtools.notebook.magic import PAGE, load_ipython_extension, page_rung, run_cuda_cell
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.toolchain import CompilerMissing, find_compiler, kernel_hashes
 

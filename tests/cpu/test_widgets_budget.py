@@ -21,10 +21,7 @@ from labtools.derive.proposals import (
     fates_of,
 )
 from labtools.notebook.labs.lab10_inversion import building
-from labtools.notebook.labs.lab10_inversion.view import (
-    BudgetBench,
-    choice_tables,
-)
+from labtools.notebook.labs.lab10_inversion.view import BudgetBench, choice_tables
 from labtools.predict import load_gpu
 from labtools.problem import LabError, load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile

@@ -24,12 +24,7 @@ from labtools.notebook.labs.lab04_predict.draw import (
     recorded_answer,
 )
 from labtools.notebook.labs.lab04_predict.game import PredictionRounds
-from labtools.notebook.labs.lab04_predict.views import (
-    HINTS,
-    say_change,
-    say_sides,
-    show_rounds,
-)
+from labtools.notebook.labs.lab04_predict.views import HINTS, say_change, say_sides, show_rounds
 from labtools.notebook.tables import say_time
 from labtools.predict import forecast
 from labtools.problem import HEADLINE, LabError, load_rung

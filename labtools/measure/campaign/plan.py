@@ -90,11 +90,7 @@ def plan_names() -> list[str]:
 
 @cache
 def load_plan(name: str) -> Plan:
-    """A plan by name.
-
-    Raises:
-        LabError: there is none of that name.
-    """
+    """A plan by name. Raises LabError: there is none of that name."""
     if name not in plan_names():
         known = ", ".join(plan_names())
         raise LabError(f"There is no plan {name!r}.", f"the plans are {known}", "name one of them")
@@ -110,8 +106,7 @@ def load_plan(name: str) -> Plan:
 def of_family(name: str, sections: Sequence[Section]) -> tuple[Section, ...]:
     """The points of one side of the split; a section that loses every candidate is left out.
 
-    Raises:
-        LabError: a kernel with points belongs to no family, or to both.
+    Raises LabError: a kernel with points belongs to no family, or to both.
     """
     split = point_families()
     known = {kernel for ids in split.values() for kernel in ids}

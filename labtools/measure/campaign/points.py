@@ -16,8 +16,7 @@ from .plan import FAMILY_OF, load_plan
 def points_by_stratum() -> dict[tuple[str, str], str]:
     """Every point of both families: (candidate's label, workload's key) to its stratum.
 
-    Raises:
-        LabError: a point stands in two strata.
+    Raises LabError: a point stands in two strata.
     """
     found: dict[tuple[str, str], str] = {}
     for section in itertools.chain.from_iterable(load_plan(name).sections for name in FAMILY_OF):

@@ -120,8 +120,7 @@ def record_campaign(
         stale: only the workloads of which this GPU's shipped records of the plan hold one that no
             longer belongs to the code, or none at all.
 
-    Raises:
-        LabError: nothing can run on a GPU here, or the records cannot be written.
+    Raises LabError: nothing can run on a GPU here, or the records cannot be written.
     """
     chosen = load_plan(plan) if isinstance(plan, str) else plan
     device = require_device()

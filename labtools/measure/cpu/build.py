@@ -117,8 +117,7 @@ class Executable:
 def find_cpu_compiler() -> HostCompiler:
     """The C++ compiler that the CPU runner uses.
 
-    Raises:
-        CpuRunnerMissing: not Linux, or no compiler.
+    Raises CpuRunnerMissing: not Linux, or no compiler.
     """
     if platform.system() != "Linux":
         raise CpuRunnerMissing(
@@ -154,8 +153,7 @@ def _describe(path: Path) -> HostCompiler:
 def find_cuda_headers() -> tuple[Path, ...]:
     """Include folders with CUDA's host headers: those of the wheels, or of a toolkit.
 
-    Raises:
-        CpuRunnerMissing: no complete set.
+    Raises CpuRunnerMissing: no complete set.
     """
     wanted = ("cuda_fp16.h", "cuda_bf16.h", "crt/host_defines.h", "nv/target")
     tried = []

@@ -38,8 +38,7 @@ def check_host_memory(workload: Problem, others: int = 0) -> None:
 
     ``others`` are the bytes of the buffers that are no inputs.
 
-    Raises:
-        LabError: the inputs do not fit the machine, or the other buffers what a check may have.
+    Raises LabError: the inputs do not fit the machine, or the other buffers what a check may have.
     """
     needed = HOST_BYTES_PER_BYTE * sum(one.bytes for one in workload.inputs.values())
     there = most_of_machine(machine_bytes())

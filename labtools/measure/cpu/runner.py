@@ -104,9 +104,8 @@ def run_on_cpu(
         inputs: take these instead of drawing them.
         workers: processes to share the blocks; None takes two where there are two cores.
 
-    Raises:
-        LabError: no compiler, the source does not compile, the workload is not supported, or
-            there is not enough memory. What the *kernel* does wrong is never an exception.
+    Raises LabError: no compiler, the source does not compile, the workload is not supported, or
+    there is not enough memory. What the *kernel* does wrong is never an exception.
     """
     limits = limits or checked_limits()
     wanted = _Wanted(rung, workload, knobs, limits, tuple(orders) or (0,), blocks, time_limit_s)
@@ -160,8 +159,7 @@ def count_on_cpu(
         For each of the blocks (name of the file, line) to the times of each thread, int64
         [threads]. A line of several stretches has the times of the one gone through most.
 
-    Raises:
-        LabError: as `run_on_cpu`; or a block does not end, or is stopped by a fault.
+    Raises LabError: as `run_on_cpu`; or a block does not end, or is stopped by a fault.
     """
     workload = inputs.problem
     executable = build_for_cpu(rung, workload, knobs, limits, counted=True)

@@ -125,8 +125,7 @@ class LiveDevice:
     def kernel(self, cubin: str, entry: str, smem_bytes: int = 0) -> Any:
         """A loaded kernel of a cubin file; large dynamic shared memory is allowed for it.
 
-        Raises:
-            LabError: the file is gone.
+        Raises LabError: the file is gone.
         """
         key = (cubin, entry)
         if key not in self._modules:

@@ -61,11 +61,7 @@ TimingWay = Literal["graph", "stream"]
 
 
 def require_device() -> DeviceInfo:
-    """The GPU of this machine.
-
-    Raises:
-        LabError: nothing can run on a GPU here, and why.
-    """
+    """The GPU of this machine. Raises LabError: nothing can run on a GPU here, and why."""
     status = cuda_status()
     if not status.can_run_live:
         raise status.why_not_live()
@@ -78,8 +74,7 @@ def require_device() -> DeviceInfo:
 def store_cubin(cubin: Cubin) -> Path:
     """Write a cubin where children find it, named by the hash of its bytes; equal code has one.
 
-    Raises:
-        LabError: there is no room for it, neither in the cache nor in a temporary folder.
+    Raises LabError: there is no room for it, neither in the cache nor in a temporary folder.
     """
     name = f"{hashlib.sha256(cubin.image).hexdigest()}.cubin"
     path = in_folder("cubins", lambda folder: _write(folder / name, cubin.image), "compiled code")
@@ -174,8 +169,7 @@ def baseline_of(job: Job) -> Baseline:
 def workspaces_of(launches: Sequence[Launch]) -> dict[str, Workspace]:
     """Every scratch buffer of the launches by name.
 
-    Raises:
-        LabError: two launches want one name with different shapes.
+    Raises LabError: two launches want one name with different shapes.
     """
     found: dict[str, Workspace] = {}
     for launch in launches:

@@ -89,8 +89,7 @@ class Timing:
 
         ``experiment`` is that of a `Candidate`; None takes the first record, whatever it says.
 
-        Raises:
-            LabError: it was not timed.
+        Raises LabError: it was not timed.
         """
         for record in self.records:
             fits = all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
@@ -293,8 +292,7 @@ def run_group(
     A candidate that is wrong, faults or hangs in one process is left out of all, and the process
     that it took down measures the others again.
 
-    Raises:
-        LabError: the children could not work, for a reason that is no candidate's.
+    Raises LabError: the children could not work, for a reason that is no candidate's.
     """
     result = GroupResult()
     workload = request.workload

@@ -19,8 +19,7 @@ ANSWER_LIMIT_S = 2 * 3600.0  # waiting for the GPU included; the child's own wat
 def check_with(worker: Worker, request: CheckRequest) -> list[GpuRun]:
     """Let a child check cases. One that a kernel takes down has a fault as its last run.
 
-    Raises:
-        LabError: the GPU could not be used, or the child ended for a reason that is no kernel's.
+    Raises LabError: the GPU could not be used, or the child ended for a reason that is no kernel's.
     """
     runs: list[GpuRun] = []
     cases = request.cases

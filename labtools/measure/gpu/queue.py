@@ -32,8 +32,7 @@ _NOTE_BYTES = 1024
 def gpu_locks_dir() -> Path:
     """The folder of the locks, one for all users of the machine.
 
-    Raises:
-        LabError: it is there and is not safe to use.
+    Raises LabError: it is there and is not safe to use.
     """
     given = os.environ.get(LOCKS_VARIABLE)
     folder = Path(given) if given else Path(tempfile.gettempdir()) / "labtools-gpu-locks"
@@ -61,11 +60,7 @@ class GpuLock:
         self._file: int | None = None
 
     def acquire(self, purpose: str) -> bool:
-        """Take it, if nobody has it.
-
-        Raises:
-            LabError: there is something else in its place.
-        """
+        """Take it, if nobody has it. Raises LabError: there is something else in its place."""
         import fcntl
 
         file = self._open()
@@ -151,8 +146,7 @@ def hold_gpu(
         gpus: a name a GPU that is the same for every process, such as its PCI address.
         purpose: shown to those who wait.
 
-    Raises:
-        LabError: every GPU stayed taken, or their locks cannot be trusted.
+    Raises LabError: every GPU stayed taken, or their locks cannot be trusted.
     """
     locks = [_lock_of(gpu) for gpu in gpus]
     started = time.monotonic()

@@ -48,8 +48,7 @@ def use_gpu(
             GPU of its first call.
         with_torch: load torch as well.
 
-    Raises:
-        LabError: the GPU could not be used; in plain words.
+    Raises LabError: the GPU could not be used; in plain words.
     """
     try:
         gpus = _choices(_sessions[0].device.ordinal if _sessions else ordinal)

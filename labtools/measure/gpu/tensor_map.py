@@ -20,8 +20,7 @@ def encode_tensor_map(tensor_map: TensorMap, address: int) -> np.ndarray:
     Returns:
         one element of 128 bytes, [1], which CuPy passes by value.
 
-    Raises:
-        LabError: the driver does not take it.
+    Raises LabError: the driver does not take it.
     """
     words = tensor_map.words
     room = (ctypes.c_ubyte * (BYTES + ALIGNMENT))()

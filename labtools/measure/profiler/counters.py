@@ -171,8 +171,7 @@ def parse_ncu_csv(text: str) -> list[KernelCounters]:
     It is the layout of ``--page raw``: a header row, a units row, one row a launch. Lines of the
     program and of ncu around the table are skipped.
 
-    Raises:
-        LabError: there is no table, or it holds no launch.
+    Raises LabError: there is no table, or it holds no launch.
     """
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if re.match(r'\s*"?ID"?,"?', line)), None)

@@ -92,8 +92,7 @@ class ProfileReport:
 def find_ncu() -> NcuTool:
     """The ncu to use: ``LABTOOLS_NCU``, the PATH, the CUDA toolkit, then /opt/nvidia.
 
-    Raises:
-        ProfilerUnavailable: there is none.
+    Raises ProfilerUnavailable: there is none.
     """
     path = os.environ.get("LABTOOLS_NCU") or shutil.which("ncu") or find_tool("ncu")
     if path is None or not os.access(path, os.X_OK):
@@ -254,8 +253,7 @@ def unknown_metrics(text: str) -> list[str]:
 def read_report(ncu: NcuTool, report: Path) -> list[KernelCounters]:
     """The counters in a report file, by ``ncu --import``.
 
-    Raises:
-        ProfileFailed: ncu cannot read it.
+    Raises ProfileFailed: ncu cannot read it.
     """
     command = [ncu.path, "--import", str(report), "--page", "raw", "--csv"]
     answer = run_child([*command, "--print-units", "base"], time_limit_s=120)

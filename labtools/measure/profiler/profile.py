@@ -299,11 +299,7 @@ class _Batch:
         return found
 
     def run(self, items: Sequence[_Item], warm: bool) -> _Outcome:
-        """One run of ncu.
-
-        Raises:
-            ProfilerUnavailable: the counters are not permitted.
-        """
+        """One run of ncu. Raises ProfilerUnavailable: the counters are not permitted."""
         request = WatchRequest(
             tuple(one.watched for one in items),
             self.fill_cubin,

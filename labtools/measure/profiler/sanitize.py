@@ -241,11 +241,7 @@ def _read_summary(text: str) -> int | None:
 
 
 def find_sanitizer() -> str:
-    """Path of compute-sanitizer.
-
-    Raises:
-        LabError: it is not installed.
-    """
+    """Path of compute-sanitizer. Raises LabError: it is not installed."""
     chosen = os.environ.get("LABTOOLS_SANITIZER") or shutil.which("compute-sanitizer")
     path = chosen or find_tool("compute-sanitizer")
     if path is None or not os.access(path, os.X_OK):
@@ -273,8 +269,7 @@ def sanitize_rung(
     ``time_limit_s`` is for one tool. Racecheck slows a kernel down a hundredfold, so give it a
     small workload. A tool that cannot finish says ``not run`` and why; it never counts as clean.
 
-    Raises:
-        LabError: an unknown tool, no compute-sanitizer, or a kernel that does not compile.
+    Raises LabError: an unknown tool, no compute-sanitizer, or a kernel that does not compile.
     """
     unknown = [tool for tool in tools if tool not in TOOLS]
     if unknown or not tools:

@@ -90,8 +90,7 @@ def run_watched(
 def launch_items(report: Reporter[WatchedResult], request: WatchRequest) -> None:
     """Launch everything that the request lists; runs in the child.
 
-    Raises:
-        LabError: the GPU could not be used at all.
+    Raises LabError: the GPU could not be used at all.
     """
     if request.mode == "nsight":
         # It must be loaded before CUDA starts.

@@ -48,8 +48,7 @@ def errors_of_scheme(problem: Workload, keeps: Scheme | None) -> Mapping[str, fl
     `SAMPLE_HEADS`; the timed inputs themselves would take minutes.
     """
     sample = Workload(
-        *(1, *SAMPLE_HEADS, min(problem.kv_len, MOST_TOKENS), problem.head_dim),
-        dtype=problem.dtype,
+        *(1, *SAMPLE_HEADS, min(problem.kv_len, MOST_TOKENS), problem.head_dim), dtype=problem.dtype
     )
     return _errors_of_scheme(sample, keeps)
 

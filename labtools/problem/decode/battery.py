@@ -25,10 +25,7 @@ GROUPS = ((10, 2, "rising"), (7, 1, "large"), (18, 2, "one_hot"))
 """Five, seven and nine query heads a KV head, where there is more than one too."""
 MANY = 131
 """Sequences, more than a warp or a block takes at a time."""
-EVERY_END = (
-    tuple((29 * i + 40) % 64 + 1 for i in range(64)),
-    (127, 257, 128, 255, 129, 256),
-)
+EVERY_END = (tuple((29 * i + 40) % 64 + 1 for i in range(64)), (127, 257, 128, 255, 129, 256))
 """Every length of 1..64, shuffled, and those around 128 and 256: every way a tile can end. In two
 cases, since a short sequence takes as much of the cache as the longest beside it."""
 

@@ -48,8 +48,7 @@ def choose_split(
         least_rows: of a piece of the longest sequence.
         enough: part of the best fill that will do, above 0 and at most 1.
 
-    Raises:
-        ValueError: a count below 1, or ``enough`` outside its range.
+    Raises ValueError: a count below 1, or ``enough`` outside its range.
     """
     counts = (num_sms, blocks_per_sm, 1 if heads is None else heads, tile_rows, least_rows, most)
     if min(counts) < 1 or not 0 < enough <= 1:

@@ -69,8 +69,7 @@ class Workload(AttentionProblem):
         object.__setattr__(self, "page_size", int(self.page_size))
         if self.is_paged and self.page_size not in PAGE_SIZES:
             self.refuse(
-                f"a paged cache with page_size {self.page_size}",
-                f"it must be one of {PAGE_SIZES}",
+                f"a paged cache with page_size {self.page_size}", f"it must be one of {PAGE_SIZES}"
             )
         if not self.is_paged and self.page_size:
             self.refuse(

@@ -151,10 +151,7 @@ def _facts_of(
         widths=tuple(sorted(widths.items(), reverse=True)),
         bytes_in_flight=best.bytes_in_flight if best else 0,
         occupancy=occupancy(
-            gpu,
-            launch.num_threads,
-            resources.registers,
-            resources.shared_bytes + launch.smem_bytes,
+            gpu, launch.num_threads, resources.registers, resources.shared_bytes + launch.smem_bytes
         ),
     )
 

@@ -14,12 +14,7 @@ from typing import Any
 import traitlets
 
 from labtools.derive import space_of
-from labtools.derive.proposals import (
-    ALIGNMENT_LIMIT,
-    CONFLICT_LIMIT,
-    SMEM_BUDGET,
-    DesignSpace,
-)
+from labtools.derive.proposals import ALIGNMENT_LIMIT, CONFLICT_LIMIT, SMEM_BUDGET, DesignSpace
 from labtools.predict import Gpu, load_gpu
 from labtools.problem import LabError, as_lab_error
 
