@@ -384,15 +384,16 @@ class Family:
         )
 
     @cached_property
-    def _answers(self) -> dict[tuple[str, tuple[int | None, ...]], bool]:
+    def _answers(self) -> dict[tuple[str | int | None, ...], bool]:
         """What expressions said, by the values of the few knobs that each asks for."""
         return {}
 
     def _holds(self, text: str, values: Mapping[str, int]) -> bool:
-        key = (text, tuple(values.get(name) for name in names_in(text)))
-        if key not in self._answers:
-            self._answers[key] = self._ask(text, values)
-        return self._answers[key]
+        key = (text, *map(values.get, names_in(text)))
+        answers = self._answers
+        if key not in answers:
+            answers[key] = self._ask(text, values)
+        return answers[key]
 
     def _ask(self, text: str, values: Mapping[str, int]) -> bool:
         try:

@@ -926,8 +926,14 @@ def open_loop(folder: Path, family: Family, progress: Progress = silent) -> Iter
             )
 
         def bench() -> TimingBench:
-            on = cast(TimedOn, state.on)
-            opening = open_bench(family, state.workload, on, seed=state.seed, progress=progress)
+            opening = open_bench(
+                family,
+                state.workload,
+                cast(TimedOn, state.on),
+                seed=state.seed,
+                progress=progress,
+                points_known=True,  # they were compared when the loop began, with this family
+            )
             return held.enter_context(opening)
 
         yield TuningLoop(opened, family, bench, progress)
