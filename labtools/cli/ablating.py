@@ -118,5 +118,5 @@ def ablate_kernel(
             for name, why in family.overruled(knobs).items()
         )
     timed_on, told = on or "recorded", with_time_left(progress)
-    found = ablate_point(family, problem, timed_on, knobs, names, pairs, seed or 0, told)
+    found = ablate_point(family, problem, timed_on, knobs, names, pairs, told)
     return PointAblated(**vars(found), notices=notices, workload=problem)

@@ -259,18 +259,25 @@ def write_grid(path: Path, grid: Grid) -> None:
     write_whole(path, gzip.compress(adapter_of(Grid).dump_json(grid), 9, mtime=0), durable=True)
 
 
+@dataclass(frozen=True)
+class _Versioned:
+    """What every file of this room's tables has."""
+
+    schema_version: int | None = None
+
+
 def read_kept(path: Path, of: Any, schema: int, what: str, still_works: str) -> Any:
     """Read a file of this room's tables: JSON of one schema, compressed where its name says so."""
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if path.suffix == ".gz" else data
-        found = adapter_of(of).validate_json(data)
-        if found.schema_version != schema:
-            raise ValueError(f"its schema is {found.schema_version}; this labtools reads {schema}")
+        version = adapter_of(_Versioned).validate_json(data).schema_version
+        if version != schema:  # before what another schema cannot have is missed
+            raise ValueError(f"its schema is {version}; this labtools reads {schema}")
+        return adapter_of(of).validate_json(data)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         why = f"{path}: {type(error).__name__}: {error}"
         raise LabError(f"The {what} {path.name} cannot be read.", why, still_works) from error
-    return found
 
 
 def read_grid(path: Path) -> Grid:

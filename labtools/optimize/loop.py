@@ -861,7 +861,7 @@ def init(
         raise LabError(
             f"A round of {branches} branches tries nothing.", "it needs at least 1", "4 is usual"
         )
-    bench = open_bench(family, workload or family.workloads[0], on, seed=seed)
+    bench = open_bench(family, workload or family.workloads[0], on)
     start, what = family.start, f"{family.rung.id} cannot begin here."
     if not bench.crowns(start):
         raise LabError(
@@ -930,7 +930,6 @@ def open_loop(folder: Path, family: Family, progress: Progress = silent) -> Iter
                 family,
                 state.workload,
                 cast(TimedOn, state.on),
-                seed=state.seed,
                 progress=progress,
                 points_known=True,  # they were compared when the loop began, with this family
             )
@@ -1036,7 +1035,6 @@ def ablate_point(
     knobs: Mapping[str, int],
     methods: Sequence[str] = (),
     pairs: bool = False,
-    seed: int = 0,
     progress: Progress = silent,
 ) -> AblatedPoint:
     """A point with one method out at a time, outside of any loop: of its knobs what is not named is
@@ -1045,7 +1043,7 @@ def ablate_point(
     chosen = tuple(dict.fromkeys(methods)) or family.methods_on(point)
     single_variants(family, point, chosen)  # before anything is timed: each of them is on
     problem = workload or family.workloads[0]
-    with open_bench(family, problem, on, seed=seed, progress=progress) as bench:
+    with open_bench(family, problem, on, progress=progress) as bench:
         if bench.refuses(point) is None:
             _check_right(bench, point)
         found = _ablate(bench, point, chosen, pairs, bench.time)

@@ -18,7 +18,6 @@ def open_bench(
     problem: Problem,
     on: TimedOn,
     *,
-    seed: int = 0,
     progress: Progress = silent,
     points_known: bool = False,
 ) -> TimingBench:
