@@ -228,7 +228,8 @@ def make_kernel(
     """All that the bench shows of a kernel, as JSON can hold it.
 
     ``cells`` are what is shown with some of its ``methods`` out, by their numbers, ``3`` or
-    ``3+5``. A pair that the grid does not have, or of which one method goes with the other, has no cell.
+    ``3+5``. A pair that the grid does not have, or of which one method goes with the other, has no
+    cell.
     """
     family = bench.family
     methods = family.methods_on(point)
