@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _NAMED = 3
 _SMALL_SHARE = 0.02
+_SMALL: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
 _BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "fontsize": 8}
 
 
@@ -36,7 +37,7 @@ def plot_chain(launch: LaunchForecast, title: str = "") -> Shown:
     height = min(6.4, 1.6 + 0.055 * len(links))
 
     def paint(axes: Axes) -> None:
-        drawn = {}
+        drawn: dict[str, Any] = {}
         for row, link in enumerate(links):
             for name, start, length in segments(link):
                 colour = cause_of(name).colour
@@ -50,8 +51,11 @@ def plot_chain(launch: LaunchForecast, title: str = "") -> Shown:
                 place, shift, side = (link.start + length / 2, (0, 9), "center")
             elif link.issue > 0.6 * cycles:
                 place, shift, side = (link.start, (-5, 0), "right")
-            text, look = f"{operation(link.text)} +{length:.0f}", {"va": "center", "fontsize": 8}
-            axes.annotate(text, (place, row), shift, textcoords="offset points", ha=side, **look)
+            text, look = (
+                f"{operation(link.text)} +{length:.0f}",
+                {**_SMALL, "va": "center", "ha": side},
+            )
+            axes.annotate(text, (place, row), shift, **look)
         axes.set(xlabel="cycles of one trip", ylabel="instruction", title=title)
         axes.set_xlim(0, cycles * 1.02)
         axes.set_ylim(len(links) + 0.5, -1.5)

@@ -173,8 +173,10 @@ def example_round(gpu: str = "h200") -> Round:
 
 def recorded_answer(round_: Round, *, store: RecordStore | None = None) -> Speedup | None:
     """What the records say to a round: baseline time / candidate time, paired by process."""
-    both = (Variant(side.rung, dict(side.knobs)) for side in (round_.baseline, round_.candidate))
-    found = recorded_speedup(*both, round_.workload, gpu=round_.gpu, store=store)
+    before, after = (
+        Variant(one.rung, dict(one.knobs)) for one in (round_.baseline, round_.candidate)
+    )
+    found = recorded_speedup(before, after, round_.workload, gpu=round_.gpu, store=store)
     return None if found is None else interval_in_words(found)
 
 

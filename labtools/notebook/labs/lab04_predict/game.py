@@ -300,7 +300,7 @@ class PredictionRounds(StatusLine):
         self._status, self._result, self._board = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._form = widgets.VBox()
         self._hint_buttons = {
-            name: _button(label, lambda _, name=name: self._guard(lambda: self._show_hint(name)))
+            name: _button(label, partial(self._click_hint, name))
             for name, label in views.HINTS.items()
         }
         revealed = partial(self._guard, self._show_result)
@@ -356,6 +356,9 @@ class PredictionRounds(StatusLine):
         self._reveal_button.disabled = False
         committed = said and f"committed too. Its prediction is sealed: {said.seal[:12]}."
         self._say(f"The model has {committed or f'no answer here. {self.refusal}'}")
+
+    def _click_hint(self, name: str, _: Any) -> None:
+        self._guard(partial(self._show_hint, name))
 
     def _show_hint(self, name: str) -> None:
         self._hint_area.value = f"<div>{self.hint(name).html}</div>"
