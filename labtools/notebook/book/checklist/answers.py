@@ -369,7 +369,7 @@ def _ask_chain(case: _Case) -> Item:
         f"{top.cause}, at {_where(top)}."
     )
     which = ("source line", "instruction that waits", "for the result of")
-    columns = which + ("cycles", "cause", "% of the trip")
+    columns = (*which, "cycles", "cause", "% of the trip")
     return _item("chain", says, "forecast", columns=columns, rows=tuple(rows))
 
 
