@@ -20,9 +20,9 @@ class View(anywidget.AnyWidget):
     """A picture that its own JavaScript draws.
 
     ``class SplitView(View, script="view")`` takes ``view.js``, and ``view.css`` where there is one,
-    of the folder where the class stands. The kit of all views comes in front of the script, then
-    the scripts ``before`` it, and with ``guesses`` the form of a guess, see `guess_script`. A view
-    of a `Bench` names its ``controls``: it has a trait ``NAME_index`` for each, and ``tables``.
+    of the folder where the class stands, behind the kit, the scripts ``before`` it, and with
+    ``guesses`` the form of a guess. A view of a `Bench` has a trait ``NAME_index`` for each of its
+    ``controls``, and ``tables``.
     """
 
     def __init_subclass__(
