@@ -21,16 +21,11 @@ def check_choice(
     text: str,
     word: str = "forecast",
 ) -> Shown:
-    """Compare a written-down choice with what the model says, or a record.
+    """Compare a written-down choice, empty when there is none, with the right one; ``right`` and
+    ``why`` are called only when the answer may be shown.
 
-    Args:
-        chosen: what the reader wrote; empty when nothing was.
-        choices: what may be written.
-        right: gives the right one of the choices; called only when the answer may be shown.
-        word: where the numbers come from; a record says what is ``recorded``, arithmetic what
-            is ``computed``, and the model the rest.
-
-    Raises AnswerPending: a reader is here and has written nothing, or none of the choices.
+    A record says what is ``recorded``, arithmetic what is ``computed``, and the model the rest.
+    Raises AnswerPending: a reader is here and has written none of the choices.
     """
     if reader_present() and chosen not in choices:
         raise _pending(f"The choices are: {', '.join(choices)}.")
@@ -52,11 +47,7 @@ def check_numbers(
     text: str,
     word: str = "computed",
 ) -> Shown:
-    """Compare written-down numbers with ours.
-
-    Args:
-        given: what the reader wrote, by name; None where nothing was.
-        word: where our numbers come from; counts of recorded times are ``recorded``.
+    """Compare written-down numbers, None where nothing was written, with ours.
 
     Raises AnswerPending: a reader is here and a number is missing.
     """

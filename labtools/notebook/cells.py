@@ -1,9 +1,8 @@
 """The code cells of a page's text, and which of them are shown folded.
 
-What a page teaches is open: kernels, their launches, and the short cells that a reader may change.
-Plumbing is folded, on the site and in Jupyter: imports, questions, and whatever is long. One rule
-says which it is, and ``make regen`` writes it into the pages. A long cell whose Python is what the
-page teaches carries the tag ``lesson``.
+Open is what a page teaches: kernels, launches, and the short cells that a reader may change.
+Folded, by one rule that ``make regen`` writes into the pages, are imports, questions, and whatever
+is long, but for a cell that carries the tag ``lesson``.
 """
 
 from __future__ import annotations

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 
 def show_check(report: CheckReport) -> Shown:
-    """A check's verdict, every fault with its line, and the cases folded below.
-
-    Errors are ``live`` when the GPU computed them, and ``computed`` when the CPU did.
-    """
+    """A check's verdict, every fault with its line, and the cases folded below; ``live`` from a GPU
+    and ``computed`` by the CPU."""
     word = "live" if report.on == "gpu" else "computed"
     border = "2px solid" if report.ok else "4px double"
     lines = "<br>".join(html.escape(line) for line in report.summary.splitlines())

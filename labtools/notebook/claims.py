@@ -26,11 +26,8 @@ def _evidence() -> Evidence:
 
 
 def redo(group: str, evidence: Evidence | None = None) -> Shown:
-    """Run the checks of a group of claims and show what they find, with their code folded below.
-
-    Args:
-        group: of ``book/claims.yml``.
-    """
+    """Run the checks of a group of ``book/claims.yml``: what they find, with their code folded
+    below."""
     evidence = evidence or _evidence()
     claims = evidence.ledger.group(group)
     if not claims:
@@ -45,13 +42,9 @@ _COLUMNS = (
 
 
 def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> Shown:
-    """Some claims of the ledger with their verdicts, for a page that tells of them.
+    """Some claims of the ledger with their verdicts, in this order, for a page that tells of them.
 
-    Args:
-        ids: in the order wanted.
-        book: the way from the page to the folder of the book, such as ``../``.
-
-    Raises LabError: the ledger has no such claim.
+    ``book`` is the way from the page to the folder of the book. Raises LabError: no such claim.
     """
     evidence = evidence or _evidence()
     claims = [evidence.ledger.find(claim_id) for claim_id in ids]
@@ -62,10 +55,8 @@ def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> 
 def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | None = None) -> Shown:
     """What was claimed beside what we have, a column for each origin.
 
-    Args:
-        rows: by name, the claims about it; each column takes the first that has something.
-
-    Raises LabError: the ledger has no such claim.
+    A row has the claims about it; each column takes the first that has something. Raises LabError:
+    the ledger has no such claim.
     """
     evidence = evidence or _evidence()
     table: list[list[Cell]] = []

@@ -17,15 +17,10 @@ from .tables import Shown, make_note, show_table
 
 
 def read_handed_in(folder: Path) -> dict[str, list[JournalRow]]:
-    """The first counting prediction of each question, of every file that was handed in.
+    """The first counting prediction of each question, by the name of a file without its ending: the
+    output of ``labtools journal --json``, a member each.
 
-    Args:
-        folder: with the output of ``labtools journal --json``, a ``.json`` file a member.
-
-    Returns: the rows by the file's name without its ending, so that two members with one login
-        stay apart.
-
-    Raises LabError: when a file is something else.
+    Raises LabError: a file is something else.
     """
     members = {}
     for path in sorted(folder.glob("*.json")):

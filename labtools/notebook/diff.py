@@ -62,11 +62,8 @@ def _launch_text(rung: Rung) -> str:
 
 
 def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
-    """The diff from the parent, with the count of changed lines.
-
-    Args:
-        rung: a rung or its id; an edited one shows its edits.
-        parent: what to compare with; by default the rung's parent.
+    """The diff of a rung, with its edits, from its parent or the one given, with the count of
+    lines.
 
     Raises LabError: there is no such rung, or it has no parent.
     """

@@ -84,13 +84,9 @@ def _prose(lines: Iterable[str]) -> list[str]:
 
 
 def route_of(page: str, heading: str, root: Path | None = None) -> list[str]:
-    """The pages that a list under a heading leads to, in its order.
+    """The pages that the list under a heading of a page, without its marks, leads to, in its order.
 
-    Args:
-        page: where the list stands, relative to the repository.
-        heading: without its marks.
-
-    Raises LabError: when there is no such heading, or no link below it.
+    Raises LabError: there is no such heading, or no link below it.
     """
     root = root or repository_root()
     text = (root / page).read_text()
@@ -108,12 +104,7 @@ def route_of(page: str, heading: str, root: Path | None = None) -> list[str]:
 
 
 def show_route(page: str, heading: str) -> Shown:
-    """How long the pages under a heading take, one by one and together.
-
-    Args:
-        page: where the list stands, relative to the repository.
-        heading: without its marks.
-    """
+    """How long the pages under a heading of a page take, one by one and together."""
     root = repository_root()
     found = [effort_of((root / name).read_text()) for name in route_of(page, heading)]
     rows = [(one.title, round(one.minutes), one.questions, one.exercises) for one in found]

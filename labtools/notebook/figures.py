@@ -37,11 +37,8 @@ _STYLE: dict[Any, Any] = {
 
 
 def make_picture(svg: str, alt: str, caption: str, word: str | None = None) -> Shown:
-    """A drawing with the text that stands for it.
-
-    Args:
-        word: one of the five words; None where the caption says it.
-    """
+    """A drawing with the text that stands for it; without ``word`` the caption says where it is
+    from."""
     mark = f" {badge(word)}" if word else ""
     data = base64.b64encode(svg.encode()).decode()
     markup = (
@@ -87,12 +84,7 @@ def draw_box(
     dashed: bool = False,
     fontsize: float = 9,
 ) -> None:
-    """A rectangle with its text in the middle, in the units of the axes.
-
-    Args:
-        axes: a plane without scales; ``draw_sketch`` gives one.
-        hatch: tells the box apart without a shade.
-    """
+    """A rectangle with its text in the middle, in the units of axes that `draw_sketch` gives."""
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Rectangle
 
@@ -126,10 +118,7 @@ def draw_sketch(
 ) -> Shown:
     """Draw on a plane without scales, x to the right and y downwards, both from zero.
 
-    Args:
-        paint: draws on the axes, with ``draw_box``, ``draw_arrow`` and text.
-        size: of the figure in inches.
-        word: one of the five words; None for a drawing that shows no number.
+    The size is in inches; a drawing that shows no number has no ``word``.
     """
 
     def on_plane(axes: Axes) -> None:

@@ -1,8 +1,6 @@
 """The study of a tile's layouts: the turns that its addresses predict, and those that were counted.
 
-The study's kernel multiplies on a tile of B whose layout and reads are its knobs. Everything else
-that it reads from shared memory is the same in every layout, so what one layout takes more than
-another is the tile's.
+The layout of the kernel's tile of B and its reads are knobs; every other read is the same in all.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ def show_layouts(gpu: str = "h200", store: RecordStore | None = None) -> Shown:
     """Turns of a read of the tile, predicted and counted, and times, by kind of read and layout.
 
     Counted is what a layout takes more than the one of the fewest predicted turns under the same
-    kind of read: all other reads of the kernel are the same in both.
+    kind of read.
     """
     records = GpuRecords(gpu, store)
     rows: list[list[Cell]] = []

@@ -15,12 +15,8 @@ REFERS_TO = "$"
 def pack_tables(tables: Any) -> dict[str, Any]:
     """JSON values with each repeated list, object or text kept once; ``unpackTables`` reads them.
 
-    Args:
-        tables: of lists, objects, texts and numbers, as JSON has them. No object has `REFERS_TO`
-            for its only name.
-
-    Returns:
-        ``parts``, in which a part refers only to parts before it, and ``whole``.
+    No object has `REFERS_TO` for its only name. Of ``parts``, each refers only to those before it,
+    and ``whole`` to any.
     """
     counts: Counter[str] = Counter()
 

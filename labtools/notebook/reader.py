@@ -18,11 +18,9 @@ SESSION_VARIABLE = "JPY_SESSION_NAME"
 
 
 def reader_present() -> bool:
-    """True when a Jupyter server started this kernel for a notebook that somebody has open.
-
-    The server sets ``JPY_SESSION_NAME`` for such kernels; nbclient, nbconvert and the book build
-    do not. ``LABTOOLS_READER=0`` or ``1`` overrides.
-    """
+    """True when a Jupyter server, which sets ``JPY_SESSION_NAME``, started this kernel for a
+    notebook that somebody has open; nbclient, nbconvert and the book build do not.
+    ``LABTOOLS_READER=0`` or ``1`` overrides."""
     forced = os.environ.get(READER_VARIABLE, "").strip().lower()
     if forced in ("0", "no", "false"):
         return False
@@ -39,14 +37,8 @@ def page_name() -> str:
 def open_journal(
     journal: Journal | None, look: Callable[[Journal], Any]
 ) -> tuple[Journal | None, str]:
-    """A journal that can be read, or None and why there is none.
-
-    A page that runs without a reader needs neither the journal's database nor widgets, so the
-    module is imported here. A journal that cannot be used must not keep the reader from results.
-
-    Args:
-        journal: where predictions are kept; None takes the reader's own.
-    """
+    """The journal given, or the reader's own, if it can be read, or None and why not: then results
+    show all the same."""
     from labtools.record.journal import Journal, JournalWarning
 
     try:

@@ -12,10 +12,8 @@ _SHOW = "show"
 
 
 def run_solution(shell: Any, line: str, cell: str) -> None:
-    """What a ``%%solution`` cell does: with a reader here, offer the solution and run nothing.
-
-    Args:
-        line: empty, or ``show`` to run it at once, where a frontend has no widgets.
+    """What a ``%%solution`` cell does: with a reader here, offer the solution and run nothing,
+    unless its ``line`` is ``show``, for a frontend without widgets.
 
     Raises LabError: the line is not understood.
     """

@@ -23,11 +23,8 @@ _SUMMARY = "Result (decide first, then open)"
 def static_question(
     question_id: str, text: str, advice: str, form: Mapping[str, Any], *, holds_page: bool = True
 ) -> Shown:
-    """A question in words, and what a form for it needs.
-
-    Args:
-        form: ``kind`` is ``ratio`` (with ``baseline`` and ``candidate``), ``choice`` (with
-            ``choices``) or ``numbers`` (with ``labels``).
+    """A question in words, and what a ``form`` for it needs: its ``kind`` is ``ratio`` (with
+    ``baseline`` and ``candidate``), ``choice`` (with ``choices``) or ``numbers`` (with ``labels``).
     """
     data = {"id": question_id, "text": text, **form}
     holds = " data-holds" if holds_page else ""
@@ -44,9 +41,8 @@ def static_result(
 ) -> Shown:
     """A result, closed until its reader opens it or commits a guess.
 
-    Args:
-        question_id: of the question that it answers; empty where there is none.
-        scored: what a guess is scored against: ``ratio`` and ``interval``, or ``right``.
+    It answers ``question_id``, if any; a guess is ``scored`` against ``ratio`` and ``interval``, or
+    ``right``.
     """
     of = f' data-of="{html.escape(question_id)}"' if question_id else ""
     against = f" {_attribute('scored', scored)}" if scored else ""

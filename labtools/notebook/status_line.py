@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 
 class StatusLine:
-    """Something on a page with a line that a screen reader reads out.
-
-    A class that has widgets sets ``_status``; without widgets nothing is said.
-    """
+    """Something with a line that a screen reader reads out; without widgets, in ``_status``,
+    nothing is said."""
 
     _status: ipywidgets.HTML | None = None
 

@@ -1,12 +1,10 @@
 """Write the kernels' text into the pages, one way: from ``kernels/`` into ``book/`` and ``labs/``.
 
-Two kinds of cell are written. A cell whose first line is ``%%cuda NAME`` holds the text of
-``kernels/*/NAME.cu``. A cell whose first line is ``# launch of NAME (kernels/decode/NAME.py)``
-holds the function ``launch`` of that file. Each written cell carries a hash of its text as cell
-metadata (``:synced:``). A cell whose text no longer has that hash was edited by hand: it is
-refused, never overwritten. The learner's copies in ``work/`` are not looked at.
-
-Cells of Python are not written, but folded or opened by the rule of `labtools.notebook.cells`.
+A cell that begins with ``%%cuda NAME`` holds ``kernels/*/NAME.cu``, one that begins with ``# launch
+of NAME (kernels/decode/NAME.py)`` that file's function ``launch``. Each carries a hash of its text
+(``:synced:``); without it the cell was edited by hand and is refused, never overwritten. Cells of
+Python are folded or opened by the rule of `labtools.notebook.cells`. Copies in ``work/`` are not
+looked at.
 """
 
 from __future__ import annotations
@@ -40,10 +38,10 @@ class SyncError(KernelError):
 
 @dataclass(frozen=True)
 class SyncedCell:
-    """One cell of a page that ``kernels/`` supplies, or that is not folded as it should be.
+    """A cell that ``kernels/`` supplies, or that is not folded as it should be.
 
-    ``state`` is ``same``, ``behind`` (the source has changed since the cell was written),
-    ``new`` (never written), or ``edited`` (changed by hand).
+    ``state`` is ``same``, ``behind`` (the source has changed since), ``new`` (never written), or
+    ``edited`` (by hand).
     """
 
     page: str
@@ -79,8 +77,8 @@ class SyncReport:
 def sync(check: bool = False, root: Path | None = None) -> SyncReport:
     """Bring the pages' cells up to ``kernels/``; with ``check`` only compare.
 
-    Raises SyncError: when a cell was edited by hand (nothing at all is written then), or when a
-    cell names a source that is not there.
+    Raises SyncError: a cell was edited by hand (then nothing is written), or names a source that is
+    not there.
     """
     root = root or repository_root()
     cells: list[SyncedCell] = []

@@ -91,7 +91,7 @@ def test_counters_are_shares_and_missing_stays_missing(tmp_path: Path) -> None:
     text = show_counters("r03_one_warp", store=store).text
     assert re.search(r"waiting: long scoreboard +75\.0", text)
     assert "barrier" not in text
-    assert re.search(r"l2 hit +- ", text)
+    assert re.search(r"L2 hit rate +- ", text)
     assert "no record" in show_counters("r03_one_warp", knobs={"unroll": 1}, store=store).text
 
 

@@ -22,13 +22,13 @@ except CompilerMissing as error:
 
 @pytest.fixture
 def shell(tmp_path: Any) -> Iterator[Any]:
-    PAGE.forget()
+    PAGE.clear()
     made = interactiveshell.InteractiveShell(ipython_dir=str(tmp_path))
     made.history_manager.enabled = False
     load_ipython_extension(made)
     yield made
     made.history_manager.end_session()
-    PAGE.forget()
+    PAGE.clear()
 
 
 def run_cell(shell: Any, line: str, text: str) -> Any:
@@ -128,4 +128,4 @@ def test_a_free_kernel_needs_no_rung(shell: Any, capsys: Any) -> None:
 def test_a_wrong_line_is_told_plainly(line: str, word: str) -> None:
     with pytest.raises(LabError, match=word):
         run_cuda_cell(line, load_rung("r03").source_text)
-    PAGE.forget()
+    PAGE.clear()

@@ -50,17 +50,14 @@ def show_attributions(
 
 
 def say_interval_pct(one: Attribution) -> str:
-    """The 95 % interval of a method's relative effect, in percent; it stays on one line.
-
-    An end that would read as the threshold with either sign, and is not, has more digits.
-    """
+    """The 95 % interval of a method's relative effect, in percent, on one line. An end that would
+    read as the threshold with either sign, and is not, has more digits."""
     digits = _digits(one)
     return f"{100 * one.low:+.{digits}f}\u00a0to\u00a0{100 * one.high:+.{digits}f}"
 
 
 def _digits(one: Attribution) -> int:
-    """Decimals of a percentage that tell both ends of an interval from the threshold, of either
-    sign."""
+    """Decimals of a percentage that tell an interval's ends from the threshold, of either sign."""
     ends = [end for end in map(abs, (one.low, one.high)) if end != one.threshold]
     for digits in range(1, _MOST_DIGITS):
         shown = f"{100 * one.threshold:.{digits}f}"

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 def plot_copy(
     workload: Workload, gpu: Gpu, expanded_us: float, kernel_us: float, fair_us: float
 ) -> Shown:
-    """What the bytes of an expanding baseline cost, beside the times that were claimed.
-
-    Args:
-        gpu: whose memory rate prices the bytes.
-    """
+    """What the bytes of an expanding baseline cost at a GPU's memory rate, beside the times that
+    were claimed."""
     if gpu.dram_gb_per_s is None:
         raise LabError(f"{gpu.title} has no memory rate here.", "", "draw it for another GPU")
     per_us = gpu.dram_gb_per_s * 1e3

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def plot_roofline(gpus: Sequence[Gpu], workload: Workload) -> Shown:
-    """Attainable rate by arithmetic intensity, with decode and prefill marked.
-
-    Args:
-        gpus: sheets with a memory rate and a tensor-core peak; at most four.
-    """
+    """Attainable rate of up to four GPUs by arithmetic intensity, decode and prefill marked."""
     decode = workload.flops / workload.minimal_bytes
     prefill = prefill_intensity(workload)
     intensity = np.logspace(-0.5, 5, 200)
@@ -117,11 +113,7 @@ def cache_drawing(workload: Workload) -> Shown:
 
 
 def sharing_drawing(num_qo_heads: int, num_kv_heads: int) -> Shown:
-    """Which query heads read which KV head: one for each, shared in groups, and one for all.
-
-    Args:
-        num_qo_heads: drawn; a multiple of ``num_kv_heads``.
-    """
+    """Which query heads read which KV head: one for each, shared in groups, and one for all."""
     panels = (
         ("multi-head attention", num_qo_heads),
         ("grouped-query attention", num_kv_heads),

@@ -22,7 +22,7 @@ _MATRIX_ROWS = 8
 def lane_of_pair(row: int, pair: int) -> int:
     """The lane that holds a pair of neighbouring elements of a fragment of ``mma.m16n8k16``.
 
-    Source: NVIDIA, PTX ISA, section on matrix fragments for ``mma.m16n8k16``; the same stands in
+    Source: NVIDIA, PTX ISA, on matrix fragments for ``mma.m16n8k16``; so does
     ``kernels/include/mma.cuh``.
     """
     return row % 8 * 4 + pair % 4

@@ -53,13 +53,8 @@ def show_step(step: DesignStep) -> Shown:
 
 
 def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
-    """Designs beside each other, one column a choice.
-
-    Warps and stages are those that their steps ask for; beside them stands what the launch has.
-
-    Args:
-        times: the floor and the expected time too; False where a reader has yet to predict.
-    """
+    """Designs beside each other, one column a choice: warps and stages that their steps ask for,
+    and what the launch has. Without ``times`` where a reader has yet to predict."""
     rows: list[list[Cell]] = []
     for name, design in designs.items():
         in_flight = design.step("in_flight").answer.value
@@ -173,11 +168,8 @@ def count_opcodes(
     knobs: Mapping[str, int] | None = None,
     gpu: Gpu | str = DEFAULT_GPU,
 ) -> dict[str, int]:
-    """How often each opcode stands in a rung's timed kernels, all of them together.
-
-    Args:
-        opcodes: beginnings such as ``HMMA`` or ``LDG.E.128``.
-    """
+    """How often each opcode, a beginning such as ``LDG.E.128``, stands in all of a rung's timed
+    kernels."""
     limits = (load_gpu(gpu) if isinstance(gpu, str) else gpu).limits
     code = machine_code(rung, workload, limits, rung.resolve_knobs(knobs))
     timed = dict.fromkeys(

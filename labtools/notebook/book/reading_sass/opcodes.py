@@ -31,9 +31,8 @@ def waited_by_scoreboard(codes: Iterable[Sass]) -> set[str]:
 def seen_distances(codes: Sequence[Sass]) -> dict[str, int]:
     """By opcode of fixed latency: the fewest cycles that the compiler left before a use.
 
-    The sum of the stall counts from an instruction to the first that reads its result, in
-    straight-line code. The compiler knows these latencies and keeps to them. The upper half of a
-    64-bit value may be read a cycle later than the lower, so a distance can be one too small.
+    The stall counts from an instruction to the first that reads its result, in straight-line code.
+    The upper half of a 64-bit value may be read a cycle later, so one may be a cycle too small.
     """
     variable = waited_by_scoreboard(codes)
     least: dict[str, int] = {}

@@ -12,11 +12,8 @@ from ...tables import Cell, Shown, Word, make_table
 
 
 def show_drift(noted: Mapping[str, Any], gpu: str = "h200") -> Shown:
-    """Times noted on another GPU of the same kind beside the recorded ones.
-
-    Args:
-        noted: ``where``, ``workloads`` (short forms) and ``us``, a list a baseline.
-    """
+    """Times noted on another GPU of the same kind (``us``, a list a baseline, ``workloads`` in
+    short forms, ``where``) beside the recorded ones."""
     known = _baselines_of(gpu)
     used: list[Record] = []
     rows: list[list[Cell]] = []

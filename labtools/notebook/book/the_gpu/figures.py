@@ -20,12 +20,8 @@ _LANES = 32
 
 
 def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int) -> Shown:
-    """Read rate by bytes in flight an SM, from Little's law and the memory's limit.
-
-    Args:
-        gb_per_s: the memory's limit, in 10^9 bytes a second.
-        row_bytes: bytes of one row of K or V, for the second scale.
-    """
+    """Read rate by bytes in flight an SM, from Little's law and the memory's limit; rows of K or V
+    have ``row_bytes``."""
     knee = gb_per_s * latency_ns / gpu.sm_count
     in_flight = np.linspace(0, 3 * knee, 100)
 
