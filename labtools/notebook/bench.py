@@ -11,6 +11,8 @@ import anywidget
 import ipywidgets
 import traitlets
 
+from labtools.problem import LabError
+
 from .guess import KIT, guess_script, guess_style
 
 
@@ -84,16 +86,21 @@ def look(description: str, label_width: str = "9.5em", most_width: str = "38em")
     }
 
 
-def slider(
-    description: str, labels: Sequence[str], index: int, **widths: str
-) -> ipywidgets.SelectionSlider:
-    """A slider over some labels."""
-    looks = look(description, **widths)
-    return ipywidgets.SelectionSlider(options=list(labels), index=index, **looks)
+def slider(text: str, values: Sequence[Any], index: int, **widths: str) -> Any:
+    """A slider over some values, as they read."""
+    options = [str(value) for value in values]
+    return ipywidgets.SelectionSlider(options=options, index=index, **look(text, **widths))
 
 
-def dropdown(
-    description: str, labels: Sequence[str], index: int = 0, **widths: str
-) -> ipywidgets.Dropdown:
-    """A list of some labels."""
-    return ipywidgets.Dropdown(options=list(labels), index=index, **look(description, **widths))
+def dropdown(text: str, values: Sequence[Any], index: int = 0, **widths: str) -> Any:
+    """A list of some values, as they read."""
+    options = [str(value) for value in values]
+    return ipywidgets.Dropdown(options=options, index=index, **look(text, **widths))
+
+
+def place_of(name: Any, offered: Sequence[Any]) -> int:
+    """Where something stands among what a bench offers. Raises LabError: nowhere."""
+    if name not in offered:
+        why = f"it offers {', '.join(map(str, offered))}"
+        raise LabError(f"{name} is not on this bench.", why, "start with one of them")
+    return list(offered).index(name)

@@ -16,13 +16,11 @@ from labtools.measure import trip_counts_of
 from labtools.notebook.answer import check_choice, check_numbers
 from labtools.notebook.gate import PredictionPending
 from labtools.notebook.labs.lab03_chain import view as chain_view
-from labtools.notebook.labs.lab03_chain.answers import (
+from labtools.notebook.labs.lab03_chain.causes import CAUSES, cause_of, in_legend_order
+from labtools.notebook.labs.lab03_chain.figures import (
     loads_and_uses,
     loads_before_first_wait,
     longest_wait,
-)
-from labtools.notebook.labs.lab03_chain.causes import CAUSES, cause_of, in_legend_order
-from labtools.notebook.labs.lab03_chain.figures import (
     longest_waits,
     operation,
     plot_chain,

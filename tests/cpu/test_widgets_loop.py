@@ -92,7 +92,7 @@ def test_a_move_leads_where_the_loop_branches(bench: RecordedBench, tables: dict
         for place, methods in rng.sample(cases, min(CASES, len(cases))):
             point = point_at(bench, tables, place)
             made = {one for one in variants(family, point, methods) if isinstance(one, Point)}
-            offered = grid.moves(point, methods).tried.get(methods, ())
+            offered = grid.moves(point, methods)[0].get(methods, ())
             assert set(offered) == made & set(leading), (point.key, methods)
             name = name_of(tables, methods)
             held = tables["points"][place]["moves"].get(name, [])[::2]
@@ -105,7 +105,7 @@ def test_pieces_that_are_too_many_for_a_cluster_may_be_fewer(bench: RecordedBenc
     many = {"gqa": 1, "math": 1, "load": 2, "unroll": 1, "stages": 3, "swizzle": 1, "warps": 8}
     point = bench.family.point({**bench.family.start.knobs, **many, "split": 16})
     join = ("latency.join_in_the_launch",)
-    found = GameGrid(bench).moves(point, join).tried[join]
+    found = GameGrid(bench).moves(point, join)[0][join]
     clusters = [one for one in found if one.knobs["merge"] == 2]
     assert clusters
     assert all(one.knobs["split"] <= 8 for one in clusters)

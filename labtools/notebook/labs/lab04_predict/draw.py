@@ -52,7 +52,6 @@ class Side:
 class Round:
     """One question: from ``baseline`` to ``candidate``, by what factor does the time change?"""
 
-    # baseline, candidate: what is compared
     baseline: Side
     candidate: Side
     workload: Workload  # what both compute
@@ -82,10 +81,6 @@ class Round:
                 found[name] = (before[name], after[name])
         return found
 
-    def on(self, gpu: str) -> Round:
-        """The same question for another GPU."""
-        return replace(self, gpu=gpu)
-
     def __str__(self) -> str:
         return f"{self.baseline} to {self.candidate}, {self.workload}"
 
@@ -113,13 +108,8 @@ def draw_rounds(
     Args:
         store: where to look; by default the shipped records and the reader's own.
     """
-    unknown = set(levels) - set(LEVELS)
-    if unknown:
-        raise LabError(
-            f"There is no level {sorted(unknown)[0]}.",
-            f"the levels are {sorted(LEVELS)}",
-            "name one",
-        )
+    for level in set(levels) - set(LEVELS):
+        raise LabError(f"There is no level {level}.", f"the levels are {[*LEVELS]}", "name one")
     pool = all_rounds(gpu, store=store)
     chance = random.Random(f"rounds {seed}")
     drawn: list[Round] = []
@@ -129,9 +119,7 @@ def draw_rounds(
         # Each change and each workload comes as seldom as the pool allows.
         seen: Counter[object] = Counter()
         for _ in range(min(per_level, len(here))):
-            best = min(
-                here, key=lambda round_: seen[_change_of(round_)] * 2 + seen[round_.workload.key()]
-            )
+            best = min(here, key=lambda one: seen[_change_of(one)] * 2 + seen[one.workload.key()])
             here.remove(best)
             seen.update((_change_of(best), best.workload.key()))
             drawn.append(best if chance.random() < 0.5 else _turned(best))
@@ -147,11 +135,8 @@ def find_rounds(
     found = []
     for name in ids:
         if name not in pool:
-            raise LabError(
-                f"There is no round {name!r}.",
-                f"the records of {gpu} make {len(pool)} rounds, and none has this name",
-                "take a name from the table of draw_rounds or all_rounds",
-            )
+            why = f"the records of {gpu} make {len(pool)} rounds, and none has this name"
+            raise LabError(f"There is no round {name!r}.", why, "take a name of all_rounds")
         found.append(pool[name])
     return found
 
@@ -168,13 +153,10 @@ def all_rounds(gpu: str = "h200", *, store: RecordStore | None = None) -> list[R
         size = max(pair.ratio, 1 / pair.ratio)
         if _SAME_BELOW < size < _CLEAR_FROM:
             continue  # neither clearly the same nor clearly not
-        round_ = Round(
-            _side(pair.first),
-            _side(pair.second),
-            _workload(pair.first),
-            gpu,
-            _level(pair, ways[pair.step]),
-        )
+        workload = pair.first.problem
+        assert isinstance(workload, Workload)  # `_pairs` takes no others
+        level = _level(pair, ways[pair.step])
+        round_ = Round(_side(pair.first), _side(pair.second), workload, gpu, level)
         if not _share_a_side(round_, example):
             rounds[str(round_)] = round_
     return [rounds[name] for name in sorted(rounds)]
@@ -182,30 +164,20 @@ def all_rounds(gpu: str = "h200", *, store: RecordStore | None = None) -> list[R
 
 def example_round(gpu: str = "h200") -> Round:
     """A finished round to look at; the draw leaves out every round that shares a time with it."""
-    before, after = load_rung("r02"), load_rung("r03")
-    return Round(
-        Side(before.id, tuple(sorted(before.resolve_knobs().items()))),
-        Side(after.id, tuple(sorted(after.resolve_knobs().items()))),
-        HEADLINE,
-        gpu,
-        2,
+    before, after = (
+        Side(rung.id, tuple(sorted(rung.resolve_knobs().items())))
+        for rung in (load_rung("r02"), load_rung("r03"))
     )
+    return Round(before, after, HEADLINE, gpu, 2)
 
 
 def recorded_answer(round_: Round, *, store: RecordStore | None = None) -> Speedup | None:
     """What the records say to a round: baseline time / candidate time, paired by process."""
-    found = recorded_speedup(
-        _tried(round_.baseline),
-        _tried(round_.candidate),
-        round_.workload,
-        gpu=round_.gpu,
-        store=store,
+    before, after = (
+        Variant(one.rung, dict(one.knobs)) for one in (round_.baseline, round_.candidate)
     )
+    found = recorded_speedup(before, after, round_.workload, gpu=round_.gpu, store=store)
     return None if found is None else interval_in_words(found)
-
-
-def _tried(side: Side) -> Variant:
-    return Variant(side.rung, dict(side.knobs))
 
 
 def interval_in_words(measured: Speedup) -> Speedup:
@@ -221,16 +193,12 @@ def interval_in_words(measured: Speedup) -> Speedup:
 
 
 def _pairs(records: Iterable[Record]) -> list[_Pair]:
-    fitting = (
-        record
-        for record in records
-        if isinstance(record.problem, Workload)
-        and record.comparison.ok
-        and record.rung_path is None
-        and _shipped(record.candidate)
-    )
+    def fits(record: Record) -> bool:
+        own = isinstance(record.problem, Workload) and record.rung_path is None
+        return own and record.comparison.ok and _shipped(record.candidate) is not None
+
     found = []
-    for first, second in every_pair(fitting):
+    for first, second in every_pair(filter(fits, records)):
         step = _step(first, second)
         if step is not None:
             found.append(_Pair(first, second, step, first.median_us / second.median_us))
@@ -260,15 +228,15 @@ def _step(first: Record, second: Record) -> tuple[str, ...] | None:
     if rung is None or parent is None or rung.parent != parent.id:
         return None
     shared = before.keys() & after.keys()
-    if any(before[name] != after[name] for name in shared):
-        return None
+    # What they share is equal; what only one has stands as its rung has it.
     expected = {**parent.resolve_knobs(), **rung.parent_knobs}
-    if any(before[name] != expected.get(name) for name in before.keys() - shared):
-        return None
     own = rung.resolve_knobs()
-    if any(after[name] != own.get(name) for name in after.keys() - shared):
-        return None
-    return first.candidate, "kernel", second.candidate
+    fits = (
+        all(before[name] == after[name] for name in shared)
+        and all(before[name] == expected.get(name) for name in before.keys() - shared)
+        and all(after[name] == own.get(name) for name in after.keys() - shared)
+    )
+    return (first.candidate, "kernel", second.candidate) if fits else None
 
 
 def _side(record: Record) -> Side:
@@ -288,11 +256,6 @@ def _level(pair: _Pair, everywhere: Sequence[float]) -> int:
 
 def _unclear(ratio: float) -> bool:
     return _SAME_BELOW < max(ratio, 1 / ratio) < _CLEAR_FROM
-
-
-def _workload(record: Record) -> Workload:
-    assert isinstance(record.problem, Workload)  # `_pairs` takes no others
-    return record.problem
 
 
 def _has_tail(record: Record) -> bool:

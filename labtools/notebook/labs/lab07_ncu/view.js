@@ -84,12 +84,12 @@ function roofKeys(tables, cell) {
   const keysOf = (ceilings, shape, widths = []) => ceilings.map((one, place) => [
     look(line(0, 7, 32, 7, { "stroke-width": widths[place] ?? 2, "stroke-dasharray": DASHES[place] })),
     `${shape}: ${one.label}, ${one.text} `, mark(one.word)]);
-  return html("ul", { class: "lt-ncu-keys" }, [
+  return bullets([
     [dot(6, "lt-ncu-point"), `${cell.name}: ${cell.roofline.said} `, mark(cell.word)],
     [dot(4.5, "lt-ncu-other"), "the other rungs on this workload"],
     ...keysOf(tables.ceilings.memory, "slope", SLOPES),
     ...keysOf(tables.ceilings.compute, "level"),
-  ].map((parts) => html("li", {}, parts)));
+  ], "lt-ncu-keys");
 }
 
 // ---------------------------------------------------------------- bars
@@ -98,11 +98,11 @@ function bar({ label, share, kind = "", value, word, about }) {
   return html("div", { class: "lt-ncu-bar" }, [
     html("div", { class: "lt-ncu-label" }, [label]),
     html("div", { class: "lt-ncu-track" }, [
-      ...(share === null ? [] : [html("div", { class: `lt-ncu-fill ${kind}`,
-        style: `--share:${share.toFixed(4)}`, "aria-hidden": "true" })]),
-      html("span", { class: "lt-ncu-value" }, [value, ...(word ? [" ", mark(word)] : [])]),
+      share !== null && html("div", { class: `lt-ncu-fill ${kind}`,
+        style: `--share:${share.toFixed(4)}`, "aria-hidden": "true" }),
+      html("span", { class: "lt-ncu-value" }, [value, word && [" ", mark(word)]]),
     ]),
-    ...(about ? [paragraph([about], "lt-ncu-about")] : []),
+    about && paragraph([about], "lt-ncu-about"),
   ]);
 }
 
@@ -128,7 +128,7 @@ function drawMemory({ levels, rates }) {
     about: one.bytes === null || one.word === "forecast" ? one.about : null,
   }));
   const said = (one) => html("div", { class: "lt-ncu-rate" }, [`${one.label}: ${one.text} `,
-    ...(one.percent === null ? [] : [mark(one.word)])]);
+    one.percent !== null && mark(one.word)]);
   // The L1 answers before the L2 is asked, the L2 before DRAM is.
   return html("div", { class: "lt-ncu-bars" },
     [drawn[0], said(rates[0]), drawn[1], said(rates[1]), drawn[2], drawn[3]]);
@@ -137,7 +137,7 @@ function drawMemory({ levels, rates }) {
 function drawCounters(meanings, counters) {
   return html("div", { class: "lt-ncu-counters" }, counters.map(({ name, value }) =>
     html("div", { class: "lt-ncu-counter" }, [
-      html("div", {}, [html("strong", {}, [meanings[name].label]), value]),
+      html("div", {}, [strong(meanings[name].label), value]),
       html("div", {}, [meanings[name].means]),
       html("div", {}, [meanings[name].not]),
     ])));
@@ -149,14 +149,14 @@ function summary(cell) {
   const { bound } = cell;
   const times = [`${cell.profiled ?? "a missing time"} under the profiler`];
   if (cell.time !== null) times.push(`${cell.time} as timed`);
-  return html("div", { class: "lt-now", "aria-live": "polite" }, [
+  return now([
     html("div", {}, [html("span", { class: "lt-value lt-ncu-bound" }, [`bound: ${bound.counted} `]),
       mark(cell.word)]),
     html("div", {}, [`By the one rule: ${bound.reason}`]),
-    html("div", {}, [html("strong", {}, [cell.name]), `, ${cell.title}. ${times.join(", ")}. `,
+    html("div", {}, [strong(cell.name), `, ${cell.title}. ${times.join(", ")}. `,
       `${cell.where}.`]),
-    ...(cell.apart ? [html("div", { class: "lt-ncu-apart", role: "note" }, [cell.apart])] : []),
-    ...(bound.forecast === null ? [] : [html("div", {}, [`${bound.why} `, mark("forecast")])]),
+    cell.apart && html("div", { class: "lt-ncu-apart", role: "note" }, [cell.apart]),
+    bound.forecast !== null && html("div", {}, [`${bound.why} `, mark("forecast")]),
   ]);
 }
 
@@ -165,8 +165,7 @@ function draw(tables, chosen, workload) {
   const cell = row[chosen];
   if (!cell) {
     const there = tables.rungs.filter((_, place) => row[place]);
-    return [html("div", { class: "lt-now lt-ncu-none", "aria-live": "polite" },
-      [`${tables.empty[chosen]} There are some of ${there.join(", ")}.`])];
+    return [now([`${tables.empty[chosen]} There are some of ${there.join(", ")}.`], "lt-ncu-none")];
   }
   return [
     summary(cell),

@@ -47,13 +47,12 @@ function foldKnobs(tables) {
     .map((one) => [one.title, new Set(one.forms.map((form) => form[name]))])
     .filter(([, values]) => !values.has(undefined))
     .map(([title, values]) => `“${title}” (${[...values].join(", ")})`).join(", ");
-  return html("details", { class: "lt-loop-knobs" }, [
-    html("summary", {}, ["What the knobs mean"]),
+  return fold("What the knobs mean", [
     paragraph(["In brackets stand the values of a knob, and those that a method sets."]),
-    html("ul", {}, tables.knobs_told.map((one) => html("li", {}, [
-      html("code", {}, [one.name]), ` (${one.values.join(", ")}). ${capital(one.doc)}.`,
-      setBy(one) && ` Set by ${setBy(one)}.`, one.size ? " Branches try its values." : ""]))),
-  ]);
+    bullets(tables.knobs_told.map((knob) => [
+      code(knob.name), ` (${knob.values.join(", ")}). ${capital(knob.doc)}.`,
+      setBy(knob) && ` Set by ${setBy(knob)}.`, knob.size && " Branches try its values."])),
+  ], "lt-loop-knobs");
 }
 
 // ---------------------------------------------------------------- drawings
@@ -66,17 +65,15 @@ function gapBar(gap) {
 }
 
 // What lies far off stands at the drawing's edge, or the threshold could not be seen.
-const endOfDrawing = (tables) => THRESHOLDS_SHOWN * tables.threshold;
-
 function sayBeyond(tables, one) {
-  const most = endOfDrawing(tables);
+  const most = THRESHOLDS_SHOWN * tables.threshold;
   if (Math.abs(one.relative) < most) return "";
   return `The arrow: it is beyond the end of the drawing, at ${signed(Math.sign(one.relative) * most)}.`;
 }
 
 // The interval of an effect on a line, with the threshold on both sides of nothing.
 function drawInterval(tables, one) {
-  const most = endOfDrawing(tables);
+  const most = THRESHOLDS_SHOWN * tables.threshold;
   const x = (value) => 110 + (100 * Math.min(Math.max(value, -most), most)) / most;
   const tickAt = (value, dash) => line(x(value), 3, x(value), 25, { "stroke-dasharray": dash });
   const said = `${signed(one.relative)}, 95 % interval ${signed(one.low)} to ${signed(one.high)}; ` +
@@ -134,8 +131,9 @@ function drawSearches(tables, state) {
   ]);
   return html("figure", { class: "lt-loop-figure" }, [
     drawn,
-    html("ul", { class: "lt-loop-keys" }, curves.map(({ told, look }) => html("li", {}, [
-      svg("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, [line(0, 6, 36, 6, look)]), told]))),
+    bullets(curves.map(({ told, look }) => [
+      svg("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, [line(0, 6, 36, 6, look)]), told]),
+    "lt-loop-keys"),
     html("figcaption", {}, ["Best so far, in percent over the fastest of all " +
       `${tables.points_in_all} recorded points, against candidates timed. The dotted line is ` +
       `${percent(near, 0)}. A curve at the lower edge is ${percent(OVER_SHOWN[0])} off or less. `,
