@@ -17,7 +17,7 @@ from .tables import BOX, Shown, make_note
 if TYPE_CHECKING:
     from labtools.record.journal import Journal
 
-    from .gate_view import GateView
+    from .bench import GateView
 
 _AGAIN_AFTER_REVEAL = (
     "The answer to this question was shown to you. A new guess is kept, is marked as made "
@@ -70,7 +70,7 @@ class Gate:
             self._journal, self._journal_failed = open_journal(
                 journal, lambda one: one.prediction(question_id)
             )
-            from .gate_view import GateView
+            from .bench import GateView
 
             self.view = GateView(text=text, baseline=baseline, candidate=candidate)
             self.view.on_msg(self._receive)
