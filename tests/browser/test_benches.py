@@ -83,7 +83,7 @@ def shows_time(page: Any, name: str, unroll: int) -> None:
 
 
 def chosen_row(page: Any) -> int:
-    return int(page.locator(".lt-ch-list tr.lt-ch-on td").first.text_content())
+    return int(page.locator(".lt-ch-list tr.lt-ch-on th").text_content())
 
 
 def walk_the_table(page: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from labtools.predict import Gpu, achieved_occupancy, list_gpus, load_gpu, occupancy
@@ -34,18 +34,6 @@ class Choices:
     # a further limit of blocks an SM; None takes the GPU's own
     max_blocks: tuple[int | None, ...] = MAX_BLOCKS
     grid: tuple[int, ...] = GRID  # blocks of the grid
-
-    def including(
-        self,
-        threads: Sequence[int] = (),
-        registers: Sequence[int] = (),
-        smem_bytes: Sequence[int] = (),
-        grid: Sequence[int] = (),
-    ) -> Choices:
-        """The same choices and these, in order."""
-        more = {"threads": threads, "registers": registers, "smem_bytes": smem_bytes, "grid": grid}
-        merged = {name: tuple(sorted({*getattr(self, name), *one})) for name, one in more.items()}
-        return replace(self, **merged)
 
 
 def occupancy_tables(choices: Choices) -> dict[str, Any]:
@@ -133,7 +121,15 @@ def occupancy_bench(
     The list of GPUs offers ``gpus``, by default every data sheet.
     """
     offered = tuple(g if isinstance(g, Gpu) else load_gpu(g) for g in gpus or list_gpus())
-    choices = Choices(offered).including((threads,), (registers,), (smem_bytes,), (grid_blocks,))
+    choices = Choices(offered)
+    asked = {
+        "threads": threads,
+        "registers": registers,
+        "smem_bytes": smem_bytes,
+        "grid": grid_blocks,
+    }
+    more = {name: tuple(sorted({*getattr(choices, name), one})) for name, one in asked.items()}
+    choices = replace(choices, **more)
     controls = {
         "gpu": dropdown("GPU", [g.title for g in offered], place_of(gpu, [g.name for g in offered]))
     }

@@ -17,7 +17,7 @@ from ...diff import show_diff
 from ...ratios import Speedup, ratio_table, say_prediction, say_ratio
 from ...static_page import static_result
 from ...tables import BOX, Cell, Shown, Word, make_note, make_table, show_table
-from .draw import LEVELS, Round, example_round, knob_docs, recorded_answer
+from .draw import LEVELS, Round, example_round, recorded_answer
 
 _MOST_SLICES = 7
 
@@ -201,7 +201,7 @@ def _hint_code(round_: Round) -> Shown:
     if round_.baseline.rung != round_.candidate.rung:
         return show_diff(round_.candidate.rung, round_.baseline.rung)
     rung = load_rung(round_.baseline.rung)
-    lines = [f"{name}: {doc}" for name, doc in knob_docs(round_)]
+    lines = [f"{knob.name}: {knob.doc}" for knob in rung.knobs if knob.name in round_.changed]
     lines += [
         f"compiled with -D{name.upper()}={before}, then -D{name.upper()}={after}"
         for name, (before, after) in round_.changed.items()
