@@ -1,7 +1,5 @@
-"""The occupancy bench: controls and a picture of one SM.
-
-Python asks `labtools.predict` for every case once, and the picture looks the cases up, so that the
-controls also work in a page that has no kernel.
+"""The occupancy bench: controls and a picture of one SM, which looks up what the model said of
+every case when the page was made.
 """
 
 from __future__ import annotations
@@ -116,20 +114,12 @@ def occupancy_bench(
     *,
     gpus: Sequence[Gpu | str] | None = None,
 ) -> Bench:
-    """A bench that starts with one kernel's numbers, ``smem_bytes`` a block.
-
-    The list of GPUs offers ``gpus``, by default every data sheet.
-    """
+    """A bench that starts with one kernel's numbers, ``smem_bytes`` a block, on one of ``gpus``."""
     offered = tuple(g if isinstance(g, Gpu) else load_gpu(g) for g in gpus or list_gpus())
-    choices = Choices(offered)
-    asked = {
-        "threads": threads,
-        "registers": registers,
-        "smem_bytes": smem_bytes,
-        "grid": grid_blocks,
-    }
-    more = {name: tuple(sorted({*getattr(choices, name), one})) for name, one in asked.items()}
-    choices = replace(choices, **more)
+    asked = {"threads": threads, "registers": registers, "smem_bytes": smem_bytes}
+    asked["grid"] = grid_blocks
+    more = {name: tuple(sorted({*getattr(Choices, name), one})) for name, one in asked.items()}
+    choices = Choices(offered, **more)
     controls = {
         "gpu": dropdown("GPU", [g.title for g in offered], place_of(gpu, [g.name for g in offered]))
     }

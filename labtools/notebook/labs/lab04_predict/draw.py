@@ -1,7 +1,5 @@
 """Rounds of a prediction game: pairs of recorded measurements, drawn so that anybody can redraw.
-
-A round says what is compared and never how it came out. The outcome is read from the records only
-by `recorded_answer`.
+How one came out is read from the records by `recorded_answer` and nowhere else.
 """
 
 from __future__ import annotations
@@ -173,9 +171,6 @@ def interval_in_words(measured: Speedup) -> Speedup:
     low, high = measured.interval
     told = f"{measured.what}; 95 %: {low:.3f} to {high:.3f}".strip("; ")
     return replace(measured, what=told, interval=None)
-
-
-# ------------------------------------------------------------------------------------- the pool
 
 
 def _pairs(records: Iterable[Record]) -> list[_Pair]:

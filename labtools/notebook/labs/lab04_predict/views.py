@@ -70,9 +70,6 @@ def show_question(round_: Round, place: int, total: int) -> Shown:
     return head + make_table(("", "before", "after", ""), marked, caption)
 
 
-# ------------------------------------------------------------------------------- scoring
-
-
 def ratio_band(before: Forecast, after: Forecast) -> tuple[float, float] | None:
     """Low and high end of the ratio of two forecasts, if their errors are independent.
 
@@ -192,9 +189,6 @@ def model_speedup(said: ModelPrediction | None) -> Speedup | None:
         band = "band: {} to {}".format(*(say_ratio(end) for end in said.band))
     times = said.baseline_us, said.candidate_us
     return Speedup(said.ratio, "forecast", f"{said.model}; {band}", None, *times)
-
-
-# ------------------------------------------------------------------------------- hints
 
 
 def _hint_code(round_: Round) -> Shown:
