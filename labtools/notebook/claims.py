@@ -81,7 +81,8 @@ def _row(claim: Claim, found: Finding, book: str) -> list[Cell]:
     if found.interval:
         ours += f" {_interval(*found.interval)}"
     origin: Cell = Word(found.origin, found.where) if found.origin else ""
-    claimed, within = "", ""
+    claimed: Cell = ""
+    within = ""
     if claim.value is not None:
         claimed = Word("claimed", say_number(claim.value, claim.unit))
         within = f"{100 * claim.tolerance:g} %" if claim.tolerance else "0"
