@@ -41,11 +41,8 @@ class View(anywidget.AnyWidget):
             trait.class_init(cls, name)
         if script:  # a widget's traits make a class of their own, which draws as its parent does
             folder = Path(inspect.getfile(cls)).parent
-            scripts = [
-                KIT.with_suffix(".js"),
-                *(folder / f"{name}.js" for name in (*before, script)),
-            ]
-            parts = [path.read_text() for path in scripts]
+            scripts = [folder / f"{name}.js" for name in (*before, script)]
+            parts = [path.read_text() for path in (KIT.with_suffix(".js"), *scripts)]
             styles = [KIT.with_suffix(".css"), folder / f"{script}.css"]
             looks = [path.read_text() for path in styles if path.exists()]
             if guesses:
@@ -53,6 +50,16 @@ class View(anywidget.AnyWidget):
                 looks.insert(1, guess_style())
             cls._esm, cls._css = "\n".join(parts), "\n".join(looks)
         super().__init_subclass__(**options)
+
+
+class GateView(View, script="gate"):
+    """The form of a question; its JavaScript sends a guess and shows what Python answers."""
+
+    text = traitlets.Unicode().tag(sync=True)
+    baseline = traitlets.Unicode().tag(sync=True)
+    candidate = traitlets.Unicode().tag(sync=True)
+    state = traitlets.Dict().tag(sync=True)
+    again_message = traitlets.Unicode().tag(sync=True)
 
 
 class Bench(ipywidgets.VBox):

@@ -73,12 +73,8 @@ def closing_line(lines: Sequence[str], start: int, ticks: str) -> int:
 
 def is_plumbing(source: str) -> bool:
     """Whether a cell of Python is folded, by its text alone."""
-    lines = [line for line in source.splitlines() if line.strip()]
-    return (
-        len(lines) > MOST_OPEN_LINES
-        or bool(_SET_UP.match(source))
-        or bool(_QUESTION.search(source))
-    )
+    length = sum(bool(line.strip()) for line in source.splitlines())
+    return bool(length > MOST_OPEN_LINES or _SET_UP.match(source) or _QUESTION.search(source))
 
 
 def fold_options(options: Sequence[str], source: str) -> list[str]:
@@ -87,10 +83,8 @@ def fold_options(options: Sequence[str], source: str) -> list[str]:
         return list(options)
     found = _read_options(options)
     tags = [tag for tag in found.get("tags", ()) if tag not in ("hide-input", "hide-cell")]
-    hidden = {
-        name: value for name, value in found.get("jupyter", {}).items() if "hidden" not in name
-    }
-    wanted = {name: found[name] for name in found if name not in ("tags", "jupyter", "mystnb")}
+    hidden = {key: found["jupyter"][key] for key in found.get("jupyter", ()) if "hidden" not in key}
+    wanted = {name: found[name] for name in found if name not in _WRITTEN}
     if _SOLUTION.match(source):
         tags, hidden = ["hide-cell", *tags], {**hidden, "source_hidden": True}
         wanted["mystnb"] = _PROMPTS

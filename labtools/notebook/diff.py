@@ -14,11 +14,11 @@ from labtools.problem import LabError, Rung, load_rung
 from .tables import Shown, badge
 
 _CONTEXT_LINES = 3
-_STYLES = {
-    "+": "background:#2e7d3230;border-left:4px solid #2e7d32",
-    "-": "background:#c6282830;border-left:4px double #c62828",
-    "@": "opacity:0.7;border-left:4px solid transparent;font-style:italic",
-    " ": "border-left:4px solid transparent",
+_LOOKS = {
+    "+": ("added", "background:#2e7d3230;border-left:4px solid #2e7d32"),
+    "-": ("removed", "background:#c6282830;border-left:4px double #c62828"),
+    "@": ("context", "opacity:0.7;border-left:4px solid transparent;font-style:italic"),
+    " ": ("context", "border-left:4px solid transparent"),
 }
 
 
@@ -70,20 +70,16 @@ def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
     rung = rung if isinstance(rung, Rung) else load_rung(rung)
     if parent is None:
         if rung.parent is None:
-            raise LabError(
-                f"{rung.id} has no parent.",
-                "it is the first of its ladder",
-                "name another rung to compare with",
-            )
+            raise LabError(f"{rung.id} has no parent.", "it is the first of its ladder")
         parent = rung.parent
     parent = parent if isinstance(parent, Rung) else load_rung(parent)
     diff = diff_rungs(parent, rung)
     count = f"{diff.added} lines added, {diff.removed} removed from {parent.id}"
-    body = "".join(
-        f'<span class="{_class(line)}" style="display:block;padding-left:0.5em;'
-        f'{_STYLES[line[0] if line[0] in _STYLES else " "]}">{html.escape(line) or " "}</span>'
-        for line in (line or " " for line in diff.lines)
-    )
+    body = ""
+    for line in (line or " " for line in diff.lines):
+        name, style = _LOOKS.get(line[0], _LOOKS[" "])
+        style = f"display:block;padding-left:0.5em;{style}"
+        body += f'<span class="lt-{name}" style="{style}">{html.escape(line)}</span>'
     markup = (
         f'<details open class="lt-diff"><summary style="cursor:pointer">{html.escape(count)} '
         f"{badge('computed')}</summary>"
@@ -93,7 +89,3 @@ def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
         f"{body}</code></pre></details>"
     )
     return Shown(markup, "\n".join([f"{count} [computed]", *diff.lines]))
-
-
-def _class(line: str) -> str:
-    return {"+": "lt-added", "-": "lt-removed"}.get(line[0], "lt-context")

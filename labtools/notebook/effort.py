@@ -61,9 +61,8 @@ def effort_of(text: str) -> PageEffort:
         questions += len(_QUESTION.findall(source))
     prose = _prose(line for number, line in enumerate(lines) if number not in inside)
     exercises = sum(line.lstrip("`").startswith("{exercise}") for line in lines)
-    return PageEffort(
-        title, len(re.findall(r"\w+", " ".join(prose))), open_lines, questions, exercises
-    )
+    words = len(re.findall(r"\w+", " ".join(prose)))
+    return PageEffort(title, words, open_lines, questions, exercises)
 
 
 def _prose(lines: Iterable[str]) -> list[str]:
@@ -94,11 +93,8 @@ def route_of(page: str, heading: str, root: Path | None = None) -> list[str]:
     items = [line for line in (found[1] if found else "").splitlines() if _LIST_ITEM.match(line)]
     links = [match[1] for match in map(_LINK.search, items) if match]
     if not links:
-        raise LabError(
-            f"{page} names no pages under {heading!r}.",
-            "a route is a list with a link in each item",
-            "the pages one by one",
-        )
+        why = "a route is a list with a link in each item"
+        raise LabError(f"{page} names no pages under {heading!r}.", why)
     folder = (root / page).parent
     return [(folder / link).resolve().relative_to(root.resolve()).as_posix() for link in links]
 
@@ -108,13 +104,11 @@ def show_route(page: str, heading: str) -> Shown:
     root = repository_root()
     found = [effort_of((root / name).read_text()) for name in route_of(page, heading)]
     rows = [(one.title, round(one.minutes), one.questions, one.exercises) for one in found]
-    minutes = sum(round(one.minutes) for one in found)
-    questions, exercises = sum(o.questions for o in found), sum(o.exercises for o in found)
+    minutes, questions, exercises = (sum(counts) for counts in list(zip(*rows, strict=True))[1:])
     rows.append(("together", minutes, questions, exercises))
-    return show_table(
-        ("page", "minutes", "questions", "exercises"),
-        rows,
-        word="computed",
-        note=f"an estimate: {WORDS_A_MINUTE} words or {LINES_A_MINUTE} lines of open code a "
-        f"minute, {QUESTION_MINUTES} minutes a question; exercises come on top",
+    note = (
+        f"an estimate: {WORDS_A_MINUTE} words or {LINES_A_MINUTE} lines of open code a "
+        f"minute, {QUESTION_MINUTES} minutes a question; exercises come on top"
     )
+    columns = ("page", "minutes", "questions", "exercises")
+    return show_table(columns, rows, word="computed", note=note)

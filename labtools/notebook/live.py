@@ -83,12 +83,9 @@ def measure_speedup(
     """
     if not can_run_live():
         return None
-    jobs = [
-        (load_candidate(baseline), baseline_knobs or {}),
-        (load_candidate(candidate), candidate_knobs or {}),
-    ]
-    first, second = time_now(jobs, workload)
-    return read_ratio((first, second), "live")
+    sides = ((baseline, baseline_knobs), (candidate, candidate_knobs))
+    jobs = [(load_candidate(name), knobs or {}) for name, knobs in sides]
+    return read_ratio(tuple(time_now(jobs, workload)), "live")
 
 
 def say_not_live() -> None:
@@ -130,10 +127,10 @@ def time_here(
     from labtools.measure import time_candidates
 
     timing = time_candidates(candidates, workload)
-    rows = [
-        (record.candidate, _name_knobs(record), record.median_us, record.gb_per_s)
-        for record in timing.records
-    ]
+    rows = []
+    for record in timing.records:
+        knobs = say_knobs(sorted(record.knobs.items())) or "-"
+        rows.append((record.candidate, knobs, record.median_us, record.gb_per_s))
     rate = f"GB/s of {operation_of(workload).bytes_name}, each counted once"
     columns = ("what", "knobs", "median us", rate)
     display(show_table(columns, rows, word="live", note=f"Workload {workload}"))
@@ -154,10 +151,5 @@ def live_speedup(
     did not."""
     if timing is None:
         return None
-    first = timing.find(baseline, baseline_knobs)
-    second = timing.find(candidate, candidate_knobs)
-    return read_ratio((first, second), "live")
-
-
-def _name_knobs(record: Record) -> str:
-    return say_knobs(sorted(record.knobs.items())) or "-"
+    pair = timing.find(baseline, baseline_knobs), timing.find(candidate, candidate_knobs)
+    return read_ratio(pair, "live")

@@ -82,11 +82,9 @@ def reset_page(page: str, root: Path | None = None) -> Reset:
     copy, backup = work / name, None
     if copy.exists():
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        backup = copy.with_name(f"{copy.stem}.before-{stamp}{copy.suffix}")
-        number = 2
-        while backup.exists():
-            backup = copy.with_name(f"{copy.stem}.before-{stamp}-{number}{copy.suffix}")
-            number += 1
+        numbers = ("", *(f"-{number}" for number in range(2, 1000)))
+        names = (f"{copy.stem}.before-{stamp}{number}{copy.suffix}" for number in numbers)
+        backup = next(path for path in map(copy.with_name, names) if not path.exists())
         copy.rename(backup)
     _copy(root / name, copy)
     origins = _read_manifest(work)
@@ -104,11 +102,9 @@ def find_page(page: str, root: Path | None = None) -> str:
     root = root or repository_root()
     pages = list_pages(root)
     wanted = Path(page)
-    if wanted.is_absolute():
-        for base in (work_dir(root), root):
-            if wanted.is_relative_to(base):
-                wanted = wanted.relative_to(base)
-                break
+    for base in (work_dir(root), root):
+        if wanted.is_absolute() and wanted.is_relative_to(base):
+            wanted = wanted.relative_to(base)
     text = wanted.as_posix().removeprefix("./").removeprefix("work/")
     fits = [name for name in pages if text in (name, name.removesuffix(".md"))]
     fits = fits or [name for name in pages if text in (Path(name).name, Path(name).stem)]
