@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -160,7 +161,7 @@ class _LineParser(argparse.ArgumentParser):
         raise LabError(f"This %%cuda line is not understood: {message}.", "", f"write {USAGE}")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _define(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -168,11 +169,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _knob(text: str) -> tuple[str, int]:
-    name, value = _pair(text)
-    try:
-        return name, int(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: a knob's value is a whole number") from None
+    name, value = _define(text)
+    if not re.fullmatch(r"[+-]?\d+", value):
+        raise argparse.ArgumentTypeError(f"{text!r}: a knob's value is a whole number")
+    return name, int(value)
 
 
 def _parse_line(line: str) -> argparse.Namespace:
@@ -180,15 +180,12 @@ def _parse_line(line: str) -> argparse.Namespace:
     parser.add_argument("name")
     parser.add_argument("--arch")
     parser.add_argument("--knob", action="append", type=_knob, default=[])
-    parser.add_argument("--define", action="append", type=_pair, default=[])
+    parser.add_argument("--define", action="append", type=_define, default=[])
     parser.add_argument("--workload", type=parse_problem, default=HEADLINE)
     try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise LabError(
-            f"This %%cuda line is not understood: {error}.", "", f"write {USAGE}"
-        ) from None
-    return parser.parse_args(words)
+        return parser.parse_args(shlex.split(line))
+    except ValueError as error:  # a quotation that does not end
+        parser.error(str(error))
 
 
 def _rung_or_none(name: str) -> Rung | None:

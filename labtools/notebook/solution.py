@@ -8,8 +8,6 @@ from labtools.problem import LabError
 
 from .reader import reader_present
 
-_SHOW = "show"
-
 
 def run_solution(shell: Any, line: str, cell: str) -> None:
     """What a ``%%solution`` cell does: with a reader here, offer the solution and run nothing,
@@ -18,13 +16,10 @@ def run_solution(shell: Any, line: str, cell: str) -> None:
     Raises LabError: the line is not understood.
     """
     word = line.strip()
-    if word not in ("", _SHOW):
-        raise LabError(
-            f"This %%solution line is not understood: {word}.",
-            "it is empty, or the word show",
-            "write %%solution, or %%solution show",
-        )
-    if word == _SHOW or not reader_present():
+    if word not in ("", "show"):
+        what = f"This %%solution line is not understood: {word}."
+        raise LabError(what, "it is empty, or the word show")
+    if word or not reader_present():
         shell.run_cell(cell).raise_error()
     else:
         _offer(shell, cell)
@@ -34,11 +29,9 @@ def _offer(shell: Any, cell: str) -> None:
     import ipywidgets as widgets
     from IPython.display import display
 
-    button = widgets.Button(
-        description="Show the solution",
-        tooltip="runs the solution in this cell",
-        layout=widgets.Layout(width="auto"),
-    )
+    layout = widgets.Layout(width="auto")
+    button = widgets.Button(description="Show the solution", layout=layout)
+    button.tooltip = "runs the solution in this cell"
     shown = widgets.Output()
 
     def show(_: Any) -> None:
