@@ -25,7 +25,7 @@ from test_benches import answer_in_cell
 from test_labs import in_sight, kernel_is_idle
 from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
-from labtools.notebook.guess import KIT
+from labtools.notebook.static_page import KIT
 from labtools.notebook.labs.lab09_loop import view
 from labtools.notebook.labs.lab09_loop.view import open_game, read_game
 from labtools.notebook.static_page import site_script

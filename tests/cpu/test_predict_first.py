@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from labtools.notebook.cells import LESSON, MOST_OPEN_LINES, code_cells, fold_options, is_plumbing
-from labtools.notebook.solution import run_solution
+from labtools.notebook.magic import run_solution
 from labtools.notebook.static_page import static_question, static_result
 from labtools.notebook.tables import Shown
 from labtools.problem import LabError
