@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from labtools.optimize.attribution import Attribution
-from labtools.optimize.classes import Decision
+from labtools.optimize.attribution import Attribution, Decision
 
 from ...figures import GREYS, draw_picture
 from ...tables import Shown, show_table

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from labtools.optimize.ablation import pair_variants
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Point
-from labtools.optimize.removals import pair_variants
 from labtools.problem import LabError
 
 from ...bench import place_of

@@ -11,9 +11,15 @@ from typing import Any
 
 from labtools.optimize import attribution
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
-from labtools.optimize.attribution import Attribution, Interaction, Outcome, outcome_of
+from labtools.optimize.attribution import (
+    Attribution,
+    Interaction,
+    MethodClass,
+    Outcome,
+    classify,
+    outcome_of,
+)
 from labtools.optimize.bench import RecordedBench
-from labtools.optimize.classes import MethodClass, classify
 from labtools.optimize.family import WITHOUT, Method, Point
 from labtools.optimize.loop import check_methods, proof_values
 from labtools.optimize.opcode_table import KernelCounts, OpcodeTable

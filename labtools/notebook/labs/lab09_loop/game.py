@@ -15,11 +15,10 @@ from typing import Any, get_args
 
 from labtools.optimize import budget, pick
 from labtools.optimize.ablation import ablate_methods
-from labtools.optimize.attribution import threshold_of
+from labtools.optimize.attribution import classify, threshold_of
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import varied_knobs, with_methods
 from labtools.optimize.budget import CAP, SLOTS
-from labtools.optimize.classes import classify
 from labtools.optimize.family import METHOD_AXES, Family, InvalidPoint, Method, Point
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import check_methods, settled
