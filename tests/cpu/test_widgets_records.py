@@ -24,8 +24,7 @@ from labtools.notebook import (
     show_records,
 )
 from labtools.notebook.counters import show_use
-from labtools.notebook.ratios import ratio_table
-from labtools.notebook.records import say_interval
+from labtools.notebook.ratios import ratio_table, say_speedup
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Problem, Rung, list_rungs, load_rung, operation_of
 from labtools.record import Record, RecordStore
@@ -150,7 +149,7 @@ def test_an_interval_holds_the_number_beside_it(
 ) -> None:
     speedup = Speedup(value, "recorded", interval=interval)
     assert said in ratio_table("a", "b", [("recorded", speedup, "")], "").text
-    assert said == say_interval(speedup)
+    assert said == say_speedup(speedup)
 
 
 def test_live_times_come_from_one_set_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
