@@ -25,10 +25,9 @@ from test_benches import answer_in_cell
 from test_labs import in_sight, kernel_is_idle
 from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
-from labtools.notebook.guess import KIT
 from labtools.notebook.labs.lab09_loop import view
 from labtools.notebook.labs.lab09_loop.view import open_game, read_game
-from labtools.notebook.static_page import site_script
+from labtools.notebook.static_page import KIT, site_script
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants

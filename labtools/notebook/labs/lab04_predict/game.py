@@ -26,9 +26,8 @@ from labtools.record.prediction import (
 from ...gate import Gate, PredictionPending
 from ...live import can_run_live, measure_speedup
 from ...ratios import Speedup, say_ratio
-from ...reader import open_journal, page_name, reader_present
+from ...reader import StatusLine, open_journal, page_name, reader_present
 from ...static_page import static_question, static_round, static_rounds
-from ...status_line import StatusLine
 from ...tables import BOX, Shown, make_note
 from . import views
 from .draw import Round, interval_in_words, recorded_answer
