@@ -1,11 +1,5 @@
-"""What the site needs beyond its configuration.
-
-The cache key, local scripts, patient execution, questions that ask before they show, and colours
-for ``%%cuda`` cells.
-
-Settings that depend on the build come in through the environment (see ``tools/book.py``), so that
-``_config.yml`` stays a plain list of constants.
-"""
+"""What the site needs beyond its configuration; what depends on the build comes through the
+environment (see ``tools/book.py``)."""
 
 from __future__ import annotations
 

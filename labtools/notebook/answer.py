@@ -21,23 +21,17 @@ def check_choice(
     text: str,
     word: str = "forecast",
 ) -> Shown:
-    """Compare a written-down choice with what the model says, or a record.
+    """Compare a written-down choice, empty when there is none, with the right one; ``right`` and
+    ``why`` are called only when the answer may be shown.
 
-    Args:
-        chosen: what the reader wrote; empty when nothing was.
-        choices: what may be written.
-        right: gives the right one of the choices; called only when the answer may be shown.
-        word: where the numbers come from; a record says what is ``recorded``, arithmetic what
-            is ``computed``, and the model the rest.
-
-    Raises AnswerPending: a reader is here and has written nothing, or none of the choices.
+    A record says what is ``recorded``, arithmetic what is ``computed``, and the model the rest.
+    Raises AnswerPending: a reader is here and has written none of the choices.
     """
     if reader_present() and chosen not in choices:
         raise _pending(f"The choices are: {', '.join(choices)}.")
     answer = right()
-    verdict = ""
-    if chosen in choices:
-        verdict = "You were right. " if chosen == answer else f"You said {chosen}. "
+    said = "You were right. " if chosen == answer else f"You said {chosen}. "
+    verdict = said if chosen in choices else ""
     who = {"recorded": "record", "computed": "arithmetic"}.get(word, "model")
     shown = make_note(f"{verdict}The {who} says: {answer}. {why()}", word)
     form = {"kind": "choice", "choices": list(choices)}
@@ -52,11 +46,7 @@ def check_numbers(
     text: str,
     word: str = "computed",
 ) -> Shown:
-    """Compare written-down numbers with ours.
-
-    Args:
-        given: what the reader wrote, by name; None where nothing was.
-        word: where our numbers come from; counts of recorded times are ``recorded``.
+    """Compare written-down numbers, None where nothing was written, with ours.
 
     Raises AnswerPending: a reader is here and a number is missing.
     """
@@ -74,11 +64,9 @@ def check_numbers(
 
 
 def _pending(more: str) -> AnswerPending:
-    return AnswerPending(
-        "This answer waits for yours.",
-        "what was seen first cannot be predicted",
-        f"Set it in the cell above, run that cell, then this one and those below it. {more}",
-    )
+    still = f"Set it in the cell above, run that cell, then this one and those below it. {more}"
+    why = "what was seen first cannot be predicted"
+    return AnswerPending("This answer waits for yours.", why, still)
 
 
 def _for_whoever_is_here(

@@ -11,16 +11,18 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from .guess import KIT, guess_script, guess_style
+from labtools.problem import LabError
+
+from .static_page import KIT, guess_script, guess_style
 
 
 class View(anywidget.AnyWidget):
     """A picture that its own JavaScript draws.
 
     ``class SplitView(View, script="view")`` takes ``view.js``, and ``view.css`` where there is one,
-    of the folder where the class stands. The kit of all views comes in front of the script, then
-    the scripts ``before`` it, and with ``guesses`` the form of a guess, see `guess_script`. A view
-    of a `Bench` names its ``controls``: it has a trait ``NAME_index`` for each, and ``tables``.
+    of the folder where the class stands, behind the kit, the scripts ``before`` it, and with
+    ``guesses`` the form of a guess. A view of a `Bench` has a trait ``NAME_index`` for each of its
+    ``controls``, and ``tables``.
     """
 
     def __init_subclass__(
@@ -39,11 +41,8 @@ class View(anywidget.AnyWidget):
             trait.class_init(cls, name)
         if script:  # a widget's traits make a class of their own, which draws as its parent does
             folder = Path(inspect.getfile(cls)).parent
-            scripts = [
-                KIT.with_suffix(".js"),
-                *(folder / f"{name}.js" for name in (*before, script)),
-            ]
-            parts = [path.read_text() for path in scripts]
+            scripts = [folder / f"{name}.js" for name in (*before, script)]
+            parts = [path.read_text() for path in (KIT.with_suffix(".js"), *scripts)]
             styles = [KIT.with_suffix(".css"), folder / f"{script}.css"]
             looks = [path.read_text() for path in styles if path.exists()]
             if guesses:
@@ -51,6 +50,16 @@ class View(anywidget.AnyWidget):
                 looks.insert(1, guess_style())
             cls._esm, cls._css = "\n".join(parts), "\n".join(looks)
         super().__init_subclass__(**options)
+
+
+class GateView(View, script="gate"):
+    """The form of a question; its JavaScript sends a guess and shows what Python answers."""
+
+    text = traitlets.Unicode().tag(sync=True)
+    baseline = traitlets.Unicode().tag(sync=True)
+    candidate = traitlets.Unicode().tag(sync=True)
+    state = traitlets.Dict().tag(sync=True)
+    again_message = traitlets.Unicode().tag(sync=True)
 
 
 class Bench(ipywidgets.VBox):
@@ -77,17 +86,21 @@ def look(description: str, label_width: str = "9.5em", most_width: str = "38em")
     }
 
 
-def slider(
-    description: str, labels: Sequence[str], index: int, **widths: str
-) -> ipywidgets.SelectionSlider:
-    """A slider over some labels."""
-    return ipywidgets.SelectionSlider(
-        options=list(labels), index=index, **look(description, **widths)
-    )
+def slider(text: str, values: Sequence[Any], index: int, **widths: str) -> Any:
+    """A slider over some values, as they read."""
+    options = [str(value) for value in values]
+    return ipywidgets.SelectionSlider(options=options, index=index, **look(text, **widths))
 
 
-def dropdown(
-    description: str, labels: Sequence[str], index: int = 0, **widths: str
-) -> ipywidgets.Dropdown:
-    """A list of some labels."""
-    return ipywidgets.Dropdown(options=list(labels), index=index, **look(description, **widths))
+def dropdown(text: str, values: Sequence[Any], index: int = 0, **widths: str) -> Any:
+    """A list of some values, as they read."""
+    options = [str(value) for value in values]
+    return ipywidgets.Dropdown(options=options, index=index, **look(text, **widths))
+
+
+def place_of(name: Any, offered: Sequence[Any]) -> int:
+    """Where something stands among what a bench offers. Raises LabError: nowhere."""
+    if name not in offered:
+        why = f"it offers {', '.join(map(str, offered))}"
+        raise LabError(f"{name} is not on this bench.", why, "start with one of them")
+    return list(offered).index(name)

@@ -1,9 +1,8 @@
 """The code cells of a page's text, and which of them are shown folded.
 
-What a page teaches is open: kernels, their launches, and the short cells that a reader may change.
-Plumbing is folded, on the site and in Jupyter: imports, questions, and whatever is long. One rule
-says which it is, and ``make regen`` writes it into the pages. A long cell whose Python is what the
-page teaches carries the tag ``lesson``.
+Open is what a page teaches: kernels, launches, and the short cells that a reader may change.
+Folded, by one rule that ``make regen`` writes into the pages, are imports, questions, and whatever
+is long, but for a cell that carries the tag ``lesson``.
 """
 
 from __future__ import annotations
@@ -66,20 +65,14 @@ def code_cells(lines: Sequence[str]) -> Iterator[PageCell]:
 def closing_line(lines: Sequence[str], start: int, ticks: str) -> int:
     """The line that closes the fence opened at ``start``; past the end when it never closes."""
     closing = re.compile(rf"^{re.escape(ticks[0])}{{{len(ticks)},}}\s*$")
-    for number in range(start + 1, len(lines)):
-        if closing.match(lines[number]):
-            return number
-    return len(lines)
+    after = range(start + 1, len(lines))
+    return next((number for number in after if closing.match(lines[number])), len(lines))
 
 
 def is_plumbing(source: str) -> bool:
     """Whether a cell of Python is folded, by its text alone."""
-    lines = [line for line in source.splitlines() if line.strip()]
-    return (
-        len(lines) > MOST_OPEN_LINES
-        or bool(_SET_UP.match(source))
-        or bool(_QUESTION.search(source))
-    )
+    length = sum(bool(line.strip()) for line in source.splitlines())
+    return bool(length > MOST_OPEN_LINES or _SET_UP.match(source) or _QUESTION.search(source))
 
 
 def fold_options(options: Sequence[str], source: str) -> list[str]:
@@ -88,10 +81,8 @@ def fold_options(options: Sequence[str], source: str) -> list[str]:
         return list(options)
     found = _read_options(options)
     tags = [tag for tag in found.get("tags", ()) if tag not in ("hide-input", "hide-cell")]
-    hidden = {
-        name: value for name, value in found.get("jupyter", {}).items() if "hidden" not in name
-    }
-    wanted = {name: found[name] for name in found if name not in ("tags", "jupyter", "mystnb")}
+    hidden = {key: found["jupyter"][key] for key in found.get("jupyter", ()) if "hidden" not in key}
+    wanted = {name: found[name] for name in found if name not in _WRITTEN}
     if _SOLUTION.match(source):
         tags, hidden = ["hide-cell", *tags], {**hidden, "source_hidden": True}
         wanted["mystnb"] = _PROMPTS

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 
 def show_check(report: CheckReport) -> Shown:
-    """A check's verdict, every fault with its line, and the cases folded below.
-
-    Errors are ``live`` when the GPU computed them, and ``computed`` when the CPU did.
-    """
+    """A check's verdict, every fault with its line, and the cases folded below; ``live`` from a GPU
+    and ``computed`` by the CPU."""
     word = "live" if report.on == "gpu" else "computed"
     border = "2px solid" if report.ok else "4px double"
     lines = "<br>".join(html.escape(line) for line in report.summary.splitlines())
@@ -29,10 +27,8 @@ def show_check(report: CheckReport) -> Shown:
     if report.faults:
         rows = [[f.kind, _place(f), f.message] for f in report.faults]
         shown = shown + make_table(["fault", "where", "what happened"], rows)
-    cases = make_table(
-        ["workload", "inputs", "verdict", "worst relative error"],
-        [_case_row(case) for case in report.cases],
-    )
+    columns = ["workload", "inputs", "verdict", "worst relative error"]
+    cases = make_table(columns, [_case_row(case) for case in report.cases])
     count = f"{len(report.cases)} of {report.planned} cases"
     folded = f'<details><summary style="cursor:pointer">{count}</summary>{cases.html}</details>'
     return shown + Shown(folded, f"{count}\n{cases.text}")

@@ -25,49 +25,34 @@ def _evidence() -> Evidence:
     return gather_evidence()
 
 
-def redo(group: str, evidence: Evidence | None = None) -> Shown:
-    """Run the checks of a group of claims and show what they find, with their code folded below.
-
-    Args:
-        group: of ``book/claims.yml``.
-    """
-    evidence = evidence or _evidence()
-    claims = evidence.ledger.group(group)
+def redo(group: str) -> Shown:
+    """Run the checks of a group of ``book/claims.yml``: what they find, with their code folded
+    below."""
+    claims = _evidence().ledger.group(group)
     if not claims:
         return make_note(f"The ledger has no group {group}.")
-    rows = [_row(claim, check_claim(claim, evidence)) for claim in claims]
-    return make_table(_COLUMNS, rows, stacked=True) + _show_code(claims)
-
-
-_COLUMNS = (
-    *("claim", "claimed", "ours (95 %)", "verdict, and why", "holds within", "where from", "redo"),
-)
+    return show_claims(*(claim.id for claim in claims)) + _show_code(claims)
 
 
 def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> Shown:
-    """Some claims of the ledger with their verdicts, for a page that tells of them.
+    """Some claims of the ledger with their verdicts, in this order, for a page that tells of them.
 
-    Args:
-        ids: in the order wanted.
-        book: the way from the page to the folder of the book, such as ``../``.
-
-    Raises LabError: the ledger has no such claim.
+    ``book`` is the way from the page to the folder of the book. Raises LabError: no such claim.
     """
     evidence = evidence or _evidence()
     claims = [evidence.ledger.find(claim_id) for claim_id in ids]
     rows = [_row(claim, check_claim(claim, evidence), book) for claim in claims]
-    return make_table(_COLUMNS, rows, stacked=True)
+    columns = ("claim", "claimed", "ours (95 %)", "verdict, and why", "holds within")
+    return make_table((*columns, "where from", "redo"), rows, stacked=True)
 
 
-def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | None = None) -> Shown:
+def show_side_by_side(rows: Mapping[str, Sequence[str]]) -> Shown:
     """What was claimed beside what we have, a column for each origin.
 
-    Args:
-        rows: by name, the claims about it; each column takes the first that has something.
-
-    Raises LabError: the ledger has no such claim.
+    A row has the claims about it; each column takes the first that has something. Raises LabError:
+    the ledger has no such claim.
     """
-    evidence = evidence or _evidence()
+    evidence = _evidence()
     table: list[list[Cell]] = []
     columns = ["", "claimed", "computed", "forecast", "recorded", "verdict"]
     for name, ids in rows.items():
@@ -78,45 +63,33 @@ def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | No
             for claim, one in reversed(list(zip(claims, found, strict=True)))
         }
         first = claims[0]
-        absent = ours.get("not measured here", "")
-        table.append(
-            [
-                name,
-                "" if first.value is None else say_number(first.value, first.unit),
-                *(ours.get(origin, "") for origin in ("computed", "forecast")),
-                ours.get("recorded", absent),
-                ", ".join(dict.fromkeys(one.verdict for one in found)),
-            ]
-        )
+        claimed = "" if first.value is None else say_number(first.value, first.unit)
+        known = [ours.get(origin, "") for origin in ("computed", "forecast")]
+        known.append(ours.get("recorded", ours.get("not measured here", "")))
+        verdicts = ", ".join(dict.fromkeys(one.verdict for one in found))
+        table.append([name, claimed, *known, verdicts])
     shown = [at for at in range(len(columns)) if any(row[at] for row in table)]
     columns = [columns[at] for at in shown]
     table = [[row[at] for at in shown] for row in table]
-    caption = (
-        "computed: by formulas from data sheets and from figures that were published elsewhere"
-    )
-    return make_table(columns, table, caption)
+    caption = "by formulas from data sheets and from figures that were published elsewhere"
+    return make_table(columns, table, f"computed: {caption}")
 
 
-def _row(claim: Claim, found: Finding, book: str = "") -> list[Cell]:
+def _row(claim: Claim, found: Finding, book: str) -> list[Cell]:
     ours = say_number(found.value, claim.unit)
     if found.interval:
         ours += f" {_interval(*found.interval)}"
     origin: Cell = Word(found.origin, found.where) if found.origin else ""
     claimed: Cell = ""
+    within = ""
     if claim.value is not None:
         claimed = Word("claimed", say_number(claim.value, claim.unit))
-    within = "" if claim.value is None or not claim.check else f"{claim.tolerance:.2g}"
-    if within and claim.tolerance:
-        within = f"{100 * claim.tolerance:g} %"
+        within = f"{100 * claim.tolerance:g} %" if claim.tolerance else "0"
     why = f"{found.verdict}: {found.reason}"
     # In JupyterLab a page is its file; on the site it is one of HTML.
     ending = "md" if reader_present() else "html"
     redone = Link(claim.id, f"{book}{claim.page}.{ending}#{claim.cell}")
-    return [claim.text, claimed, ours, why, within, origin, redone]
-
-
-def _say(ratio: Ratio) -> str:
-    return f"{three_digits(ratio.ratio)} {_interval(ratio.low, ratio.high)}"
+    return [claim.text, claimed, ours, why, within if claim.check else "", origin, redone]
 
 
 def _interval(low: float, high: float) -> str:
@@ -142,9 +115,9 @@ def _show_code(claims: list[Claim]) -> Shown:
     return Shown(markup, code)
 
 
-def count_verdicts(evidence: Evidence | None = None, source: str | None = None) -> Shown:
+def count_verdicts(source: str | None = None) -> Shown:
     """How many claims got which verdict, with what each verdict means."""
-    evidence = evidence or _evidence()
+    evidence = _evidence()
     claims = [one for one in evidence.ledger.claims if source in (None, one.source)]
     found = Counter(check_claim(claim, evidence).verdict for claim in claims)
     rows = [(name, str(found[name]), meaning) for name, meaning in VERDICTS.items()]
@@ -163,31 +136,21 @@ def show_rungs_against_libraries(
     workloads: Sequence[str | Problem], rungs: tuple[str, ...], gpu: str = "h200"
 ) -> Shown:
     """Fastest fair library over rung, per workload, with the interval."""
-    wanted = [
-        parse_problem(workload) if isinstance(workload, str) else workload for workload in workloads
-    ]
+
+    def say(ratio: Ratio | None) -> str:
+        return f"{three_digits(ratio.ratio)} {_interval(ratio.low, ratio.high)}" if ratio else ""
+
+    wanted = [parse_problem(one) if isinstance(one, str) else one for one in workloads]
     found = compare_rungs(RecordStore().load(), wanted, rungs, gpu)
     rows: list[list[Cell]] = []
     for compared in found:
-        record, against, low = (
-            compared.standing.record,
-            compared.standing.against,
-            compared.standing.against_low_bit,
-        )
-        assert against is not None
-        floor = compared.standing.to_floor
-        rows.append(
-            [
-                str(compared.workload),
-                compared.rung.split("_")[0],
-                say_time(RecordedTime.of(record)),
-                _say(against),
-                against.first.removeprefix("baseline:"),
-                _say(low) if low else "",
-                f"{1 / floor.ratio:.0%}" if floor else "",
-                recorded(record, *compared.peers),
-            ]
-        )
+        standing, where = compared.standing, recorded(compared.standing.record, *compared.peers)
+        assert standing.against is not None
+        name, time = compared.rung.split("_")[0], say_time(RecordedTime.of(standing.record))
+        library = standing.against.first.removeprefix("baseline:")
+        ratios = [say(standing.against), library, say(standing.against_low_bit)]
+        share = f"{1 / standing.to_floor.ratio:.0%}" if standing.to_floor else ""
+        rows.append([str(compared.workload), name, time, *ratios, share, where])
     missing = sorted(set(rungs) - {compared.rung for compared in found})
     note = make_note(
         f"No record beside a fair library yet: {', '.join(missing)}. On a machine with a GPU, "
@@ -195,19 +158,10 @@ def show_rungs_against_libraries(
     )
     if not rows:
         return note
-    columns: tuple[str, ...] = (
-        "workload",
-        "rung",
-        "us",
-        "x 16-bit library",
-        "which",
-        "x FP8 library",
-        "of the best rate",
-        "where from",
-    )
+    columns = ["workload", "rung", "us", "x 16-bit library", "which", "x FP8 library"]
+    columns += ["of the best rate", "where from"]
     if not any(row[5] for row in rows):  # no low-bit library is a peer of these rungs
-        columns = columns[:5] + columns[6:]
-        rows = [row[:5] + row[6:] for row in rows]
+        columns, rows = columns[:5] + columns[6:], [row[:5] + row[6:] for row in rows]
     caption = (
         "x: times as fast as the fastest fair library of that kind, with the 95 % interval. Of the "
         "best rate: the bytes a second that it reads, over the most that anything read in the same "

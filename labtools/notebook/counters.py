@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
+from labtools.measure.profiler.counters import CHOSEN_COUNTERS
 from labtools.predict import Gpu, gpu_of_device, list_gpus, load_gpu
 from labtools.problem import HEADLINE, LabError, Problem, Rung, load_rung
 from labtools.record import (
@@ -32,28 +32,21 @@ STALL_WORDS = {
     "wait": "for a result that takes a fixed number of cycles",
     "selected": "not waiting: it issues an instruction",
 }
-_RATES = (
-    ("achieved_occupancy_pct", "% of an SM's warps"),
-    ("issue_slot_pct", "% of the cycles in which a scheduler had a warp, with one issued"),
-    ("dram_throughput_pct", "% of the memory's peak"),
-    ("l2_hit_pct", "% of sectors found in the L2"),
+_COMPARED = (
+    *("achieved_occupancy_pct", "theoretical_occupancy_pct", "registers_per_thread"),
+    *("issue_slot_pct", "dram_throughput_pct", "l2_hit_pct"),
 )
+_RATES = ("achieved_occupancy_pct", "issue_slot_pct", "dram_throughput_pct", "l2_hit_pct")
 
 
 def show_counters(
     candidate: str,
     workload: Problem = HEADLINE,
     knobs: Mapping[str, int] | None = None,
-    gpu: str = "h200",
-    most: int = 5,
     store: RecordStore | None = None,
 ) -> Shown:
-    """The largest stall reasons and a few rates of one recorded rung.
-
-    Args:
-        knobs: its knobs; left out ones take their defaults.
-    """
-    found = GpuRecords(gpu, store).all_of((candidate, knobs or {}), workload)
+    """The five largest stall reasons and a few rates of one recorded rung."""
+    found = GpuRecords(store=store).all_of((candidate, knobs or {}), workload)
     if not found:
         return make_note(NO_RECORD.format(what=f"{candidate} with counters", workload=workload))
     record = next(iter(with_counters(found)), found[0])
@@ -61,61 +54,46 @@ def show_counters(
     if counters is None or not counters.values:
         reason = counters.reason if counters else "they were not asked for"
         return make_note(f"The record of {candidate} has no counters: {reason}.")
-    values = counters.values
-    rows: list[tuple[str, float | None, str]] = [
-        (_name_stall(reason), 100 * share, f"% of a warp's time{_explain(reason)}")
-        for reason, share in list(stall_shares(values).items())[:most]
-    ]
-    for name, unit in _RATES:
-        rows.append((name.removesuffix("_pct").replace("_", " "), values.get(name), unit))
-    note = (
-        f"{candidate} at {workload}, {describe_records([record])}, {counters.tool}; - where missing"
-    ) + _say_apart(_records_apart({candidate: record}))
-    return show_table(("counter", "value", "of what"), rows, word="recorded", note=note)
+    largest = list(stall_shares(counters.values))[:5]
+    return _show_columns({candidate: record}, workload, largest, _RATES)
 
 
-def _name_stall(reason: str) -> str:
-    return "issuing: selected" if reason == "selected" else f"waiting: {reason.replace('_', ' ')}"
-
-
-def _explain(reason: str) -> str:
-    return f", {STALL_WORDS[reason]}" if reason in STALL_WORDS else ""
-
-
-def compare_variants(
-    variants: Mapping[str, Tried], workload: Problem = HEADLINE, gpu: str = "h200"
-) -> Shown:
+def compare_variants(variants: Mapping[str, Tried], workload: Problem = HEADLINE) -> Shown:
     """Recorded counters of some variants side by side, one column a variant."""
     found: dict[str, Record] = {}
-    records = GpuRecords(gpu)
+    records = GpuRecords()
     for label, variant in variants.items():
         profiled = with_counters(records.all_of(variant, workload))
         if not profiled:
             what = f"the counters of {label}"
             return make_note(NO_RECORD.format(what=what, workload=workload))
         found[label] = profiled[0]
-    values = [record.counters.values for record in found.values() if record.counters]
-    shares = [stall_shares(counted) for counted in values]
-    rows: list[tuple[object, ...]] = [
-        (
-            _name_stall(reason),
-            *(100 * share[reason] if reason in share else None for share in shares),
-            f"% of a warp's time{_explain(reason)}",
-        )
-        for reason in STALL_WORDS
-    ]
-    rows += [
-        (name.removesuffix("_pct").replace("_", " "), *(v.get(name) for v in values), unit)
-        for name, unit in _RATES
-    ]
-    read = [counted.get("dram_read_bytes") for counted in values]
-    rows.append(("read from DRAM", *(None if x is None else x / 1e6 for x in read), "MB"))
-    times = (counted.get("duration_us") for counted in values)
-    rows.append(("time", *times, "us under the profiler, not the record's time"))
-    tools = dict.fromkeys(r.counters.tool or "ncu" for r in found.values() if r.counters)
-    note = (
-        f"{workload}, {describe_records(list(found.values()))}, {', '.join(tools)}; - where missing"
-    ) + _say_apart(_records_apart(found))
+    return _show_columns(found, workload, STALL_WORDS, (*_RATES, "dram_read_bytes", "duration_us"))
+
+
+def _show_columns(
+    found: Mapping[str, Record], workload: Problem, stalls: Iterable[str], counters: Sequence[str]
+) -> Shown:
+    """Stall reasons and counters of records, in the words of ``counters.toml``."""
+    counted = [record.counters for record in found.values() if record.counters]
+    shares = [stall_shares(one.values) for one in counted]
+    rows: list[tuple[object, ...]] = []
+    for reason in stalls:
+        kind = "issuing" if reason == "selected" else "waiting"
+        words = f"% of a warp's time, {STALL_WORDS.get(reason, '')}".removesuffix(", ")
+        known = (100 * share[reason] if reason in share else None for share in shares)
+        rows.append((f"{kind}: {reason.replace('_', ' ')}", *known, words))
+    for counter in (one for one in CHOSEN_COUNTERS if one.name in counters):
+        assert counter.lab is not None
+        values = (one.values.get(counter.name) for one in counted)
+        told = (None if value is None else value / counter.lab.scale for value in values)
+        words = f"%: {counter.doc}" if counter.unit == "%" else counter.lab.unit
+        rows.append((counter.lab.label, *told, words))
+    tools = ", ".join(dict.fromkeys(one.tool or "ncu" for one in counted))
+    note = f"{workload}, {describe_records(list(found.values()))}, {tools}; - where missing"
+    if "duration_us" in counters:
+        note += "; the time under the profiler is not that of the record"
+    note += _say_apart(_records_apart(found))
     return show_table(("counter", *found, "of what"), rows, word="recorded", note=note)
 
 
@@ -144,22 +122,16 @@ def _apart(counters: Counters | None, gpu: Gpu) -> bool:
 
 
 def show_use(
-    tried: Sequence[str],
-    workload: Problem,
-    against: str = "",
-    gpu: str = "h200",
-    store: RecordStore | None = None,
+    tried: Sequence[str], workload: Problem, against: str = "", store: RecordStore | None = None
 ) -> Shown:
-    """What recorded kernels use of a GPU's two peaks: by their time, and as the profiler counted.
+    """What recorded kernels use of a GPU's two peaks: by their time, and as the profiler counted,
+    and how each stands to ``against`` where one is named.
 
     A rung that its author wrote broken has two rows. What it does as written stands where a time
     would; time and counters are of the point that is repaired.
-
-    Args:
-        tried: rungs by id and ``baseline:NAME``.
-        against: a candidate that each time is held against; empty for none.
     """
-    records, sheet = GpuRecords(gpu, store), load_gpu(gpu)
+    records = GpuRecords(store=store)
+    sheet = load_gpu(records.gpu or "")
     rows: list[list[Cell]] = []
     for name in tried:
         label = _short(name)
@@ -179,26 +151,14 @@ def show_use(
             (workload.minimal_bytes / record.median_us / 1e3, sheet.dram_gb_per_s),
         )
         compute, memory = (f"{100 * rate / peak:.1f}" if peak else "-" for rate, peak in rates)
-        tensor, dram = (
-            "-" if counted is None else f"{counted:.1f}"
-            for counted in (
-                newest_counter(profiled, counter)
-                for counter in ("pipe_tensor_pct", "dram_throughput_pct")
-            )
-        )
+        names = ("pipe_tensor_pct", "dram_throughput_pct")
+        counted = (newest_counter(profiled, counter) for counter in names)
+        tensor, dram = ("-" if value is None else f"{value:.1f}" for value in counted)
         time = say_time(RecordedTime.of(record))
         less = f"{ratio.value:.2f}" if ratio else "-"
         rows.append([label, time, less, compute, tensor, memory, dram, recorded(record)])
-    columns = [
-        *("kernel", "us", f"{_short(against)} over it"),
-        *(
-            "operations, %",
-            "tensor cores, counted %",
-            "bytes, %",
-            "memory, counted %",
-            "where from",
-        ),
-    ]
+    columns = ["kernel", "us", f"{_short(against)} over it", "operations, %"]
+    columns += ["tensor cores, counted %", "bytes, %", "memory, counted %", "where from"]
     if not against:
         columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
     note = (
@@ -223,9 +183,7 @@ def _short(name: str) -> str:
 def _broken_points(rung: Rung) -> dict[str, str]:
     """What a rung that its author wrote broken does: as written, and where it no longer faults."""
     written = rung.as_written()
-    calm = {
-        name: value for name, value in written.items() if rung.broken({name: value}) != "faults"
-    }
+    calm = {name: n for name, n in written.items() if rung.broken({name: n}) != "faults"}
     points = {"as written": written, "its fault repaired alone": calm}
     return {point: does for point, knobs in points.items() if (does := rung.broken(knobs))}
 
@@ -233,14 +191,7 @@ def _broken_points(rung: Rung) -> dict[str, str]:
 def compare_counters(
     rungs: Sequence[str | Rung],
     workload: Problem,
-    names: Sequence[str] = (
-        "achieved_occupancy_pct",
-        "theoretical_occupancy_pct",
-        "registers_per_thread",
-        "issue_slot_pct",
-        "dram_throughput_pct",
-        "l2_hit_pct",
-    ),
+    names: Sequence[str] = _COMPARED,
     *,
     gpu: str | None = None,
     store: RecordStore | None = None,
@@ -248,11 +199,9 @@ def compare_counters(
 ) -> Shown:
     """Hardware counters of some rungs with their default knobs, side by side.
 
-    With a GPU they are read now by Nsight Compute in a child process. Where that is not permitted
-    or not installed, the reason is shown and the recorded counters stand in.
-
-    Args:
-        live: read now; None does so when a GPU is here.
+    Live, which is asked for wherever a GPU is here, they are read now by Nsight Compute in a child
+    process. Where that is not permitted or not installed, the reason is shown and the recorded
+    counters stand in.
     """
     loaded = [rung if isinstance(rung, Rung) else load_rung(rung) for rung in rungs]
     refused = Shown("", "")
@@ -260,22 +209,23 @@ def compare_counters(
         shown, refused = _live_counters(loaded, workload, names)
         if shown is not None:
             return shown
-    columns: list[Mapping[str, Any]] = []
-    words: list[Word] = []
     found: dict[str, Record] = {}
     records = GpuRecords(gpu, store)
     for rung in loaded:
-        record = next(iter(with_counters(records.all_of(rung.id, workload))), None)
-        if record is None or record.counters is None:
+        profiled = with_counters(records.all_of(rung.id, workload))
+        if not profiled:
             return refused + make_note(
                 f"There are no recorded counters of {rung.id} for {workload} yet, and none were "
                 "read here."
             )
-        columns.append(record.counters.values)
-        words.append(Word("recorded", describe_record(record)))
-        found[rung.id] = record
+        found[rung.id] = profiled[0]
     note = f"Workload {workload}{_say_apart(_records_apart(found))}"
-    return refused + _counter_table(loaded, names, columns, words, note)
+    columns = {
+        name: (record.counters, Word("recorded", describe_record(record)))
+        for name, record in found.items()
+        if record.counters
+    }
+    return refused + _counter_table(columns, names, note)
 
 
 def _live_counters(
@@ -284,32 +234,22 @@ def _live_counters(
     from labtools.measure import profile_rung
 
     try:
-        counted = [profile_rung(rung, workload).record_counters() for rung in rungs]
+        counted = {rung.id: profile_rung(rung, workload).record_counters() for rung in rungs}
         gpu = gpu_of_device()
     except LabError as error:  # not installed, not permitted, or it ran into its time limit
         return None, make_note(f"{error.what} {error.why}. Recorded counters stand in.")
-    apart = [
-        rung.id
-        for rung, counters in zip(rungs, counted, strict=True)
-        if gpu and _apart(counters, gpu)
-    ]
-    columns = [counters.values for counters in counted]
-    words = [Word("live", counters.tool or "") for counters in counted]
+    apart = [name for name, counters in counted.items() if gpu and _apart(counters, gpu)]
+    columns = {name: (one, Word("live", one.tool or "")) for name, one in counted.items()}
     note = f"Workload {workload}{_say_apart(apart)}"
-    return _counter_table(rungs, names, columns, words, note), Shown("", "")
+    return _counter_table(columns, names, note), Shown("", "")
 
 
 def _counter_table(
-    rungs: Sequence[Rung],
-    names: Sequence[str],
-    columns: Sequence[Mapping[str, Any]],
-    words: Sequence[Word],
-    note: str,
+    columns: Mapping[str, tuple[Counters, Word]], names: Sequence[str], note: str
 ) -> Shown:
     rows: list[list[Cell]] = []
     for name in names:
-        values = [column.get(name) for column in columns]
-        told = ["missing" if value is None else f"{value:,.4g}" for value in values]
-        rows.append([name, *told])
-    rows.append(["where from", *words])
-    return make_table(["counter", *(rung.id for rung in rungs)], rows, note)
+        values = [counters.values.get(name) for counters, _ in columns.values()]
+        rows.append([name, *("missing" if x is None else f"{x:,.4g}" for x in values)])
+    rows.append(["where from", *(word for _, word in columns.values())])
+    return make_table(["counter", *columns], rows, note)

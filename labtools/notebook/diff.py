@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import html
 import inspect
+import itertools
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ from labtools.problem import LabError, Rung, load_rung
 from .tables import Shown, badge
 
 _CONTEXT_LINES = 3
-_STYLES = {
-    "+": "background:#2e7d3230;border-left:4px solid #2e7d32",
-    "-": "background:#c6282830;border-left:4px double #c62828",
-    "@": "opacity:0.7;border-left:4px solid transparent;font-style:italic",
-    " ": "border-left:4px solid transparent",
+_LOOKS = {
+    "+": ("added", "background:#2e7d3230;border-left:4px solid #2e7d32"),
+    "-": ("removed", "background:#c6282830;border-left:4px double #c62828"),
+    "@": ("context", "opacity:0.7;border-left:4px solid transparent;font-style:italic"),
+    " ": ("context", "border-left:4px solid transparent"),
 }
 
 
@@ -34,24 +35,19 @@ class RungDiff:
 def diff_rungs(parent: Rung, rung: Rung) -> RungDiff:
     """Compare kernel and launch function of two rungs, line by line."""
     lines: list[str] = []
-    added = removed = 0
-    for name, old, new in (
-        ("kernel", parent.source_text, rung.source_text),
-        ("launch", _launch_text(parent), _launch_text(rung)),
-    ):
-        changes = list(_changes(old, new))
-        if changes:
+    texts = {"kernel": (parent.source_text, rung.source_text)}
+    texts["launch"] = (_launch_text(parent), _launch_text(rung))
+    for name, (old, new) in texts.items():
+        if changes := list(_changes(old, new)):
             lines += [f"@@ {name}: {parent.id} -> {rung.id}", *changes[1:]]
-        added += sum(line.startswith("+") for line in changes)
-        removed += sum(line.startswith("-") for line in changes)
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     return RungDiff(tuple(lines), added, removed)
 
 
 def _changes(old: str, new: str) -> Iterator[str]:
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=_CONTEXT_LINES)
-    for number, line in enumerate(lines):
-        if number >= 2:  # the first two lines name files
-            yield "@@" if line.startswith("@@") else line
+    for line in itertools.islice(lines, 2, None):  # the first two lines name files
+        yield "@@" if line.startswith("@@") else line
 
 
 def _launch_text(rung: Rung) -> str:
@@ -62,31 +58,24 @@ def _launch_text(rung: Rung) -> str:
 
 
 def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
-    """The diff from the parent, with the count of changed lines.
-
-    Args:
-        rung: a rung or its id; an edited one shows its edits.
-        parent: what to compare with; by default the rung's parent.
+    """The diff of a rung, with its edits, from its parent or the one given, with the count of
+    lines.
 
     Raises LabError: there is no such rung, or it has no parent.
     """
     rung = rung if isinstance(rung, Rung) else load_rung(rung)
     if parent is None:
         if rung.parent is None:
-            raise LabError(
-                f"{rung.id} has no parent.",
-                "it is the first of its ladder",
-                "name another rung to compare with",
-            )
+            raise LabError(f"{rung.id} has no parent.", "it is the first of its ladder")
         parent = rung.parent
     parent = parent if isinstance(parent, Rung) else load_rung(parent)
     diff = diff_rungs(parent, rung)
     count = f"{diff.added} lines added, {diff.removed} removed from {parent.id}"
-    body = "".join(
-        f'<span class="{_class(line)}" style="display:block;padding-left:0.5em;'
-        f'{_STYLES[line[0] if line[0] in _STYLES else " "]}">{html.escape(line) or " "}</span>'
-        for line in (line or " " for line in diff.lines)
-    )
+    body = ""
+    for line in (line or " " for line in diff.lines):
+        name, style = _LOOKS.get(line[0], _LOOKS[" "])
+        style = f"display:block;padding-left:0.5em;{style}"
+        body += f'<span class="lt-{name}" style="{style}">{html.escape(line)}</span>'
     markup = (
         f'<details open class="lt-diff"><summary style="cursor:pointer">{html.escape(count)} '
         f"{badge('computed')}</summary>"
@@ -96,7 +85,3 @@ def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
         f"{body}</code></pre></details>"
     )
     return Shown(markup, "\n".join([f"{count} [computed]", *diff.lines]))
-
-
-def _class(line: str) -> str:
-    return {"+": "lt-added", "-": "lt-removed"}.get(line[0], "lt-context")

@@ -61,9 +61,8 @@ def effort_of(text: str) -> PageEffort:
         questions += len(_QUESTION.findall(source))
     prose = _prose(line for number, line in enumerate(lines) if number not in inside)
     exercises = sum(line.lstrip("`").startswith("{exercise}") for line in lines)
-    return PageEffort(
-        title, len(re.findall(r"\w+", " ".join(prose))), open_lines, questions, exercises
-    )
+    words = len(re.findall(r"\w+", " ".join(prose)))
+    return PageEffort(title, words, open_lines, questions, exercises)
 
 
 def _prose(lines: Iterable[str]) -> list[str]:
@@ -84,13 +83,9 @@ def _prose(lines: Iterable[str]) -> list[str]:
 
 
 def route_of(page: str, heading: str, root: Path | None = None) -> list[str]:
-    """The pages that a list under a heading leads to, in its order.
+    """The pages that the list under a heading of a page, without its marks, leads to, in its order.
 
-    Args:
-        page: where the list stands, relative to the repository.
-        heading: without its marks.
-
-    Raises LabError: when there is no such heading, or no link below it.
+    Raises LabError: there is no such heading, or no link below it.
     """
     root = root or repository_root()
     text = (root / page).read_text()
@@ -98,32 +93,22 @@ def route_of(page: str, heading: str, root: Path | None = None) -> list[str]:
     items = [line for line in (found[1] if found else "").splitlines() if _LIST_ITEM.match(line)]
     links = [match[1] for match in map(_LINK.search, items) if match]
     if not links:
-        raise LabError(
-            f"{page} names no pages under {heading!r}.",
-            "a route is a list with a link in each item",
-            "the pages one by one",
-        )
+        why = "a route is a list with a link in each item"
+        raise LabError(f"{page} names no pages under {heading!r}.", why)
     folder = (root / page).parent
     return [(folder / link).resolve().relative_to(root.resolve()).as_posix() for link in links]
 
 
 def show_route(page: str, heading: str) -> Shown:
-    """How long the pages under a heading take, one by one and together.
-
-    Args:
-        page: where the list stands, relative to the repository.
-        heading: without its marks.
-    """
+    """How long the pages under a heading of a page take, one by one and together."""
     root = repository_root()
     found = [effort_of((root / name).read_text()) for name in route_of(page, heading)]
     rows = [(one.title, round(one.minutes), one.questions, one.exercises) for one in found]
-    minutes = sum(round(one.minutes) for one in found)
-    questions, exercises = sum(o.questions for o in found), sum(o.exercises for o in found)
+    minutes, questions, exercises = (sum(counts) for counts in list(zip(*rows, strict=True))[1:])
     rows.append(("together", minutes, questions, exercises))
-    return show_table(
-        ("page", "minutes", "questions", "exercises"),
-        rows,
-        word="computed",
-        note=f"an estimate: {WORDS_A_MINUTE} words or {LINES_A_MINUTE} lines of open code a "
-        f"minute, {QUESTION_MINUTES} minutes a question; exercises come on top",
+    note = (
+        f"an estimate: {WORDS_A_MINUTE} words or {LINES_A_MINUTE} lines of open code a "
+        f"minute, {QUESTION_MINUTES} minutes a question; exercises come on top"
     )
+    columns = ("page", "minutes", "questions", "exercises")
+    return show_table(columns, rows, word="computed", note=note)

@@ -20,6 +20,8 @@ GREYS = ("#1a1a1a", "#6b6b6b", "#a8a8a8", "#d4d4d4")
 HATCHES = ("", "///", "...", "xx")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINES = ("-", "--", "-.", ":")
+Spot = tuple[float, float]
+"""A place or a size: x and y, or width and height."""
 
 _STYLE: dict[Any, Any] = {
     "font.size": 10,
@@ -37,11 +39,8 @@ _STYLE: dict[Any, Any] = {
 
 
 def make_picture(svg: str, alt: str, caption: str, word: str | None = None) -> Shown:
-    """A drawing with the text that stands for it.
-
-    Args:
-        word: one of the five words; None where the caption says it.
-    """
+    """A drawing with the text that stands for it; without ``word`` the caption says where it is
+    from."""
     mark = f" {badge(word)}" if word else ""
     data = base64.b64encode(svg.encode()).decode()
     markup = (
@@ -60,7 +59,7 @@ def draw_picture(
     word: str | None = None,
     *,
     columns: int = 1,
-    size: tuple[float, float] = (7.2, 3.2),
+    size: Spot = (7.2, 3.2),
 ) -> Shown:
     """Draw with ``paint(axes, ...)`` on a fresh figure that pyplot does not keep."""
     import matplotlib as mpl
@@ -78,38 +77,26 @@ def draw_picture(
 
 def draw_box(
     axes: Axes,
-    corner: tuple[float, float],
-    size: tuple[float, float],
+    corner: Spot,
+    size: Spot,
     text: str = "",
     *,
     shade: str = "white",
-    hatch: str = "",
     dashed: bool = False,
     fontsize: float = 9,
 ) -> None:
-    """A rectangle with its text in the middle, in the units of the axes.
-
-    Args:
-        axes: a plane without scales; ``draw_sketch`` gives one.
-        hatch: tells the box apart without a shade.
-    """
+    """A rectangle with its text in the middle, in the units of axes that `draw_sketch` gives."""
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(
-        Rectangle(
-            corner, *size, facecolor=shade, edgecolor=GREYS[0], linewidth=0.8,
-            hatch=hatch, linestyle="--" if dashed else "-",
-        )
-    )  # fmt: skip
+    style: dict[str, Any] = {"facecolor": shade, "edgecolor": GREYS[0], "linewidth": 0.8}
+    axes.add_patch(Rectangle(corner, *size, linestyle="--" if dashed else "-", **style))
     x, y = corner[0] + size[0] / 2, corner[1] + size[1] / 2
     ink = "white" if sum(to_rgb(shade)) < 1.3 else "black"
     axes.text(x, y, text, ha="center", va="center", fontsize=fontsize, color=ink)
 
 
-def draw_arrow(
-    axes: Axes, start: tuple[float, float], end: tuple[float, float], *, dotted: bool = False
-) -> None:
+def draw_arrow(axes: Axes, start: Spot, end: Spot, *, dotted: bool = False) -> None:
     """A thin arrow from one point to another."""
     line = {"arrowstyle": "->", "color": GREYS[0], "linestyle": ":" if dotted else "-"}
     axes.annotate("", end, xytext=start, arrowprops={**line, "shrinkA": 0, "shrinkB": 0})
@@ -120,16 +107,13 @@ def draw_sketch(
     alt: str,
     caption: str,
     *,
-    extent: tuple[float, float],
-    size: tuple[float, float],
+    extent: Spot,
+    size: Spot,
     word: str | None = None,
 ) -> Shown:
     """Draw on a plane without scales, x to the right and y downwards, both from zero.
 
-    Args:
-        paint: draws on the axes, with ``draw_box``, ``draw_arrow`` and text.
-        size: of the figure in inches.
-        word: one of the five words; None for a drawing that shows no number.
+    The size is in inches; a drawing that shows no number has no ``word``.
     """
 
     def on_plane(axes: Axes) -> None:
@@ -183,19 +167,13 @@ def show_bars(
         axes.grid(axis="y", visible=False)
         if floor_us is not None:
             axes.axvline(floor_us, color=GREYS[0], linestyle="--")
-            axes.annotate(
-                f"floor {floor_us:.1f} us computed",
-                (floor_us, len(bars) - 0.5),
-                xytext=(4, 0),
-                textcoords="offset points",
-                fontsize=9,
-                va="top",
-            )
+            style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "va": "top"}
+            at = (floor_us, len(bars) - 0.5)
+            axes.annotate(f"floor {floor_us:.1f} us computed", at, xytext=(4, 0), **style)
             axes.set_ylim(len(bars), -0.6)
 
-    alt = f"{title}. " + "; ".join(
-        f"{bar.label} {bar.time_us:.1f} us ({bar.source})" for bar in bars
-    )
+    told = (f"{bar.label} {bar.time_us:.1f} us ({bar.source})" for bar in bars)
+    alt = f"{title}. {'; '.join(told)}"
     if floor_us is not None:
         alt += f"; floor {floor_us:.1f} us (computed)"
     caption = f"{title}, lower is faster" + (f"; {where}" if where else "")

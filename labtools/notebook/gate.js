@@ -7,9 +7,7 @@ const ANSWER_WITHIN_MS = 8000;
 const SCROLL_EVERY_MS = 300;
 const MOST_SCROLLS = 8;
 
-function sayFactor(factor) {
-  return factor < 10 ? factor.toFixed(2) : factor.toFixed(1);
-}
+const sayFactor = (factor) => factor.toFixed(factor < 10 ? 2 : 1);
 
 function render({ model, el }) {
   const id = freshId("lt-gate");
@@ -19,10 +17,9 @@ function render({ model, el }) {
 
   const radios = {};
   const choices = html("div", { class: "lt-gate-choices" });
-  for (const direction of ["faster", "same", "slower"]) {
-    const radio = html("input", { type: "radio", name: id, value: direction });
-    radios[direction] = radio;
-    choices.append(html("label", { class: "lt-gate-choice" }, [radio, ` ${direction}`]));
+  for (const word of ["faster", "same", "slower"]) {
+    radios[word] = html("input", { type: "radio", name: id, value: word });
+    choices.append(html("label", { class: "lt-gate-choice" }, [radios[word], ` ${word}`]));
   }
   const direction = html("fieldset", { class: "lt-gate-field" }, [
     html("legend", {}, [`Against ${baseline}, ${candidate} is`]),
@@ -53,9 +50,7 @@ function render({ model, el }) {
   ]);
 
   const preview = html("p", { class: "lt-gate-preview", "aria-live": "polite" });
-  const commit = html("button", { type: "button", class: "lt-gate-button" }, [
-    "Commit prediction",
-  ]);
+  const commit = html("button", { type: "button", class: "lt-gate-button" });
   const form = html("div", {}, [direction, size, why, preview, commit]);
   const status = html("p", { class: "lt-gate-status", role: "status" });
   const again = html("button", { type: "button", class: "lt-gate-button" }, ["Guess again"]);
@@ -130,10 +125,7 @@ function render({ model, el }) {
       show();
     });
   }
-  number.addEventListener("input", () => {
-    moveSlider();
-    show();
-  });
+  number.addEventListener("input", () => { moveSlider(); show(); });
   slider.addEventListener("input", fromSlider);
   commit.addEventListener("click", () => {
     commit.disabled = true;

@@ -17,13 +17,13 @@ from .tables import BOX, Shown, make_note
 if TYPE_CHECKING:
     from labtools.record.journal import Journal
 
-    from .gate_view import GateView
+    from .bench import GateView
 
-_AGAIN_AFTER_REVEAL = (
-    "The answer to this question was shown to you. A new guess is kept, is marked as made "
-    "afterwards, and does not count."
-)
-_AGAIN_BEFORE_REVEAL = "Your last guess before the answer is shown is the one that counts."
+_AGAIN = {
+    True: "The answer to this question was shown to you. A new guess is kept, is marked as made "
+    "afterwards, and does not count.",
+    False: "Your last guess before the answer is shown is the one that counts.",
+}
 
 
 class PredictionPending(LabError):
@@ -40,15 +40,8 @@ class AnswerPending(PredictionPending):
 class Gate:
     """One question of a page. Make it with `ask`.
 
-    Args:
-        question_id, text, baseline, candidate, page, journal: as in `ask`.
-        reader: is somebody here; None finds out.
-        todo: what to do after committing.
-        on_commit: called with each guess that was kept.
-
-    Attributes:
-        question_id: the question's fixed name in the journal.
-        view: the form, or None when nobody is here.
+    ``view`` is the form, or None when nobody is here; ``reader`` None finds out. ``todo`` says what
+    to do after committing, and ``on_commit`` is called with each guess that was kept.
     """
 
     def __init__(
@@ -62,25 +55,21 @@ class Gate:
         journal: Journal | None = None,
         reader: bool | None = None,
         todo: str = "Now run the next cell and those below it.",
-        on_commit: Callable[[Prediction], None] | None = None,
+        on_commit: Callable[[Prediction], None] = lambda _: None,
     ) -> None:
+        self.question_id, self.text = question_id, text
+        self.baseline, self.candidate = baseline, candidate
         self._todo, self._on_commit = todo, on_commit
         self._stopped_a_run = False
-        self.question_id = question_id
-        self.text = text
-        self.baseline = baseline
-        self.candidate = candidate
         self.page = page or page_name()
         self._has_reader = reader_present() if reader is None else reader
         self._journal: Journal | None = None
-        self._journal_failed = ""
-        self._reveal_failed = ""
+        self._journal_failed = self._reveal_failed = ""
         self.view: GateView | None = None
         if self._has_reader:
-            self._journal, self._journal_failed = open_journal(
-                journal, lambda one: one.prediction(question_id)
-            )
-            from .gate_view import GateView
+            found = open_journal(journal, lambda one: one.prediction(question_id))
+            self._journal, self._journal_failed = found
+            from .bench import GateView
 
             self.view = GateView(text=text, baseline=baseline, candidate=candidate)
             self.view.on_msg(self._receive)
@@ -91,28 +80,20 @@ class Gate:
     @property
     def prediction(self) -> Prediction | None:
         """The committed guess that counts, or None."""
-        if self._journal is None:
-            return None
-        return self._journal.prediction(self.question_id)
+        return self._journal.prediction(self.question_id) if self._journal else None
 
     def commit(self, direction: str, ratio: float, note: str = "") -> Prediction:
-        """Commit a guess without the form.
-
-        Args:
-            direction: ``faster``, ``same`` or ``slower``.
+        """Commit a guess without the form: ``faster``, ``same`` or ``slower``, and by what ratio.
 
         Raises JournalError: the guess contradicts itself or cannot be kept.
         """
         if self._journal is None:
-            raise JournalError(
-                "Nobody is here to predict.",
-                self._journal_failed or "this notebook runs without a reader",
-                "results are shown without a prediction",
-            )
+            why = self._journal_failed or "this notebook runs without a reader"
+            still = "results are shown without a prediction"
+            raise JournalError("Nobody is here to predict.", why, still)
         kept = self._journal.commit(self.question_id, self.page, direction, ratio, note)  # type: ignore[arg-type]
         self.refresh()
-        if self._on_commit is not None:
-            self._on_commit(kept)
+        self._on_commit(kept)
         return kept
 
     def require_prediction(self) -> None:
@@ -120,9 +101,7 @@ class Gate:
 
         Raises PredictionPending: a reader is here and has not committed.
         """
-        if not self._has_reader or self._journal_failed:
-            return
-        if self.prediction is None:
+        if self._has_reader and not self._journal_failed and self.prediction is None:
             self._stopped_a_run = True
             if self.view is not None:
                 self.view.send({"kind": "waiting"})
@@ -140,31 +119,18 @@ class Gate:
         *,
         recorded: Any = None,
         forecast: Any = None,
-        source: str | None = None,
-        what: str = "",
         no_measurement: str = "no GPU here",
-        no_record: str = "no record yet",
     ) -> Shown:
         """Show predicted, measured and recorded side by side, and score the guess.
 
-        Each of ``measured``, ``recorded`` and ``forecast`` is a ratio (baseline time / candidate
-        time), a pair (baseline, candidate) of times in us, of runs or of records, a paired ratio,
-        None, or a function of no arguments that returns one of these and is called only when the
-        gate is open.
-
-        Args:
-            source: provenance word of ``measured``; None takes its own, and ``live`` where it
-                does not say.
-            no_measurement: said when ``measured`` is None.
-            no_record: said when ``recorded`` is None.
-
-        Raises:
-            PredictionPending: a reader is here and has not committed.
-            LabError: a result that holds no ratio.
+        Each result is what `read_ratio` understands, or a function that returns it, called only
+        when the gate is open; ``no_measurement`` is said in place of one that is None. Raises
+        PredictionPending: a reader is here and has not committed; LabError: a result that holds no
+        ratio.
         """
         self.require_prediction()
-        live = read_ratio(_call(measured), source, what)
-        kept = read_ratio(_call(recorded), "recorded", what)
+        live = read_ratio(_call(measured))
+        kept = read_ratio(_call(recorded), "recorded")
         model = read_ratio(_call(forecast), "forecast")
         if live is not None and live.source == "recorded" and kept is None:
             live, kept = None, live
@@ -174,16 +140,14 @@ class Gate:
         rows: list[tuple[str, Prediction | Speedup | None, str]] = [
             ("predicted", guess, "no prediction"),
             ("measured", live, no_measurement),
-            ("recorded", kept, no_record),
-            *([("forecast", model, "")] if model else []),
+            ("recorded", kept, "no record yet"),
+            ("forecast", model, ""),
         ]
-        if not self._has_reader:
-            # Nobody is here to predict or to lack a GPU: what is not there is not talked about.
-            rows = [row for row in rows if row[1] is not None]
-        table = ratio_table(
-            self.baseline, self.candidate, rows, caption=f"{self.candidate} against {self.baseline}"
-        )
-        shown = table + self._say_score(scored, answer, guess, model)
+        # Where nobody is here to predict or to lack a GPU, what is not there is not talked about.
+        rows = [row for row in rows if row[1] or (self._has_reader and row[2])]
+        caption = f"{self.candidate} against {self.baseline}"
+        table = ratio_table(self.baseline, self.candidate, rows, caption)
+        shown = table + self._say_score(scored, answer, model)
         if self._has_reader:
             return shown
         return static_result(shown, self.question_id, answer.scored if answer else {})
@@ -210,19 +174,16 @@ class Gate:
         return scored
 
     def _say_score(
-        self,
-        scored: Score | None,
-        answer: Speedup | None,
-        guess: Prediction | None,
-        model: Speedup | None,
+        self, scored: Score | None, answer: Speedup | None, model: Speedup | None
     ) -> Shown:
+        guess = self.prediction
         if answer is None:
             kept = "" if guess is None else " Your guess is kept and stays open."
             return make_note(f"There is no result here yet.{kept}")
         lines = []
-        if scored is not None and guess is not None and guess.after_reveal:
-            lines.append("This guess was made after the answer was shown and does not count.")
         if scored is not None:
+            if guess is not None and guess.after_reveal:
+                lines.append("This guess was made after the answer was shown and does not count.")
             lines.append(f"Your score: {scored.verdict}")
         if model is not None:
             own = score(model.value, answer.value, answer.interval)
@@ -244,7 +205,7 @@ class Gate:
         try:
             self.commit(content.get("direction"), content.get("ratio"), content.get("note") or "")  # type: ignore[arg-type]
         except Exception as error:  # a widget's callback may raise nothing that anybody sees
-            self._say(str(as_lab_error(error)), committed=False)
+            self._say(str(as_lab_error(error)))
             return
         if self._stopped_a_run and self.view is not None:
             # The run that stopped here goes on, where the page's frontend can do that.
@@ -256,73 +217,49 @@ class Gate:
         if self.view is None:
             return
         if self._journal is None:
-            self._say(f"{self._journal_failed} Results are shown without a guess.", committed=False)
+            self._say(f"{self._journal_failed} Results are shown without a guess.")
             return
         rows = self._journal.history(self.question_id)
         notices = " ".join(self._journal.notices)
         if not rows:
-            self._say(notices, committed=False)
+            self._say(notices)
             return
         revealed = any(row.reveal is not None or row.prediction.after_reveal for row in rows)
         last = rows[-1].prediction
         late = " (after the answer was shown; does not count)" if last.after_reveal else ""
         kept = f"Committed {last.at:%Y-%m-%d %H:%M} UTC: {say_prediction(last)}{late}."
-        self.view.again_message = _AGAIN_AFTER_REVEAL if revealed else _AGAIN_BEFORE_REVEAL
+        self.view.again_message = _AGAIN[revealed]
         todo = "" if revealed else self._todo
         self._say(f"{kept} {notices}".rstrip(), committed=True, todo=todo)
 
-    def _say(self, message: str, *, committed: bool, todo: str = "") -> None:
+    def _say(self, message: str, committed: bool = False, todo: str = "") -> None:
         if self.view is not None:
             # The serial makes every answer a change, so that the form never waits in vain.
             serial = self.view.state.get("serial", 0) + 1
-            self.view.state = {
-                "message": message,
-                "todo": todo,
-                "committed": committed,
-                "serial": serial,
-            }
-
-    def __repr__(self) -> str:
-        guess = self.prediction
-        state = say_prediction(guess) if guess else "no prediction"
-        return f"{self.question_id}: {state}"
-
-    def _question(self) -> Shown:
-        """The question for a page that nobody sits at."""
-        advice = (
-            f"Decide first: is {self.candidate} faster, the same or slower than {self.baseline}, "
-            "and by what factor? Write it down, then open the result below."
-        )
-        form = {"kind": "ratio", "baseline": self.baseline, "candidate": self.candidate}
-        return static_question(self.question_id, self.text, advice, form)
+            said = {"message": message, "todo": todo, "committed": committed}
+            self.view.state = {**said, "serial": serial}
 
     def show(self) -> None:
         """Display the form, or the bare question when nobody is here."""
         from IPython.display import display
 
-        display(self.view if self.view is not None else self._question())
+        advice = (
+            f"Decide first: is {self.candidate} faster, the same or slower than {self.baseline}, "
+            "and by what factor? Write it down, then open the result below."
+        )
+        form = {"kind": "ratio", "baseline": self.baseline, "candidate": self.candidate}
+        bare = static_question(self.question_id, self.text, advice, form)
+        display(self.view if self.view is not None else bare)
 
 
 def ask(
-    question_id: str,
-    text: str,
-    baseline: str,
-    candidate: str,
-    *,
-    page: str | None = None,
-    journal: Journal | None = None,
+    question_id: str, text: str, baseline: str, candidate: str, *, page: str | None = None
 ) -> Gate:
-    """Ask for a prediction and show the form in this cell.
+    """Ask for a prediction and show the form in this cell; `Gate.result` belongs in the next one.
 
-    Args:
-        candidate: name of what may be faster or slower.
-        page: the page's name; by default the notebook's.
-        journal: where predictions are kept; by default the reader's own.
-
-    Returns:
-        The gate, whose `Gate.result` belongs in the next cell.
+    ``candidate`` may be faster or slower. By default ``page`` is the notebook's name.
     """
-    gate = Gate(question_id, text, baseline, candidate, page=page, journal=journal)
+    gate = Gate(question_id, text, baseline, candidate, page=page)
     gate.show()
     return gate
 

@@ -1,15 +1,22 @@
 // What every view is built of. Python puts it in front of each view's own script.
 const SVG = "http://www.w3.org/2000/svg";
 const INK = { stroke: "currentColor" };
+const MIDDLE = { "text-anchor": "middle" };
 
 // A counter would not do: every view may get a copy of this file of its own.
 function freshId(prefix) {
   return `${prefix}-${Math.random().toString(36).slice(2)}`;
 }
 
+// Lists within lists are laid flat, and what is nothing (null, false, "") is left out.
+const present = (parts) => parts.flat(Infinity).filter((part) => part || part === 0);
+
+// An attribute that is true stands without a value; one that is false or undefined is left out.
 function filled(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== false && value !== undefined) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...present(children));
   return node;
 }
 
@@ -34,7 +41,17 @@ function mark(word) {
     style: `border:${border} currentColor` }, [word]);
 }
 
-const paragraph = (children, name = "") => html("p", name ? { class: name } : {}, children);
+const paragraph = (children, name = "") => html("p", { class: name || undefined }, children);
+const code = (text) => html("code", {}, [text]);
+const strong = (text) => html("strong", {}, [text]);
+const tools = (parts, attributes = {}) => html("div", { class: "lt-tools", ...attributes }, parts);
+const bullets = (items, name = "", tag = "ul") =>
+  html(tag, { class: name }, items.map((item) => html("li", {}, [item])));
+const fold = (summary, parts, name = "", open = false) =>
+  html("details", { class: name, open }, [html("summary", {}, [summary]), parts]);
+// What a view says first, told again to those who do not see it.
+const now = (parts, name = "", attributes = {}) =>
+  html("div", { class: `lt-now ${name}`, "aria-live": "polite", ...attributes }, parts);
 
 function headline(number, what, word) {
   return paragraph([html("span", { class: "lt-value" }, [number]), ` ${what} `, mark(word)]);
@@ -76,14 +93,13 @@ function keys(pairs) {
 // A table that scrolls within itself. A cell is a text, a node or a list of them; a class may be
 // given for a row. With `name` "lt-stacks" a narrow one is a list of its cells.
 function table(heads, rows, { label = heads.join(", "), name = "", rowClass = () => "" } = {}) {
-  const cell = (tag, child, attributes) =>
-    html(tag, attributes, Array.isArray(child) ? child : [child]);
+  const cell = (tag, child, attributes) => html(tag, attributes, [child]);
   const row = (cells, number) => html("tr", { class: rowClass(number) }, cells.map((child, n) =>
-    cell(n ? "td" : "th", child, { "data-column": heads[n] ?? "", ...(n ? {} : { scope: "row" }) })));
+    cell(n ? "td" : "th", child, { "data-column": heads[n] ?? "", scope: n ? undefined : "row" })));
   const head = heads.map((text) => cell("th", text, { scope: "col" }));
   return html("div", { class: `lt-table ${name}`, tabindex: "0", role: "region",
     "aria-label": label }, [html("table", { "aria-label": label }, [
-    ...(heads.length ? [html("thead", {}, [html("tr", {}, head)])] : []),
+    heads.length > 0 && html("thead", {}, [html("tr", {}, head)]),
     html("tbody", {}, rows.map(row))])]);
 }
 
@@ -99,6 +115,10 @@ const line = (x1, y1, x2, y2, attributes = {}) =>
 const rect = (x, y, width, height, attributes = {}) =>
   svg("rect", { x, y, width, height, ...INK, ...attributes });
 const words = (x, y, text, attributes = {}) => svg("text", { x, y, ...attributes }, [`${text}`]);
+
+// A logarithmic axis: from the ends of its values to their places.
+const logScale = ([low, high], from, to) => (value) =>
+  from + (Math.log(value / low) / Math.log(high / low)) * (to - from);
 
 // Fillings that differ in grey too; `url(#id-NAME)` fills with one.
 function patterns(id) {
@@ -168,14 +188,15 @@ function viewOf(name, label, controls, draw) {
     const root = startView(el, name, label);
     const indexes = controls.map((control) => `${control}_index`);
     return drawAndRedraw(model, el, [...indexes, "tables"], () =>
-      root.replaceChildren(...draw(model.get("tables"), ...indexes.map((one) => model.get(one)))));
+      root.replaceChildren(...present(draw(model.get("tables"),
+        ...indexes.map((index) => model.get(index))))));
   } };
 }
 
 // Puts other parts in a view. The focus stays where it was, or goes to what `otherwise` selects.
 function replaceKeepingFocus(root, parts, otherwise = "") {
   const focus = root.contains(document.activeElement) ? document.activeElement.dataset.focus : "";
-  root.replaceChildren(...parts);
+  root.replaceChildren(...present(parts));
   if (!focus) return;
   const again = [...root.querySelectorAll("[data-focus]")].find((one) =>
     one.dataset.focus === focus && !one.disabled);

@@ -1,8 +1,6 @@
 """The study of a tile's layouts: the turns that its addresses predict, and those that were counted.
 
-The study's kernel multiplies on a tile of B whose layout and reads are its knobs. Everything else
-that it reads from shared memory is the same in every layout, so what one layout takes more than
-another is the tile's.
+The layout of the kernel's tile of B and its reads are knobs; every other read is the same in all.
 """
 
 from __future__ import annotations
@@ -13,15 +11,8 @@ from functools import cache
 
 import numpy as np
 
-from labtools.predict import check_tile, half_tile, load_gpu
-from labtools.predict.banks import (
-    Access,
-    AccessReport,
-    Tile,
-    check_access,
-    column_access,
-    matrix_access_transposed,
-)
+from labtools.predict import banks, check_tile, half_tile, load_gpu
+from labtools.predict.banks import Access, AccessReport, Tile, check_access
 from labtools.problem import Gemm, Problem, Rung, load_rung
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.rung import load_by_path
@@ -42,7 +33,6 @@ ACCESS_NAMES = {
     0: "ldmatrix",
 }
 """The kinds of reads of the study, by the value of its knob."""
-LAYOUT_NAMES = {0: "64, XOR"}
 
 
 @dataclass(frozen=True)
@@ -97,12 +87,12 @@ def _reads_of_a_slice(tile: Tile, access: int) -> Iterator[Access]:
     if access == 0:
         for first in range(0, tile.rows, 16):
             for byte in range(0, tile.row_bytes, 32):
-                one = matrix_access_transposed(tile, byte)
+                one = banks.matrix_access_transposed(tile, byte)
                 yield replace(one, rows=one.rows + first)
         return
     for first in range(0, tile.rows, 32):
         for byte in range(0, tile.row_bytes, access):
-            one = column_access(tile, byte, access)
+            one = banks.column_access(tile, byte, access)
             yield replace(one, rows=np.arange(first, first + 32))
 
 
@@ -120,7 +110,7 @@ def show_layouts(gpu: str = "h200", store: RecordStore | None = None) -> Shown:
     """Turns of a read of the tile, predicted and counted, and times, by kind of read and layout.
 
     Counted is what a layout takes more than the one of the fewest predicted turns under the same
-    kind of read: all other reads of the kernel are the same in both.
+    kind of read.
     """
     records = GpuRecords(gpu, store)
     rows: list[list[Cell]] = []
@@ -133,7 +123,7 @@ def show_layouts(gpu: str = "h200", store: RecordStore | None = None) -> Shown:
         timed = dict(zip(fits, timed_in_one_go(records.every, tried, LAYOUT_STUDY), strict=True))
         counted = {one: _wavefronts(records, one, access) for one in fits}
         for layout in LAYOUT_STRIDES:
-            cells: list[Cell] = [named, LAYOUT_NAMES.get(layout, str(layout))]
+            cells: list[Cell] = [named, str(layout) if layout else "64, XOR"]
             if layout not in fits:
                 at = worst_read(layout, access).first_misaligned
                 rows.append([*cells, f"faults at {at:#x}", "-", "-", "-", ""])
@@ -144,28 +134,16 @@ def show_layouts(gpu: str = "h200", store: RecordStore | None = None) -> Shown:
                 more = turns[best].of_a_read + (ours - base) / turns[layout].reads
             ratio = records.ratio(tried[fits.index(layout)], tried[fits.index(best)], LAYOUT_STUDY)
             measured = measured or record is not None
-            rows.append(
-                [
-                    *cells,
-                    f"{turns[layout].of_a_read:.2f}",
-                    "-" if more is None else f"{more:.2f}",
-                    "-" if record is None else say_time(record.median_us),
-                    "-" if ratio is None or layout == best else f"{ratio.value:.2f}",
-                    "" if record is None else recorded(record),
-                ]
-            )
+            cells += [f"{turns[layout].of_a_read:.2f}", "-" if more is None else f"{more:.2f}"]
+            cells.append("-" if record is None else say_time(record.median_us))
+            cells.append("-" if ratio is None or layout == best else f"{ratio.value:.2f}")
+            rows.append([*cells, "" if record is None else recorded(record)])
     note = (
         f"{LAYOUT_STUDY}. Predicted: computed from the address of every lane. Counted: of ncu's "
         "wavefronts those that a layout has more than the one with fewest, and that one's predicted"
     )
-    table = make_table(
-        (
-            *("read", "elements a row", "turns a read, predicted", "counted", "us"),
-            *("over the best", "where from"),
-        ),
-        rows,
-        note,
-    )
+    columns = ("read", "elements a row", "turns a read, predicted", "counted", "us")
+    table = make_table((*columns, "over the best", "where from"), rows, note)
     if measured:
         return table
     return table + make_note(NO_RECORD.format(what=f"{S06} with counters", workload=LAYOUT_STUDY))

@@ -50,10 +50,7 @@ def load_candidate(name: str | Rung | Baseline) -> Rung | Baseline:
 
 
 def time_now(jobs: Sequence[LiveCandidate], workload: Problem) -> list[Record]:
-    """Time all jobs, interleaved in the same child processes.
-
-    Returns:
-        One record a job, in their order.
+    """Time all jobs, interleaved in the same child processes; a record a job, in their order.
 
     Raises LabError: a wrong answer, a fault, or no GPU; the notebook stays alive.
     """
@@ -79,25 +76,16 @@ def measure_speedup(
     baseline_knobs: Mapping[str, int] | None = None,
     candidate_knobs: Mapping[str, int] | None = None,
 ) -> Speedup | None:
-    """Measure two candidates now, in the same processes.
+    """Measure two candidates now, in the same processes; None when there is no GPU here.
 
-    Args:
-        baseline: a rung, its id, or ``baseline:NAME``.
-        baseline_knobs: knobs that differ from the defaults.
-
-    Returns:
-        baseline time / candidate time with its interval, or None when there is no GPU here.
-
-    Raises LabError: a wrong answer or a fault.
+    Rungs, their ids or ``baseline:NAME``; knobs that are not named have their defaults. Raises
+    LabError: a wrong answer or a fault.
     """
     if not can_run_live():
         return None
-    jobs = [
-        (load_candidate(baseline), baseline_knobs or {}),
-        (load_candidate(candidate), candidate_knobs or {}),
-    ]
-    first, second = time_now(jobs, workload)
-    return read_ratio((first, second), "live")
+    sides = ((baseline, baseline_knobs), (candidate, candidate_knobs))
+    jobs = [(load_candidate(name), knobs or {}) for name, knobs in sides]
+    return read_ratio(tuple(time_now(jobs, workload)), "live")
 
 
 def say_not_live() -> None:
@@ -123,15 +111,11 @@ def check_here(rung: Rung, problem: Problem) -> None:
 def time_here(
     candidates: Sequence[Any], workload: Problem = HEADLINE, gate: Gate | None = None
 ) -> Timing | None:
-    """Time candidates on this machine's GPU and show the times; without a GPU say why not.
+    """Time candidates on this machine's GPU and show the times; without a GPU say why not, and give
+    None.
 
-    Args:
-        gate: its prediction must be committed first.
-
-    Returns:
-        The timing, or None without a GPU.
-
-    Raises PredictionPending: the gate waits for the reader.
+    Raises PredictionPending: the gate, whose prediction must be committed first, waits for the
+    reader.
     """
     from IPython.display import display
 
@@ -143,10 +127,10 @@ def time_here(
     from labtools.measure import time_candidates
 
     timing = time_candidates(candidates, workload)
-    rows = [
-        (record.candidate, _name_knobs(record), record.median_us, record.gb_per_s)
-        for record in timing.records
-    ]
+    rows = []
+    for record in timing.records:
+        knobs = say_knobs(sorted(record.knobs.items())) or "-"
+        rows.append((record.candidate, knobs, record.median_us, record.gb_per_s))
     rate = f"GB/s of {operation_of(workload).bytes_name}, each counted once"
     columns = ("what", "knobs", "median us", rate)
     display(show_table(columns, rows, word="live", note=f"Workload {workload}"))
@@ -163,18 +147,9 @@ def live_speedup(
     baseline_knobs: Mapping[str, int] | None = None,
     candidate_knobs: Mapping[str, int] | None = None,
 ) -> Speedup | None:
-    """Baseline time over candidate time of what `time_here` measured; None where it did not.
-
-    Args:
-        baseline: ``r02``, ``baseline:sdpa`` and so on.
-        baseline_knobs: knobs that must have these values.
-    """
+    """Baseline time over candidate time of what `time_here` measured, at these knobs; None where it
+    did not."""
     if timing is None:
         return None
-    first = timing.find(baseline, baseline_knobs)
-    second = timing.find(candidate, candidate_knobs)
-    return read_ratio((first, second), "live")
-
-
-def _name_knobs(record: Record) -> str:
-    return say_knobs(sorted(record.knobs.items())) or "-"
+    pair = timing.find(baseline, baseline_knobs), timing.find(candidate, candidate_knobs)
+    return read_ratio(pair, "live")

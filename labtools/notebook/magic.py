@@ -1,11 +1,13 @@
-"""The ``%%cuda`` cell: a kernel written on the page is the kernel that runs."""
+"""The ``%%cuda`` cell: its kernel is the one that runs; the ``%%solution`` cell waits."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +21,7 @@ from labtools.toolchain.errors import CompileError
 from labtools.toolchain.live import can_launch_here, compile_raw
 from labtools.toolchain.options import DEFAULT_ARCH
 
-from .solution import run_solution
+from .reader import reader_present
 
 USAGE = (
     "%%cuda NAME [--arch sm_90] [--knob name=value] [--define NAME=value] "
@@ -37,57 +39,17 @@ class CellKernel:
     kernels: dict[str, Any]  # live kernels by entry, empty without a GPU
 
 
-class PageCells:
+class PageCells(dict[str, CellKernel]):
     """What the ``%%cuda`` cells of one page hold, by name."""
 
-    def __init__(self) -> None:
-        self._kernels: dict[str, CellKernel] = {}
-
-    def rung(self, name: str, launch: Callable[..., Any] | None = None) -> Rung:
-        """See `page_rung`."""
-        rung = load_rung(name)
-        cell = self._kernels.get(rung.id)
-        if cell is not None:
-            rung = rung.with_source(cell.source)
-        return rung if launch is None else rung.with_launch(launch)
-
     def kernel(self, name: str) -> CellKernel:
-        """What the ``%%cuda`` cell of that name holds. Raises LabError: no such cell has run."""
-        key = _rung_or_none(name)
-        cell = self._kernels.get(key.id if key else name)
-        if cell is None:
-            raise LabError(
-                f"There is no %%cuda cell called {name} yet.",
-                f"cells that ran: {', '.join(sorted(self._kernels)) or 'none'}",
-                "run the cell first",
-            )
-        return cell
-
-    def forget(self) -> None:
-        """Forget every cell."""
-        self._kernels.clear()
-
-    def run(self, line: str, cell: str) -> CellKernel:
-        """See `run_cuda_cell`."""
-        chosen, cell = _parse_line(line), mend_text(cell)
-        rung = _rung_or_none(chosen.name)
-        name = rung.id if rung else chosen.name
-        self._kernels[name] = CellKernel(name, cell, None, {})
-        device = device_query()
-        arch = chosen.arch or (device.arch if device else DEFAULT_ARCH)
-        defines, include_dirs = _definitions(chosen, rung, device)
-        # CuPy compiles for the GPU's architecture without a suffix, which some kernels need.
-        target = rung.target(arch) if rung else arch
-        live = device is not None and device.arch == target and can_launch_here()
-        made = _compile_cell(name, cell, target, defines, include_dirs, live)
-        self._kernels[name] = made
-        assert made.cubin is not None
-        where = f"for {device.name}, live" if live and device else "no GPU used"
-        for entry, resources in made.cubin.entries.items():
-            print(describe_resources(entry, resources, made.cubin, where))
-        if rung is None:
-            print(f"{name} is no rung of the ladder: compiled as a kernel of its own.")
-        return made
+        """What the cell of that name, or of that rung, holds. Raises LabError: none has run."""
+        rung = _rung_or_none(name)
+        key = rung.id if rung else name
+        if key not in self:
+            what = f"There is no %%cuda cell called {name} yet."
+            raise LabError(what, f"cells that ran: {', '.join(sorted(self)) or 'none'}")
+        return self[key]
 
 
 PAGE = PageCells()
@@ -95,23 +57,38 @@ PAGE = PageCells()
 
 
 def page_rung(name: str, launch: Callable[..., Any] | None = None) -> Rung:
-    """The rung as the page has it: its cell's source and, if given, its launch.
-
-    Args:
-        name: a rung's id; without a ``%%cuda`` cell of that name the shipped source is used.
-    """
-    return PAGE.rung(name, launch)
+    """The rung as the page has it: its cell's source, the shipped one without a ``%%cuda`` cell of
+    that name, and the launch given."""
+    rung = load_rung(name)
+    if rung.id in PAGE:
+        rung = rung.with_source(PAGE[rung.id].source)
+    return rung if launch is None else rung.with_launch(launch)
 
 
 def run_cuda_cell(line: str, cell: str) -> CellKernel:
     """What a ``%%cuda`` cell does: keep the source, compile it, print what it costs.
 
-    Raises:
-        CompileError: it does not compile. The cell's text is kept all the same, so that nothing
-            older runs in its place.
-        LabError: the line is not understood.
+    Raises CompileError: it does not compile; the text is kept all the same, so that nothing older
+    runs in its place. LabError: the line is not understood.
     """
-    return PAGE.run(line, cell)
+    chosen, cell = _parse_line(line), mend_text(cell)
+    rung = _rung_or_none(chosen.name)
+    name = rung.id if rung else chosen.name
+    PAGE[name] = CellKernel(name, cell, None, {})
+    device = device_query()
+    arch = chosen.arch or (device.arch if device else DEFAULT_ARCH)
+    defines, include_dirs = _definitions(chosen, rung, device)
+    # CuPy compiles for the GPU's architecture without a suffix, which some kernels need.
+    target = rung.target(arch) if rung else arch
+    live = device is not None and device.arch == target and can_launch_here()
+    cubin, kernels = _compile_cell(f"{name} (cell)", cell, target, defines, include_dirs, live)
+    PAGE[name] = made = CellKernel(name, cell, cubin, kernels)
+    where = f"for {device.name}, live" if live and device else "no GPU used"
+    for entry, resources in cubin.entries.items():
+        print(describe_resources(entry, resources, cubin, where))
+    if rung is None:
+        print(f"{name} is no rung of the ladder: compiled as a kernel of its own.")
+    return made
 
 
 def _definitions(
@@ -124,35 +101,29 @@ def _definitions(
         own = rung.defines(chosen.workload, limits, dict(chosen.knob))
         return {**own, **given}, rung.include_dirs
     if chosen.knob:
-        raise LabError(
-            f"{chosen.name} has no knobs.",
-            "only a rung has knobs, and there is no rung of that name",
-            "give preprocessor values with --define NAME=value",
-        )
+        why = "only a rung has knobs, and there is no rung of that name"
+        still = "give preprocessor values with --define NAME=value"
+        raise LabError(f"{chosen.name} has no knobs.", why, still)
     return given, ()
 
 
 def _compile_cell(
-    name: str,
+    label: str,
     source: str,
     arch: str,
     defines: dict[str, str],
     include_dirs: tuple[Path, ...],
     live: bool,
-) -> CellKernel:
+) -> tuple[Cubin, dict[str, Any]]:
     compiler: CompilerName = "cupy" if live else "auto"
-    label = f"{name} (cell)"
-    kernels = {}
     try:
         cubin = compile_cubin(source, arch, defines, label, include_dirs, compiler, KERNEL_LIMIT_S)
-        if live:
-            for entry in cubin.entries:
-                kernels[entry] = compile_raw(source, defines, entry, label, include_dirs)
+        raw = partial(compile_raw, source, defines, name=label, include_dirs=include_dirs)
+        return cubin, {entry: raw(entry) for entry in (cubin.entries if live else ())}
     except CompileError as error:
         if error.line is not None and error.file == label:
             error.why = f"{error.why} Lines count from the one below %%cuda.".strip()
         raise
-    return CellKernel(name, source, cubin, kernels)
 
 
 def describe_resources(entry: str, resources: Resources, cubin: Cubin, where: str) -> str:
@@ -182,6 +153,48 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magic_function(solution, magic_kind="cell", magic_name="solution")
 
 
+# ------------------------------------------------------------------------------- a solution
+
+
+def run_solution(shell: Any, line: str, cell: str) -> None:
+    """What a ``%%solution`` cell does: with a reader here, offer the solution and run nothing,
+    unless its ``line`` is ``show``, for a frontend without widgets.
+
+    Raises LabError: the line is not understood.
+    """
+    word = line.strip()
+    if word not in ("", "show"):
+        what = f"This %%solution line is not understood: {word}."
+        raise LabError(what, "it is empty, or the word show")
+    if word or not reader_present():
+        shell.run_cell(cell).raise_error()
+    else:
+        _offer(shell, cell)
+
+
+def _offer(shell: Any, cell: str) -> None:
+    import ipywidgets as widgets
+    from IPython.display import display
+
+    layout = widgets.Layout(width="auto")
+    button = widgets.Button(description="Show the solution", layout=layout)
+    button.tooltip = "runs the solution in this cell"
+    shown = widgets.Output()
+
+    def show(_: Any) -> None:
+        button.disabled = True
+        shown.clear_output()
+        with shown:
+            shell.run_cell(cell)
+        button.disabled = False
+        button.description = "Run the solution again"
+
+    button.on_click(show)
+    box = widgets.VBox([button, shown])
+    box.add_class("lt-solution")
+    display(box)
+
+
 # ------------------------------------------------------------------------------- the line
 
 
@@ -190,7 +203,7 @@ class _LineParser(argparse.ArgumentParser):
         raise LabError(f"This %%cuda line is not understood: {message}.", "", f"write {USAGE}")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _define(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -198,11 +211,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _knob(text: str) -> tuple[str, int]:
-    name, value = _pair(text)
-    try:
-        return name, int(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: a knob's value is a whole number") from None
+    name, value = _define(text)
+    if not re.fullmatch(r"[+-]?\d+", value):
+        raise argparse.ArgumentTypeError(f"{text!r}: a knob's value is a whole number")
+    return name, int(value)
 
 
 def _parse_line(line: str) -> argparse.Namespace:
@@ -210,15 +222,12 @@ def _parse_line(line: str) -> argparse.Namespace:
     parser.add_argument("name")
     parser.add_argument("--arch")
     parser.add_argument("--knob", action="append", type=_knob, default=[])
-    parser.add_argument("--define", action="append", type=_pair, default=[])
+    parser.add_argument("--define", action="append", type=_define, default=[])
     parser.add_argument("--workload", type=parse_problem, default=HEADLINE)
     try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise LabError(
-            f"This %%cuda line is not understood: {error}.", "", f"write {USAGE}"
-        ) from None
-    return parser.parse_args(words)
+        return parser.parse_args(shlex.split(line))
+    except ValueError as error:  # a quotation that does not end
+        parser.error(str(error))
 
 
 def _rung_or_none(name: str) -> Rung | None:

@@ -1,7 +1,6 @@
-"""The learner's own copies of the pages, in ``work/``.
+"""The learner's own copies of the pages, in ``work/``: made once and never overwritten.
 
-A copy is made once and then belongs to the learner: nothing here ever overwrites one. A fresh copy
-is had with ``labtools reset PAGE``, which keeps the old one beside it.
+A fresh copy is had with ``labtools reset PAGE``, which keeps the old one beside it.
 """
 
 from __future__ import annotations
@@ -28,11 +27,7 @@ class PageError(LabError):
 
 @dataclass(frozen=True)
 class Copies:
-    """What ``make_copies`` did.
-
-    ``made`` were copied now. ``outdated`` are copies whose original has changed since they were
-    made; they stay as they are. Both hold paths relative to the work folder.
-    """
+    """What ``make_copies`` did, in paths relative to the work folder."""
 
     made: tuple[str, ...]
     outdated: tuple[str, ...]
@@ -40,17 +35,15 @@ class Copies:
 
 @dataclass(frozen=True)
 class Reset:
-    """A fresh copy, and where the old one is kept (``None`` when there was none)."""
+    """A fresh copy, and where the old one is kept (None when there was none)."""
 
     page: Path
     backup: Path | None
 
 
 def list_pages(root: Path | None = None) -> list[str]:
-    """Every file that belongs to the pages, relative to the repository, sorted.
-
-    Folders whose name begins with ``_`` or ``.`` hold what the site is built with, not pages.
-    """
+    """Every file that belongs to the pages, relative to the repository, sorted; folders whose name
+    begins with ``_`` or ``.`` hold none."""
     root = root or repository_root()
     found = []
     for folder in PAGE_FOLDERS:
@@ -81,24 +74,17 @@ def make_copies(root: Path | None = None) -> Copies:
 
 
 def reset_page(page: str, root: Path | None = None) -> Reset:
-    """Give the learner a fresh copy of one page; the old copy is kept as a backup beside it.
-
-    Args:
-        page: ``book/attention.md``, ``attention``, or the path of the copy itself.
-
-    Raises PageError: when no page, or more than one, goes by that name.
-    """
+    """Give the learner a fresh copy of one page, named as in `find_page`; the old one is kept
+    beside it."""
     root = root or repository_root()
     work = work_dir(root)
     name = find_page(page, root)
     copy, backup = work / name, None
     if copy.exists():
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-        backup = copy.with_name(f"{copy.stem}.before-{stamp}{copy.suffix}")
-        number = 2
-        while backup.exists():
-            backup = copy.with_name(f"{copy.stem}.before-{stamp}-{number}{copy.suffix}")
-            number += 1
+        numbers = ("", *(f"-{number}" for number in range(2, 1000)))
+        names = (f"{copy.stem}.before-{stamp}{number}{copy.suffix}" for number in numbers)
+        backup = next(path for path in map(copy.with_name, names) if not path.exists())
         copy.rename(backup)
     _copy(root / name, copy)
     origins = _read_manifest(work)
@@ -108,18 +94,17 @@ def reset_page(page: str, root: Path | None = None) -> Reset:
 
 
 def find_page(page: str, root: Path | None = None) -> str:
-    """The page that ``page`` names, relative to the repository.
+    """What ``attention``, ``book/attention.md`` or the path of a copy names, relative to the
+    repository.
 
-    Raises PageError: when no page, or more than one, goes by that name.
+    Raises PageError: no page, or more than one, goes by that name.
     """
     root = root or repository_root()
     pages = list_pages(root)
     wanted = Path(page)
-    if wanted.is_absolute():
-        for base in (work_dir(root), root):
-            if wanted.is_relative_to(base):
-                wanted = wanted.relative_to(base)
-                break
+    for base in (work_dir(root), root):
+        if wanted.is_absolute() and wanted.is_relative_to(base):
+            wanted = wanted.relative_to(base)
     text = wanted.as_posix().removeprefix("./").removeprefix("work/")
     fits = [name for name in pages if text in (name, name.removesuffix(".md"))]
     fits = fits or [name for name in pages if text in (Path(name).name, Path(name).stem)]
@@ -142,11 +127,9 @@ def _digest(path: Path) -> str:
 
 def _read_manifest(work: Path) -> dict[str, str]:
     try:
-        origins = json.loads((work / _MANIFEST).read_text())
-    except (OSError, ValueError):
-        # Without it the only loss is the hint that a page has a newer original.
-        return {}
-    return origins if isinstance(origins, dict) else {}
+        return dict(json.loads((work / _MANIFEST).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}  # the only loss is the hint that a page has a newer original
 
 
 def _write_manifest(work: Path, origins: dict[str, str]) -> None:

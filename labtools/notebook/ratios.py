@@ -17,10 +17,7 @@ from .tables import Cell, Shown, Word, check_word, make_table, say_time
 
 @dataclass(frozen=True)
 class Speedup:
-    """How a candidate compares with a baseline.
-
-    Raises LabError: a value that is no ratio, or an unknown source.
-    """
+    """How a candidate compares with a baseline. Raises LabError: no ratio, or an unknown source."""
 
     value: float  # baseline time / candidate time; above 1 the candidate is faster
     source: str  # one of the five provenance words
@@ -37,44 +34,19 @@ class Speedup:
     def __post_init__(self) -> None:
         check_word(self.source)
         if not (math.isfinite(self.value) and self.value > 0):
-            raise LabError(
-                f"The ratio is {self.value!r}.",
-                "baseline time / candidate time is a positive number",
-                "look at the two times it was made from",
-            )
-
-
-def speedup_of_times(
-    baseline_us: float, candidate_us: float, source: str, what: str = ""
-) -> Speedup:
-    """The ratio of two times in microseconds. Raises LabError: a time that is not positive."""
-    if not (baseline_us > 0 and candidate_us > 0):
-        raise LabError(
-            f"The times are {baseline_us!r} and {candidate_us!r} us.",
-            "a time that was measured is positive",
-            "look at the run that gave them",
-        )
-    return Speedup(
-        baseline_us / candidate_us,
-        source,
-        what,
-        baseline_us=float(baseline_us),
-        candidate_us=float(candidate_us),
-    )
+            what = f"The ratio is {self.value!r}."
+            raise LabError(what, "baseline time / candidate time is a positive number")
 
 
 def read_ratio(thing: Any, source: str | None = None, what: str = "") -> Speedup | None:
-    """Understand what a page calls a result.
+    """Understand what a page calls a result; ``source`` and ``what`` hold where the thing does not
+    say.
 
-    Args:
-        thing: a `Speedup`, a number, a pair (baseline, candidate) of times in microseconds or of
-            runs, records or forecasts that hold one, a paired ratio of `labtools.record`, or
-            None. Two records must come from the same processes.
-        source: the provenance word; None takes the thing's own, which is ``recorded`` for
-            records and ``live`` for anything that does not say.
-        what: what was compared, where the thing does not say.
-
-    Raises LabError: none of these, or two records that were not measured together.
+    That is a `Speedup`, a number, a pair (baseline, candidate) of times in microseconds or of runs,
+    records or forecasts that hold one, a paired ratio of `labtools.record`, or None. Two records
+    must come from the same processes. A source of None takes the thing's own: ``recorded`` for
+    records, ``live`` for anything that does not say. Raises LabError: none of these, or two records
+    that were not measured together.
     """
     if thing is None:
         return None
@@ -94,30 +66,24 @@ def _read_pair(baseline: Any, candidate: Any, source: str | None, what: str) -> 
     if baseline is None or candidate is None:
         return None
     if isinstance(baseline, Record) and isinstance(candidate, Record):
-        paired = paired_ratio(baseline, candidate)
-        return Speedup(
-            paired.ratio,
-            source or "recorded",
-            what or describe_record(candidate),
-            (paired.low, paired.high),
-            RecordedTime.of(baseline),
-            RecordedTime.of(candidate),
-        )
+        paired = read_ratio(paired_ratio(baseline, candidate), source or "recorded", what)
+        first_us, second_us = RecordedTime.of(baseline), RecordedTime.of(candidate)
+        where = what or describe_record(candidate)
+        return paired and replace(paired, what=where, baseline_us=first_us, candidate_us=second_us)
     if isinstance(baseline, Record) or isinstance(candidate, Record):
         raise LabError(
             "These two times do not belong together.",
             "one comes from a record and the other does not",
             "compare times of one run with each other",
         )
-    times = time_us_of(baseline), time_us_of(candidate)
-    return speedup_of_times(*times, source or "live", what)
+    times = _time_us_of(baseline), _time_us_of(candidate)
+    if not min(times) > 0:
+        refusal = f"The times are {times[0]!r} and {times[1]!r} us."
+        raise LabError(refusal, "a time that was measured is positive")
+    return Speedup(times[0] / times[1], source or "live", what, None, *times)
 
 
-def time_us_of(thing: Any) -> float:
-    """The time in microseconds that a number, run, record or forecast holds.
-
-    Raises LabError: it holds none.
-    """
+def _time_us_of(thing: Any) -> float:
     if _is_number(thing):
         return float(thing)
     for name in ("median_us", "time_us"):
@@ -132,11 +98,8 @@ def _is_number(thing: Any) -> TypeGuard[float]:
 
 
 def _unreadable(thing: Any) -> LabError:
-    return LabError(
-        f"{type(thing).__name__} holds no time and no ratio.",
-        "a result is a ratio, a pair (baseline, candidate) of times in us, runs or records",
-        "pass one of these",
-    )
+    why = "a result is a ratio, a pair (baseline, candidate) of times in us, runs or records"
+    return LabError(f"{type(thing).__name__} holds no time and no ratio.", why)
 
 
 def say_ratio(ratio: float, interval: Interval | None = None) -> str:
@@ -154,13 +117,6 @@ def _say_size(ratio: float, direction: str) -> str:
     return f"{size:.{digits}f}x {direction}"
 
 
-def interval_as_said(ratio: float, interval: Interval) -> Interval:
-    """The ends of the interval as `say_ratio` counts: upside down only where it says *slower*."""
-    if direction_of(ratio, interval) != "slower":
-        return interval
-    return 1 / interval[1], 1 / interval[0]
-
-
 def say_prediction(prediction: Prediction) -> str:
     """The reader's guess in words."""
     if prediction.direction == "same":
@@ -176,18 +132,17 @@ def ratio_table(
 ) -> Shown:
     """Predictions, measurements and records of one comparison, one below the other.
 
-    Args:
-        rows: label, value, and what to say where there is no value.
+    A row has a label, a value, and what to say where there is no value.
     """
     cells: list[list[Cell]] = []
     for label, value, absent in rows:
         if value is None:
             cells.append([label, "", "", absent, ""])
         elif isinstance(value, Prediction):
-            when = f"committed {value.at:%Y-%m-%d %H:%M} UTC"
-            note = f"; {value.note}" if value.note else ""
-            late = "; after the answer was shown, does not count" if value.after_reveal else ""
-            cells.append([label, "", "", say_prediction(value), f"your guess, {when}{late}{note}"])
+            said = f"your guess, committed {value.at:%Y-%m-%d %H:%M} UTC"
+            said += "; after the answer was shown, does not count" if value.after_reveal else ""
+            said += f"; {value.note}" if value.note else ""
+            cells.append([label, "", "", say_prediction(value), said])
         else:
             cells.append([label, *speedup_cells(value)])
     columns = ["", f"{baseline} (us)", f"{candidate} (us)", f"{candidate} is", "where from"]
@@ -196,55 +151,41 @@ def ratio_table(
 
 def show_comparison(
     *,
-    predicted: Prediction | Any = None,
     measured: Any = None,
     recorded: Any = None,
-    forecast: Any = None,
     claimed: Any = None,
     baseline: str = "baseline",
     candidate: str = "candidate",
     what: str = "",
 ) -> Shown:
-    """Predicted, measured, recorded and forecast of one comparison, one below the other.
-
-    Args:
-        measured: anything that `read_ratio` understands; None says that nothing was measured.
-        forecast: the same; its row is left out when None.
-        claimed: the same; then only what is there is shown.
+    """Measured and recorded of one comparison, one below the other, with what is missing; or, where
+    something is ``claimed``, what is there. Each is what `read_ratio` understands.
 
     Raises LabError: something that holds no ratio.
     """
-    guess = predicted if isinstance(predicted, Prediction) else read_ratio(predicted, "forecast")
     rows: list[tuple[str, Prediction | Speedup | None, str]] = [
-        ("predicted", guess, "no prediction"),
+        ("predicted", None, "no prediction"),
         ("measured", read_ratio(measured, None, what), "not measured here"),
         ("recorded", read_ratio(recorded, "recorded", what), "no record yet"),
-        ("forecast", read_ratio(forecast, "forecast"), ""),
         ("claimed", read_ratio(claimed, "claimed", what), ""),
     ]
-    if claimed is not None:
-        rows = [row for row in rows if row[1] is not None]
-    else:
-        rows = [row for row in rows if row[1] is not None or row[2]]
+    rows = [row for row in rows if row[1] is not None or (row[2] and claimed is None)]
     return ratio_table(baseline, candidate, rows, f"{candidate} against {baseline}")
 
 
 def speedup_cells(speedup: Speedup) -> list[Cell]:
     """Both times, the ratio in words, and where it comes from."""
-    return [
-        *(
-            "" if one is None else say_time(one)
-            for one in (speedup.baseline_us, speedup.candidate_us)
-        ),
-        say_speedup(speedup),
-        Word(speedup.source, speedup.what),
-    ]
+    both = (speedup.baseline_us, speedup.candidate_us)
+    times = ["" if one is None else say_time(one) for one in both]
+    return [*times, say_speedup(speedup), Word(speedup.source, speedup.what)]
 
 
 def say_speedup(speedup: Speedup) -> str:
     """The ratio in words, and its interval where it is known."""
     said = say_ratio(speedup.value, speedup.interval)
     if speedup.interval:
-        low, high = interval_as_said(speedup.value, speedup.interval)
+        low, high = speedup.interval
+        if direction_of(speedup.value, speedup.interval) == "slower":  # told upside down
+            low, high = 1 / high, 1 / low
         said += f" (95 %: {low:.2f} to {high:.2f})"
     return said

@@ -1,13 +1,8 @@
-"""Records as a page asks for them: the records of a GPU, its ratios, and tables of them.
-
-A table says of each number which GPU and which day.
-"""
+"""Records as a page asks for them: of a GPU, its ratios, and tables that name GPU and day."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from labtools.predict import Forecast, forecast_each, load_gpu
 from labtools.problem import HEADLINE, Problem, Rung, load_rung
@@ -39,12 +34,7 @@ NO_RECORD = "There is no record of {what} for {workload} yet."
 
 
 class GpuRecords:
-    """The records of one GPU, read once: a page asks for many of them.
-
-    Args:
-        gpu: slug of the GPU; None takes any.
-        store: where to look; by default the shipped records and the reader's own.
-    """
+    """The records of one GPU by its slug (None: of any), read once: a page asks for many."""
 
     def __init__(self, gpu: str | None = "h200", store: RecordStore | None = None) -> None:
         self.gpu = gpu
@@ -61,8 +51,7 @@ class GpuRecords:
     def time_us(self, tried: Tried, workload: Problem) -> RecordedTime | None:
         """Its newest recorded time, microseconds, or None. It knows its record, so that no sum,
         difference or ratio is made of times of different processes, and tables say them apart."""
-        record = self.find(tried, workload)
-        return time_of(record)
+        return time_of(self.find(tried, workload))
 
     def together(
         self, first: Tried, second: Tried, workload: Problem
@@ -74,10 +63,8 @@ class GpuRecords:
     def times_together(
         self, tried: Sequence[Tried], workload: Problem
     ) -> list[RecordedTime | None]:
-        """Times of several tries in the processes that timed most of them, microseconds.
-
-        Of two campaigns with equally many the newer one is taken; None where it lacks a try.
-        """
+        """Times of several tries in the processes that timed most of them, the newer of two
+        campaigns with as many, microseconds; None where these lack a try."""
         return [time_of(one) for one in timed_in_one_go(self.every, tried, workload)]
 
     def forecast_us(self, tried: Tried, workload: Problem) -> float:
@@ -102,17 +89,6 @@ class GpuRecords:
         return read_ratio(pair(self.every, first, second, workload), "recorded")
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """A forecast that a page asks for; two that launch the same are one."""
-
-    key: tuple[Any, ...]
-    rung: Rung
-    workload: Problem
-    gpu: str
-    knobs: Mapping[str, int]
-
-
 _forecasts: Recent[Forecast] = Recent(256)
 """A page asks for the same one many times, and two numbers of pieces may be the same launches. To
 find one here costs a quarter of what reading it again does."""
@@ -125,23 +101,22 @@ def forecast_of(tried: Tried, workload: Problem, gpu: str = "h200") -> Forecast:
 
 def forecasts_of(asked: Sequence[tuple[Tried, Problem]], gpu: str = "h200") -> list[Forecast]:
     """`forecast_of` each; those that this process has not made yet, side by side."""
-    found = [_asked(tried, workload, gpu) for tried, workload in asked]
-    known = {one.key: made for one in found if (made := _forecasts.get(one.key)) is not None}
-    missing = list({one.key: one for one in found if one.key not in known}.values())
-    made_now = forecast_each([(one.rung, one.workload, one.gpu, one.knobs) for one in missing])
-    for one, made in zip(missing, made_now, strict=True):
-        known[one.key] = made
-        _forecasts.put(one.key, made)
-    return [known[one.key] for one in found]
-
-
-def _asked(tried: Tried, workload: Problem, gpu: str) -> _Asked:
-    variant = as_variant(tried)
-    rung, limits = load_rung(variant.candidate), load_gpu(gpu).limits
-    launches = tuple(rung.launches(workload, limits, variant.knobs))
-    defines = tuple(sorted(rung.defines(workload, limits, variant.knobs).items()))
-    key = (text_hash_of(rung), launches, defines, workload.key(), gpu)
-    return _Asked(key, rung, workload, gpu, variant.knobs)
+    limits, keys = load_gpu(gpu).limits, []
+    wanted: dict[tuple[object, ...], tuple[Rung, Problem, str, Mapping[str, int]]] = {}
+    for tried, workload in asked:
+        variant = as_variant(tried)
+        rung, knobs = load_rung(variant.candidate), variant.knobs
+        launches = tuple(rung.launches(workload, limits, knobs))
+        defines = tuple(sorted(rung.defines(workload, limits, knobs).items()))
+        keys.append((text_hash_of(rung), launches, defines, workload.key(), gpu))
+        wanted[keys[-1]] = (rung, workload, gpu, knobs)
+    known = {key: made for key in wanted if (made := _forecasts.get(key)) is not None}
+    missing = [key for key in wanted if key not in known]
+    made_now = forecast_each([wanted[key] for key in missing])
+    for key, made in zip(missing, made_now, strict=True):
+        known[key] = made
+        _forecasts.put(key, made)
+    return [known[key] for key in keys]
 
 
 def time_of(record: Record | None) -> RecordedTime | None:
@@ -159,15 +134,8 @@ def recorded_speedup(
     candidate_knobs: Mapping[str, int] | None = None,
     store: RecordStore | None = None,
 ) -> Speedup | None:
-    """The newest recorded comparison of two candidates that shared their processes.
-
-    Args:
-        baseline: a rung's id, ``baseline:NAME``, or a variant.
-        baseline_knobs: knobs that differ from the rung's defaults.
-
-    Returns:
-        baseline time / candidate time with its interval, or None when there is no such record.
-    """
+    """The newest recorded comparison of two that shared their processes, or None: baseline time /
+    candidate time, with its interval. Knobs that are not named have their defaults."""
     first, second = (
         tried if knobs is None else Variant(as_variant(tried).candidate, knobs)
         for tried, knobs in ((baseline, baseline_knobs), (candidate, candidate_knobs))
@@ -184,23 +152,20 @@ def find_records(
     defaults: bool = False,
     store: RecordStore | None = None,
 ) -> list[Record]:
-    """The newest records of some candidates on one workload, in the order asked for.
+    """The newest records of some rung ids and ``baseline:NAME`` on one workload, in the order asked
+    for.
 
-    Args:
-        candidates: rung ids and ``baseline:NAME``.
-        knobs: a rung's record must have these values, where the rung has such a knob; a record
-            with other knobs is left out.
-        defaults: a rung's record must have the rung's default knobs.
+    A record must have the values of ``knobs``, where its rung has such a knob, and with
+    ``defaults`` the rung's own values of all others.
     """
     every = (store or RecordStore()).query(gpu, None, workload)
-    wanted = dict(knobs or {})
-    found: list[Record] = []
-    for candidate in candidates:
-        for record in select(every, candidate=candidate):
-            fixed = {**default_knobs(record), **wanted} if defaults else wanted
-            if all(record.every_knob.get(k, v) == v for k, v in fixed.items()):
-                found.append(record)
-    return found
+    found = [record for name in candidates for record in select(every, candidate=name)]
+
+    def fits(record: Record) -> bool:
+        fixed = {**(default_knobs(record) if defaults else {}), **(knobs or {})}
+        return all(record.every_knob.get(name, value) == value for name, value in fixed.items())
+
+    return list(filter(fits, found))
 
 
 def show_records(
@@ -216,11 +181,8 @@ def show_records(
     """A table of what was measured: median, spread, processes, where and when, and whether the
     record still belongs to the code.
 
-    Args:
-        candidates: rung ids and ``baseline:NAME``.
-        knobs: only records with these values.
-        defaults: the knobs that are not named have their defaults.
-        check_fresh: compile and compare hashes, which takes a moment for each rung.
+    The candidates are rung ids and ``baseline:NAME``; knobs as in `find_records`. ``check_fresh``
+    compiles and compares hashes, which takes a moment for each rung.
     """
     wanted = [candidates] if isinstance(candidates, str) else list(candidates)
     records = find_records(wanted, workload, gpu=gpu, knobs=knobs, defaults=defaults, store=store)
@@ -234,37 +196,23 @@ def show_records(
     )
     if not records:
         return shown
-    table = make_table(
-        ["what", "knobs", "median (us)", "middle half (us)", "processes", "where from", "state"],
-        [_row(record, check_fresh) for record in records],
-        caption=f"Workload {workload}",
-    )
+    rows: list[list[Cell]] = []
+    for record in records:
+        spread = summary(record)
+        half = "{:.1f} to {:.1f}".format(*spread.iqr_us)
+        named = say_knobs(sorted(record.knobs.items()))
+        row: list[Cell] = [record.candidate, named, f"{spread.median_us:.1f}", half]
+        answer = freshness(record) if check_fresh else None
+        state = "" if answer is None else "fresh" if answer.fresh else f"stale: {answer.reason}"
+        rows.append([*row, str(spread.processes), recorded(record), state])
+    columns = ["what", "knobs", "median (us)", "middle half (us)", "processes", "where from"]
+    table = make_table([*columns, "state"], rows, f"Workload {workload}")
     return table + shown if missing else table
 
 
-def _row(record: Record, check_fresh: bool) -> list[Cell]:
-    spread = summary(record)
-    low, high = spread.iqr_us
-    state = ""
-    if check_fresh:
-        answer = freshness(record)
-        state = "fresh" if answer.fresh else f"stale: {answer.reason}"
-    return [
-        record.candidate,
-        say_knobs(sorted(record.knobs.items())),
-        f"{spread.median_us:.1f}",
-        f"{low:.1f} to {high:.1f}",
-        str(spread.processes),
-        recorded(record),
-        state,
-    ]
-
-
-def show_ratios(
-    pairs: Sequence[tuple[str, Tried, Tried]], workload: Problem = HEADLINE, gpu: str = "h200"
-) -> Shown:
+def show_ratios(pairs: Sequence[tuple[str, Tried, Tried]], workload: Problem = HEADLINE) -> Shown:
     """Recorded comparisons, one a row; each pair was timed in the same processes."""
-    records = GpuRecords(gpu)
+    records = GpuRecords()
     rows: list[list[Cell]] = []
     for label, first, second in pairs:
         found = records.ratio(first, second, workload)
@@ -272,16 +220,10 @@ def show_ratios(
             rows.append([label, "", "", "", "no record yet", ""])
             continue
         low, high = found.interval or (found.value, found.value)
-        times = (found.baseline_us, found.candidate_us)
-        rows.append(
-            [
-                label,
-                *("" if one is None else say_time(one) for one in times),
-                f"{found.value:.3f} ({low:.3f} to {high:.3f})",
-                say_ratio(found.value, found.interval),
-                Word(found.source, found.what),
-            ]
-        )
+        first_us, second_us, _, where = speedup_cells(found)
+        ratio = f"{found.value:.3f} ({low:.3f} to {high:.3f})"
+        words = say_ratio(found.value, found.interval)
+        rows.append([label, first_us, second_us, ratio, words, where])
     columns = ("", "from (us)", "to (us)", "from / to (95 %)", "the second is", "where from")
     return make_table(columns, rows, f"Workload {workload}")
 
@@ -294,11 +236,8 @@ def show_against(
     gpu: str | None = None,
     store: RecordStore | None = None,
 ) -> Shown:
-    """One candidate against several baselines, as recorded.
-
-    Args:
-        candidate: a rung's id, at its default knobs, or ``baseline:NAME``.
-    """
+    """One candidate (a rung at its default knobs, or ``baseline:NAME``) against several, as
+    recorded."""
     records = GpuRecords(gpu, store)
     rows: list[list[Cell]] = []
     for baseline in baselines:
@@ -312,31 +251,24 @@ def show_against(
 def show_tried(
     records: GpuRecords, tried: Sequence[Tried], workload: Problem, against: Tried | None = None
 ) -> Shown:
-    """Recorded times of some tries beside the forecast of their kernels.
-
-    Args:
-        against: compare each with it, where both shared their processes.
-    """
-    columns = ["what", "kernels, forecast (us)", "recorded (us)"]
-    if against is not None:
-        against = as_variant(against)
-        columns.append(f"against {against.name}")
-    rows: list[list[Cell]] = []
+    """Recorded times of some tries beside the forecast of their kernels, each compared with
+    ``against`` where both shared their processes."""
+    base = None if against is None else as_variant(against)
     variants = [as_variant(one) for one in tried]
     pairs = {
-        number: pair(records.every, against, variant, workload)
+        number: pair(records.every, base, variant, workload)
         for number, variant in enumerate(variants)
-        if against is not None and variant != against
+        if base is not None and variant != base
     }
     bases = [found[0] for found in pairs.values() if found]
     # What is broken on purpose has no time: the table says what it does in its place.
-    broken = [_broken(variant) for variant in variants]
-    whole = [one for one, word in zip(variants, broken, strict=True) if word is None]
+    broken = [one.is_rung and load_rung(one.candidate).broken(one.knobs) for one in variants]
+    whole = [one for one, word in zip(variants, broken, strict=True) if not word]
     times = iter(records.forecasts_us([(variant, workload) for variant in whole]))
+    rows: list[list[Cell]] = []
     for number, variant in enumerate(variants):
         if word := broken[number]:
-            blank = [] if against is None else ["-"]
-            rows.append([variant.name, "-", word, *blank, Word("computed")])
+            rows.append([variant.name, "-", word, "-", Word("computed")])
             continue
         shared = pairs.get(number)
         # The time of the processes that the ratio is of, so that each row agrees with itself.
@@ -344,25 +276,18 @@ def show_tried(
             record: Record | None = bases[0]
         else:
             record = shared[1] if shared else records.find(variant, workload)
-        row: list[Cell] = [
-            variant.name,
-            say_time(next(times)),
-            say_time(RecordedTime.of(record)) if record else PENDING,
-        ]
-        if against is not None:
-            row.append(say_interval(read_ratio(shared, "recorded")))
-        row.append(recorded(record) if record else Word("forecast"))
-        rows.append(row)
-    return make_table([*columns, "where from"], rows, f"Workload {workload}")
+        seen = say_time(RecordedTime.of(record)) if record else PENDING
+        ratio = _say_or_dash(read_ratio(shared, "recorded"))
+        where = recorded(record) if record else Word("forecast")
+        rows.append([variant.name, say_time(next(times)), seen, ratio, where])
+    columns = ["what", "kernels, forecast (us)", "recorded (us)"]
+    columns += [f"against {base.name}" if base else "", "where from"]
+    if base is None:
+        columns, rows = [*columns[:3], columns[4]], [[*row[:3], row[4]] for row in rows]
+    return make_table(columns, rows, f"Workload {workload}")
 
 
-def _broken(variant: Variant) -> str | None:
-    """What a kernel that is broken on purpose does at these knobs, or None."""
-    return load_rung(variant.candidate).broken(variant.knobs) if variant.is_rung else None
-
-
-def say_interval(found: Speedup | None) -> str:
-    """A ratio in words with its interval, or that there is none."""
+def _say_or_dash(found: Speedup | None) -> str:
     return "-" if found is None else say_speedup(found)
 
 
@@ -380,7 +305,7 @@ def show_signs(
             times = [next(expected), next(expected)]
             found = records.ratio(first, second, workload)
             measured += found is not None
-            row.append(say_interval(found) if found else PENDING)
+            row.append(say_speedup(found) if found else PENDING)
             row.append(say_ratio(times[0] / times[1]))
         rows.append([*row, Word("recorded" if measured else "forecast")])
     columns = ["workload"]

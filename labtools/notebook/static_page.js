@@ -14,32 +14,27 @@ const AT_ONCE = "fieldguide-at-once"; // fired when one gate changes what others
 const passing = new Map();
 let keepsNothing = false;
 
-function read(key) {
+function inBrowser(act) {
   try {
-    const text = window.localStorage.getItem(key);
-    if (text !== null) return JSON.parse(text);
+    return act(window.localStorage);
   } catch {
     keepsNothing = true;
+    return null;
   }
-  return passing.get(key) ?? null;
+}
+
+function read(key) {
+  return inBrowser((kept) => JSON.parse(kept.getItem(key))) ?? passing.get(key) ?? null;
 }
 
 function keep(key, value) {
   passing.set(key, value);
-  try {
-    window.localStorage.setItem(key, JSON.stringify(value));
-  } catch {
-    keepsNothing = true;
-  }
+  inBrowser((kept) => kept.setItem(key, JSON.stringify(value)));
 }
 
 function forget(key) {
   passing.delete(key);
-  try {
-    window.localStorage.removeItem(key);
-  } catch {
-    keepsNothing = true;
-  }
+  inBrowser((kept) => kept.removeItem(key));
 }
 
 function whereKept() {
@@ -62,14 +57,9 @@ function sayScore(guess, scored) {
   if (guess.skipped) return "";
   const said = `You said: ${sayGuess(guess)}.`;
   if (!scored) return said;
-  if (guess.choice !== undefined) {
-    return guess.choice === scored.right ? `${said} You were right.` : said;
-  }
-  if (guess.numbers !== undefined) {
-    const right = guess.numbers.every((number, place) => number === scored.right[place]);
-    return right ? `${said} You were right.` : said;
-  }
-  return `${said} ${verdict(guess, scored)}`;
+  if (guess.direction !== undefined) return `${said} ${verdict(guess, scored)}`;
+  const [given, right] = [guess.choice ?? guess.numbers, scored.right].map((one) => `${one}`);
+  return given === right ? `${said} You were right.` : said;
 }
 
 // ------------------------------------------------------------------------------- forms
@@ -108,9 +98,7 @@ function renderAnswer({ model, el }) {
     html("strong", {}, ["Your prediction"]),
     html("p", { class: "lt-gate-question", id: `${id}-text` }, [question.text]), form, status,
   ]);
-  const show = () => {
-    commit.disabled = answer() === null;
-  };
+  const show = () => { commit.disabled = answer() === null; };
   const fromState = () => {
     const state = model.get("state");
     form.hidden = state.committed;
@@ -154,12 +142,10 @@ function makeGate(place, tell) {
   function show() {
     const skips = holds && read(ASK_NOTHING) === true;
     const guess = read(key) ?? (skips ? { skipped: true } : null);
+    const when = guess?.at?.slice(0, 16).replace("T", " ");
     let message = "";
     if (guess?.skipped) message = "The result is shown without a guess.";
-    else if (guess) {
-      const when = guess.at.slice(0, 16).replace("T", " ");
-      message = `Committed ${when} UTC: ${sayGuess(guess)}. ${whereKept()}`;
-    }
+    else if (guess) message = `Committed ${when} UTC: ${sayGuess(guess)}. ${whereKept()}`;
     model.set("state", { message, committed: guess !== null, final: true });
     place.dataset.open = guess === null ? "no" : "yes";
     rest.replaceChildren(...offers(guess, skips));
@@ -176,9 +162,8 @@ function makeGate(place, tell) {
       }
       return made;
     }
-    if (skips && read(key) === null) {
-      return [link("Ask me again on every page", () => askNothing(false))];
-    }
+    const every = "Ask me again on every page";
+    if (skips && read(key) === null) return [link(every, () => askNothing(false))];
     const name = guess.skipped ? "Ask me again" : "Forget this guess";
     return [link(name, () => { forget(key); show(); })];
   }
@@ -282,12 +267,8 @@ function makeRounds(place) {
     const heads = ["round", "you said", "off by", "the model said", "off by", "recorded"];
     const mean = (list) =>
       Math.exp(list.reduce((sum, one) => sum + Math.log(one), 0) / list.length).toFixed(2);
-    const head = html("tr", {}, heads.map((text) => html("th", { scope: "col" }, [text])));
-    const body = rows.map((row) => html("tr", {}, row.map((text) => html("td", {}, [text]))));
     board.replaceChildren(
-      html("div", { class: "lt-board-table", tabindex: "0", role: "region",
-        "aria-label": "Scoreboard" }, [
-        html("table", {}, [html("thead", {}, [head]), html("tbody", {}, body)])]),
+      table(heads, rows, { label: "Scoreboard", name: "lt-board-table" }),
       html("p", {}, [`Geometric mean of the factors: you ${mean(offs.you)}x off, `
         + `the model ${mean(offs.model)}x off.`]));
   }
@@ -300,19 +281,11 @@ function makeRounds(place) {
 
 // ------------------------------------------------------------------------------- the page
 
-// The part of the page that its address names. What is no text there is taken as it stands.
-function linkedName() {
-  const name = location.hash.slice(1);
-  try {
-    return decodeURIComponent(name);
-  } catch {
-    return name;
-  }
-}
-
 // A link may lead to a part of the page that still waits.
 function followLink() {
-  const target = document.getElementById(linkedName());
+  let name = location.hash.slice(1);
+  try { name = decodeURIComponent(name); } catch { /* it is taken as it stands */ }
+  const target = document.getElementById(name);
   if (!target) return;
   if (target.getClientRects().length) {
     target.scrollIntoView();

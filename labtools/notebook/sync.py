@@ -1,12 +1,10 @@
 """Write the kernels' text into the pages, one way: from ``kernels/`` into ``book/`` and ``labs/``.
 
-Two kinds of cell are written. A cell whose first line is ``%%cuda NAME`` holds the text of
-``kernels/*/NAME.cu``. A cell whose first line is ``# launch of NAME (kernels/decode/NAME.py)``
-holds the function ``launch`` of that file. Each written cell carries a hash of its text as cell
-metadata (``:synced:``). A cell whose text no longer has that hash was edited by hand: it is
-refused, never overwritten. The learner's copies in ``work/`` are not looked at.
-
-Cells of Python are not written, but folded or opened by the rule of `labtools.notebook.cells`.
+A cell that begins with ``%%cuda NAME`` holds ``kernels/*/NAME.cu``, one that begins with ``# launch
+of NAME (kernels/decode/NAME.py)`` that file's function ``launch``. Each carries a hash of its text
+(``:synced:``); without it the cell was edited by hand and is refused, never overwritten. Cells of
+Python are folded or opened by the rule of `labtools.notebook.cells`. Copies in ``work/`` are not
+looked at.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ _LADDER_NAME = re.compile(r"^[a-z]\d\d_")
 
 
 _FOLDING = "the rule for folded cells"
+_CORRECT = "Correct the first line of the cell."
 
 
 class SyncError(KernelError):
@@ -40,10 +39,10 @@ class SyncError(KernelError):
 
 @dataclass(frozen=True)
 class SyncedCell:
-    """One cell of a page that ``kernels/`` supplies, or that is not folded as it should be.
+    """A cell that ``kernels/`` supplies, or that is not folded as it should be.
 
-    ``state`` is ``same``, ``behind`` (the source has changed since the cell was written),
-    ``new`` (never written), or ``edited`` (changed by hand).
+    ``state`` is ``same``, ``behind`` (the source has changed since), ``new`` (never written), or
+    ``edited`` (by hand).
     """
 
     page: str
@@ -67,11 +66,8 @@ class SyncReport:
 
     def describe(self) -> str:
         """One line a cell that differs, and a count."""
-        lines = [
-            f"{cell.page}:{cell.line}: {cell.state}: {cell.source}"
-            for cell in self.cells
-            if cell.state != "same"
-        ]
+        differ = [cell for cell in self.cells if cell.state != "same"]
+        lines = [f"{cell.page}:{cell.line}: {cell.state}: {cell.source}" for cell in differ]
         lines.append(f"{len(self.cells)} cells, {len(self.written)} pages written")
         return "\n".join(lines)
 
@@ -79,8 +75,8 @@ class SyncReport:
 def sync(check: bool = False, root: Path | None = None) -> SyncReport:
     """Bring the pages' cells up to ``kernels/``; with ``check`` only compare.
 
-    Raises SyncError: when a cell was edited by hand (nothing at all is written then), or when a
-    cell names a source that is not there.
+    Raises SyncError: a cell was edited by hand (then nothing is written), or names a source that is
+    not there.
     """
     root = root or repository_root()
     cells: list[SyncedCell] = []
@@ -91,24 +87,19 @@ def sync(check: bool = False, root: Path | None = None) -> SyncReport:
         cells += found
         if any(cell.state != "same" for cell in found):
             texts[page] = text
-    edited = [cell for cell in cells if cell.state == "edited"]
-    if edited and not check:
-        raise _refuse(edited)
-    if not check:
-        for page, text in texts.items():
-            write_whole(page, text.encode())
-    written = [] if check else [page.relative_to(root).as_posix() for page in texts]
-    return SyncReport(tuple(cells), tuple(written))
-
-
-def _refuse(edited: Sequence[SyncedCell]) -> SyncError:
-    where = "; ".join(f"{cell.page} line {cell.line}, edit {cell.source}" for cell in edited)
-    return SyncError(
-        f"{len(edited)} cell{'s' if len(edited) > 1 else ''} edited by hand. Nothing was written.",
-        f"These cells are written from other files, so the change belongs there: {where}.",
-        "Make the change in the named file and undo it in the page (or empty the cell below its "
-        "first line), then run make regen again.",
-    )
+    if check:
+        return SyncReport(tuple(cells), ())
+    if edited := [cell for cell in cells if cell.state == "edited"]:
+        where = "; ".join(f"{cell.page} line {cell.line}, edit {cell.source}" for cell in edited)
+        raise SyncError(
+            f"Cells edited by hand: {len(edited)}. Nothing was written.",
+            f"These cells are written from other files, so the change belongs there: {where}.",
+            "Make the change in the named file and undo it in the page (or empty the cell below "
+            "its first line), then run make regen again.",
+        )
+    for page, text in texts.items():
+        write_whole(page, text.encode())
+    return SyncReport(tuple(cells), tuple(page.relative_to(root).as_posix() for page in texts))
 
 
 def _sync_page(page: Path, root: Path) -> tuple[list[SyncedCell], str]:
@@ -146,9 +137,7 @@ def _judge(body: list[str], wanted: list[str], kept: str | None) -> str:
         return "same" if kept == _digest(wanted) else "new"
     if not any(line.strip() for line in body):
         return "new"
-    if kept is None or kept != _digest(body):
-        return "edited"
-    return "behind"
+    return "behind" if kept == _digest(body) else "edited"
 
 
 def _digest(lines: Sequence[str]) -> str:
@@ -174,20 +163,14 @@ def _find_source(first: str, root: Path, where: str) -> tuple[str, str, list[str
             text = files[0].read_text(encoding="utf-8")
             return name, files[0].relative_to(root).as_posix(), text.rstrip("\n").split("\n")
         if _LADDER_NAME.match(name):
-            raise SyncError(
-                f"{where}: no kernel is called {name}.",
-                f"There is no kernels/*/{name}.cu, and a name of this form is a rung's.",
-                "Correct the name in the cell's first line.",
-            )
+            why = f"There is no kernels/*/{name}.cu, and a name of this form is a rung's."
+            raise SyncError(f"{where}: no kernel is called {name}.", why, _CORRECT)
     elif match := _LAUNCH.match(first):
-        file = root / match["path"]
-        if not file.is_file() or file.stem != match["name"]:
-            raise SyncError(
-                f"{where}: {match['path']} is not there or is not {match['name']}'s.",
-                "The first line of this cell names the file that supplies it.",
-                "Correct the first line of the cell.",
-            )
-        return match["name"], match["path"], _launch_text(file)
+        name, path = match["name"], match["path"]
+        if not (root / path).is_file() or Path(path).stem != name:
+            why = "The first line of this cell names the file that supplies it."
+            raise SyncError(f"{where}: {path} is not there or is not {name}'s.", why, _CORRECT)
+        return name, path, _launch_text(root / path)
     return None
 
 
@@ -198,8 +181,5 @@ def _launch_text(file: Path) -> list[str]:
         if isinstance(node, ast.FunctionDef) and node.name == "launch":
             start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             return text.split("\n")[start - 1 : node.end_lineno]
-    raise SyncError(
-        f"{file.name} has no function launch.",
-        "A rung's file has one at its top level, and pages show it.",
-        "Write one, or take the launch cell out of the page.",
-    )
+    why = "A rung's file has one at its top level, and pages show it."
+    raise SyncError(f"{file.name} has no function launch.", why)

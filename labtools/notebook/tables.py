@@ -16,49 +16,36 @@ from labtools.problem.text import three_digits
 from labtools.record import Record, RecordedError, RecordedText, describe_record, distinguish
 from labtools.record.circumstances import NOTE_TOGETHER, TOGETHER, OfRecords
 
-MEANINGS = {
-    "live": "measured now on this machine's GPU",
-    "recorded": "measured earlier on a named GPU and date",
-    "forecast": "from the model",
-    "computed": "from a formula or a data sheet",
-    "claimed": "somebody's published figure",
+_WORDS = {
+    "live": ("measured now on this machine's GPU", "2px solid"),
+    "recorded": ("measured earlier on a named GPU and date", "1px solid"),
+    "forecast": ("from the model", "1px dashed"),
+    "computed": ("from a formula or a data sheet", "1px dotted"),
+    "claimed": ("somebody's published figure", "3px double"),
 }
-"""What each word promises."""
-
-_BORDERS = {
-    "live": "2px solid",
-    "recorded": "1px solid",
-    "forecast": "1px dashed",
-    "computed": "1px dotted",
-    "claimed": "3px double",
-}
+"""What each word promises, and its border."""
 _BADGE = (
     "border-radius:0.6em;padding:0 0.5em;display:inline-block;font-size:0.85em;white-space:nowrap"
 )
 _CELL = "padding:0.25em 0.7em;text-align:left;vertical-align:top"
 _LAST = "9em"  # a narrow screen scrolls rather than breaking every word
-_SENTENCE = "12em"
-_LONG_SENTENCE = "20em"
 _RULE = "border-bottom:1px solid #8888"
 BOX = "border:1px solid #8888;border-radius:4px;padding:0.6em 0.9em;margin:0.4em 0"
 
 
 def check_word(word: str) -> str:
     """Return ``word``. Raises LabError: it is none of the five words."""
-    if word not in MEANINGS:
-        raise LabError(
-            f"{word!r} does not say where a number comes from.",
-            f"the words are {', '.join(MEANINGS)}",
-            "use one of them",
-        )
+    if word not in _WORDS:
+        words = f"the words are {', '.join(_WORDS)}"
+        raise LabError(f"{word!r} does not say where a number comes from.", words)
     return word
 
 
 def badge(word: str) -> str:
     """HTML of one of the five words; the border tells them apart without colour."""
-    check_word(word)
-    style = f"border:{_BORDERS[word]} currentColor;{_BADGE}"
-    return f'<span class="prov prov-{word}" style="{style}" title="{MEANINGS[word]}">{word}</span>'
+    meaning, border = _WORDS[check_word(word)]
+    style = f"border:{border} currentColor;{_BADGE}"
+    return f'<span class="prov prov-{word}" style="{style}" title="{meaning}">{word}</span>'
 
 
 @dataclass(frozen=True)
@@ -112,22 +99,16 @@ def recorded(*records: Record) -> Word:
     return Word("recorded", "; ".join(told), records)
 
 
-_NEVER_STACKED = 16.0
-"""Em: what needs no more fits every telephone."""
-_SENTENCES_STACKED = 62.0
-"""Em up to which rows of several sentences are lists."""
-_COMPACT = 0.8
-"""Size of the letters of a table that does not quite fit."""
-_TABLE_LETTERS = 0.95
-"""Size of a table's letters where there is room, in those of the page."""
+_NEVER_STACKED = 16.0  # em: what needs no more fits every telephone
+_SENTENCES_STACKED = 62.0  # em up to which rows of several sentences are lists
+_COMPACT = 0.8  # size of the letters of a table that does not quite fit
+_TABLE_LETTERS = 0.95  # size of a table's letters where there is room, in those of the page
+_SPARE = 1.02  # faces differ a little in width
 
 
 def _narrow_style(name: str, fits: float, compact: float) -> str:
-    """What becomes of a table whose column of the page is narrower than it needs.
-
-    First its letters become smaller. Where that is not enough, each row becomes a list of its
-    cells, each with the head of its column before it. What counts is the width of the box that
-    holds the table, not that of the screen.
+    """What becomes of a table whose column of the page, not of the screen, is narrower than it
+    needs: smaller letters, and where that is not enough a list of cells with their columns' heads.
     """
     return (
         f"<style>.{name}{{container-type:inline-size}}"
@@ -148,22 +129,13 @@ def _narrow_style(name: str, fits: float, compact: float) -> str:
 
 
 def make_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[Cell]],
-    caption: str = "",
-    *,
-    stacked: bool = False,
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "", stacked: bool = False
 ) -> Shown:
-    """A table that fits the column of the page which holds it.
+    """A table that fits the column of the page which holds it, see `_narrow_style`; a cell a
+    column.
 
-    Where that is too narrow, the letters become smaller, and then each row becomes a list of its
-    cells; see `_narrow_style`. Where all rows name one GPU and day, the caption does.
-
-    Where recorded numbers of one workload differ in their processes, the way they were timed, the
-    layout of the cache or the oracle, the table gets columns that say so; see `distinguish`.
-
-    Args:
-        rows: a cell a column.
+    Where all rows name one GPU and day, the caption does. Where recorded numbers of one workload
+    differ in their processes, timing, cache layout or oracle, columns say so; see `distinguish`.
     """
     columns, grid, caption = _with_circumstances(columns, [list(row) for row in rows], caption)
     grid, caption = _with_one_origin(grid, caption)
@@ -172,20 +144,17 @@ def make_table(
     if stacked:
         fits = compact = max(_SENTENCES_STACKED, fits)
     narrow = compact > _NEVER_STACKED
+    widths = [f";min-width:{least[n]}" if n in least else "" for n in range(len(columns))]
+    named = [f' data-column="{html.escape(name)}"' if narrow else "" for name in columns]
     head = "".join(
-        f'<th scope="col" style="{_CELL};{_RULE}'
-        f'{f";min-width:{least[number]}" if number in least else ""}">{_text(column)}</th>'
-        for number, column in enumerate(columns)
+        f'<th scope="col" style="{_CELL};{_RULE}{width}">{_text(column)}</th>'
+        for column, width in zip(columns, widths, strict=True)
     )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td style="{_CELL};{_RULE}"{_named(column, narrow)}>{_html(cell)}</td>'
-            for column, cell in zip(columns, row, strict=True)
-        )
-        + "</tr>"
-        for row in grid
-    )
+    body = ""
+    for row in grid:
+        pairs = zip(named, row, strict=True)
+        cells = (f'<td style="{_CELL};{_RULE}"{name}>{_html(cell)}</td>' for name, cell in pairs)
+        body += f"<tr>{''.join(cells)}</tr>"
     # As wide as what can be seen: a table's own caption would be as wide as the table.
     title = f'<div style="position:sticky;left:0">{_text(caption)}</div>' if caption else ""
     style, name = "", ""
@@ -199,41 +168,30 @@ def make_table(
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
-    return Shown(markup, _plain_table(columns, grid, caption))
-
-
-def _named(column: str, narrow: bool) -> str:
-    return f' data-column="{html.escape(column)}"' if narrow else ""
+    return Shown(markup, plain_table(columns, grid, caption))
 
 
 def _with_one_origin(grid: list[list[Cell]], caption: str) -> tuple[list[list[Cell]], str]:
-    """The table with what all rows say of their origin in the caption, and the bare words left.
-
-    A row without numbers, whose last cell is no `Word`, says nothing of an origin.
-    """
+    """The table with what all rows say of their origin in the caption, and the bare words left."""
     said = [(at, cell) for row in grid for at, cell in enumerate(row) if isinstance(cell, Word)]
     details = {(at, cell.detail) for at, cell in said}
     if len(said) < 2 or len(details) != 1 or not said[0][1].detail:
         return grid, caption
     detail = said[0][1].detail
-    bare = [
-        [replace(cell, detail="") if isinstance(cell, Word) else cell for cell in row]
-        for row in grid
-    ]
+    for row in grid:
+        row[:] = [replace(cell, detail="") if isinstance(cell, Word) else cell for cell in row]
     told = f"{caption.removesuffix('.')}; {detail}" if caption else detail
-    return bare, caption if detail in caption else told
+    return grid, caption if detail in caption else told
 
 
 def _with_circumstances(
     columns: Sequence[str], grid: list[list[Cell]], caption: str
 ) -> tuple[Sequence[str], list[list[Cell]], str]:
     """The table with the columns that what its records differ in asks for, before the last one."""
-    rows = [[record for cell in row for record in _records_of(cell)] for row in grid]
-    errors = [
-        [record for cell in row for record in _records_of(cell) if isinstance(cell, _ErrorText)]
-        for row in grid
-    ]
-    added = distinguish(rows, errors)
+    kept = [[cell for cell in row if isinstance(cell, (Word, OfRecords))] for row in grid]
+    rows = [[record for cell in row for record in cell.records] for row in kept]
+    errors = [[cell for cell in row if isinstance(cell, _ErrorText)] for row in kept]
+    added = distinguish(rows, [[one for cell in row for one in cell.records] for row in errors])
     if not added:
         return columns, grid, caption
     texts = zip(*added.values(), strict=True)
@@ -247,10 +205,6 @@ class _ErrorText(RecordedText):
     """An error as a table says it."""
 
 
-def _records_of(cell: Any) -> tuple[Record, ...]:
-    return cell.records if isinstance(cell, (Word, OfRecords)) else ()
-
-
 def _least_widths(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> dict[int, str]:
     """Which columns must not be squeezed, and their least widths: sentences, and one more.
 
@@ -262,9 +216,9 @@ def _least_widths(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> dic
     for row in grid:
         for column, cell in enumerate(row):
             if isinstance(cell, str) and len(cell) > 40:
-                sentences.setdefault(column, _SENTENCE)
+                sentences.setdefault(column, "12em")
                 if len(cell) > 120:
-                    sentences[column] = _LONG_SENTENCE
+                    sentences[column] = "20em"
     return sentences | {number: least}
 
 
@@ -279,16 +233,13 @@ def _wide_column(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> tupl
     return 0, f"min({min(9.0, 0.5 * longest + 1.5):.1f}em, 22vw)"
 
 
-_SPARE = 1.02
-"""Faces differ a little in width."""
 _THIN, _FAT = frozenset("iljtfr.,:;'|!()[] "), frozenset("mwMW@%")
 
 
 def _letters_width(text: str) -> float:
     """How wide letters of a proportional face are at most, about, in em."""
-    return sum(
-        0.38 if c in _THIN else 0.95 if c in _FAT else 0.72 if c.isupper() else 0.6 for c in text
-    )
+    wide = dict.fromkeys(_THIN, 0.38) | dict.fromkeys(_FAT, 0.95)
+    return sum(wide.get(letter, 0.72 if letter.isupper() else 0.6) for letter in text)
 
 
 def _unbroken(text: str) -> float:
@@ -301,19 +252,15 @@ def _unbroken(text: str) -> float:
 def _needed_widths(
     columns: Sequence[str], grid: Sequence[Sequence[Cell]], least: Mapping[int, str]
 ) -> tuple[float, float]:
-    """Least widths of a box in which a table fits, with its own letters and with smaller ones.
-
-    In em of the box, rounded up. They are a guess from the longest word of each column, and rather
-    too large than too small.
-    """
-    words, cells = 0.0, 0
+    """Least widths of a box, in em rounded up, in which a table fits with its own letters and with
+    smaller ones: a guess from the longest word of each column, rather too large."""
+    words = 0.0
     for number, column in enumerate(columns):
         widest = max((_cell_width(row[number]) for row in grid), default=0.0)
         found = re.search(r"([\d.]+)em", least.get(number, ""))
         words += max(widest, 1.1 * _unbroken(column), float(found[1]) if found else 0.0)
-        cells += 1
-    own = _TABLE_LETTERS * (words + 1.4 * cells)
-    small = _COMPACT * (words + 0.7 * cells)
+    own = _TABLE_LETTERS * (words + 1.4 * len(columns))
+    small = _COMPACT * (words + 0.7 * len(columns))
     return math.ceil(_SPARE * own), math.ceil(_SPARE * small)
 
 
@@ -338,11 +285,8 @@ def show_table(
 ) -> Shown:
     """A table of texts and numbers; a row that ends in a `Word` keeps it, all others get ``word``.
 
-    A row that also holds a recorded time says ``recorded`` beside it.
-
-    Args:
-        word: ``live``, ``recorded``, ``forecast``, ``computed`` or ``claimed``.
-        note: where the numbers come from.
+    A row that also holds a recorded time says ``recorded`` beside it. ``note`` says where the
+    numbers come from.
     """
     check_word(word)
     cells: list[list[Cell]] = []
@@ -380,13 +324,11 @@ def say_time(time_us: float) -> str:
     return RecordedText(text, time_us.records) if isinstance(time_us, OfRecords) else text
 
 
-def _plain_table(columns: Sequence[str], rows: list[list[Cell]], caption: str) -> str:
+def plain_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str) -> str:
+    """A table as text: its caption, the heads, and a line a row."""
     grid = [list(columns)] + [[str(c) for c in row] for row in rows]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(columns))]
-    lines = [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in grid
-    ]
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in grid]
     return "\n".join([caption, *lines] if caption else lines)
 
 

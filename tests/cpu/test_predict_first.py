@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from labtools.notebook.cells import LESSON, MOST_OPEN_LINES, code_cells, fold_options, is_plumbing
-from labtools.notebook.solution import run_solution
+from labtools.notebook.magic import run_solution
 from labtools.notebook.static_page import static_question, static_result
 from labtools.notebook.tables import Shown
 from labtools.problem import LabError
@@ -45,14 +45,18 @@ def words_of(output: Any) -> str:
     return _RESULT.sub("", "".join(shown))
 
 
+def refusal_of(name: str) -> re.Pattern[str]:
+    """What stops a reader without a guess at the gate of this name."""
+    refuses = rf"^{name}\.(?:result|require_prediction)\(|time_here\([^`]*\b{name}\b"
+    return re.compile(refuses, re.MULTILINE)
+
+
 def first_refusal(codes: list[str], asked: int, answered: int) -> int:
     """The first cell that a reader without a guess does not get past, at the latest the answer."""
     name = re.search(r"^(\w+) = ask\(", codes[asked], re.MULTILINE)
     if name is None:
         return answered
-    refuses = re.compile(
-        rf"^{name[1]}\.(?:result|require_prediction)\(|time_here\([^`]*\b{name[1]}\b", re.MULTILINE
-    )
+    refuses = refusal_of(name[1])
     return next(at for at in range(asked, answered + 1) if refuses.search(codes[at]))
 
 
@@ -62,17 +66,11 @@ def answers_given_away(cells: list[tuple[str, list[Any]]]) -> list[str]:
     An answer is known by its two times or, where there are none, by its ratio in words. On the site
     everything above the question shows; in JupyterLab everything above the first cell that refuses.
     A cell that looks whether a reader is there holds back by itself.
-
-    Args:
-        cells: code and outputs of each.
     """
     codes = [code for code, _ in cells]
+    asks = re.compile(r"data-question=\"\{&quot;id&quot;: &quot;(.*?)&quot;")
     asked = {
-        question: at
-        for at, (_, outputs) in enumerate(cells)
-        for question in re.findall(
-            r"data-question=\"\{&quot;id&quot;: &quot;(.*?)&quot;", str(outputs)
-        )
+        question: at for at, (_, shown) in enumerate(cells) for question in asks.findall(str(shown))
     }
     away = []
     for answered, (_, outputs) in enumerate(cells):
@@ -148,26 +146,14 @@ def test_every_question_holds_a_result_back(page: str) -> None:
     """What is asked for with `ask` has a cell below that refuses without a guess."""
     code = "\n".join(code for _, code in cells_of((ROOT / f"{page}.md").read_text()))
     for match in re.finditer(r"^(\w+) = ask\(", code, re.MULTILINE):
-        name, below = match[1], code[match.end() :]
-        held = re.search(
-            rf"^{name}\.(?:result|require_prediction)\(|time_here\([^\n]*\b{name}\b",
-            below,
-            re.MULTILINE,
-        )
-        assert held, name
+        assert refusal_of(match[1]).search(code, match.end()), match[1]
 
 
 def test_a_question_and_its_result_carry_what_the_form_needs() -> None:
-    asked = static_question(
-        "q'<1>", 'Which "one"?', "Decide.", {"kind": "choice", "choices": ["a"]}
-    )
+    form = {"kind": "choice", "choices": ["a"]}
+    asked = static_question("q'<1>", 'Which "one"?', "Decide.", form)
     (found,) = re.findall(r'data-question="([^"]*)"', asked.html)
-    assert json.loads(html.unescape(found)) == {
-        "id": "q'<1>",
-        "text": 'Which "one"?',
-        "kind": "choice",
-        "choices": ["a"],
-    }
+    assert json.loads(html.unescape(found)) == {"id": "q'<1>", "text": 'Which "one"?', **form}
     assert "Decide." in asked.html, "without a script the page says what to do"
     assert "data-holds" in asked.html
     inside = static_question("q", "Which?", "", {"kind": "ratio"}, holds_page=False)
@@ -224,25 +210,22 @@ def test_a_solution_runs_when_it_is_asked_for_or_nobody_is_there(
 # ------------------------------------------------------------------------------- folding
 
 LONG = "\n".join(f"x{n} = {n}" for n in range(MOST_OPEN_LINES + 1))
+FOLDED = ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"
 
 
 @pytest.mark.parametrize(
     ("options", "code", "wanted"),
     [
         ("", "x = 1", ""),
-        ("", LONG, ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"),
-        ("", "import numpy", ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"),
-        ("", "one = ask(\n'q')", ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"),
-        ("", "one.result(2)", ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"),
+        *(
+            ("", code, FOLDED)
+            for code in (LONG, "import numpy", "one = ask(\n'q')", "one.result(2)")
+        ),
         (f":tags: [{LESSON}]\n", LONG, f":tags: [{LESSON}]\n"),
         ("", f"%%cuda mine\n{LONG}", ""),
         ("", f"# launch of r00 (kernels/decode/r00.py)\n{LONG}", ""),
-        (":tags: [hide-input]\n:jupyter: {source_hidden: true}\n", "x = 1", ""),
-        (
-            "---\ntags: [hide-output]\n---",
-            LONG,
-            ":tags: [hide-input, hide-output]\n:jupyter: {source_hidden: true}\n",
-        ),
+        (FOLDED, "x = 1", ""),
+        ("---\ntags: [hide-output]\n---", LONG, FOLDED.replace("-input", "-input, hide-output")),
     ],
 )
 def test_the_rule_for_folded_cells(options: str, code: str, wanted: str) -> None:
@@ -265,14 +248,13 @@ WARNING = "The bench knows the answers to the questions below it."
 
 def test_who_meets_a_bench_is_warned_above_it() -> None:
     """A bench that shows what its page asks is behind the sentence that says so."""
-    warned = [page for page in PAGES if WARNING in (ROOT / f"{page}.md").read_text()]
+    texts = {page: (ROOT / f"{page}.md").read_text() for page in PAGES}
+    warned = [page for page, text in texts.items() if WARNING in text]
     assert len(warned) >= 4
     for page in warned:
-        above, below = (ROOT / f"{page}.md").read_text().split(WARNING)
-        shown = [code for _, code in cells_of(below) if code.rstrip().endswith("\nbench")]
-        assert len(shown) == 1, page
-        assert not any(code.rstrip().endswith("\nbench") for _, code in cells_of(above)), page
-    assert not any(
-        "knows the answers to the questions below." in (ROOT / f"{page}.md").read_text()
-        for page in PAGES
-    )
+        above, below = (
+            sum(code.rstrip().endswith("\nbench") for _, code in cells_of(part))
+            for part in texts[page].split(WARNING)
+        )
+        assert (above, below) == (0, 1), page
+    assert not any("knows the answers to the questions below." in one for one in texts.values())

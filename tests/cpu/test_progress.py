@@ -15,9 +15,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_elsewhere_a_line_comes_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that stands still until the test moves it."""
+    clock = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
+    return clock
+
+
+def test_elsewhere_a_line_comes_every_few_seconds(now: list[float]) -> None:
     stream = io.StringIO()
     with ProgressLine(stream) as progress:
         for number in range(1000):
@@ -29,11 +35,7 @@ def test_elsewhere_a_line_comes_every_few_seconds(monkeypatch: pytest.MonkeyPatc
     assert all(line.startswith("comparing (") for line in lines)
 
 
-def test_words_that_came_too_early_are_shown_when_they_are_said_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+def test_words_that_came_too_early_are_shown_when_they_are_said_again(now: list[float]) -> None:
     stream = io.StringIO()
     with ProgressLine(stream) as progress:
         progress("timing")
@@ -63,9 +65,8 @@ def test_on_a_terminal_one_line_moves() -> None:
     assert drawn.endswith("\x1b[2K")  # and the line is gone afterwards
 
 
-def test_the_time_left_follows_from_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, said = [100.0], []
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+def test_the_time_left_follows_from_what_was_done(now: list[float]) -> None:
+    said: list[str] = []
     progress = with_time_left(lambda text, done=0, total=0, /: said.append(text))
     progress("resuming")
     progress("timing", 10, 50)  # ten were there already

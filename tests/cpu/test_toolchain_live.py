@@ -113,7 +113,7 @@ def test_a_cell_is_compiled_live(capsys: Any) -> None:
     other = "sm_75" if device_query().arch != "sm_75" else "sm_80"  # type: ignore[union-attr]
     run_cuda_cell(f"toy --define FACTOR=4 --arch {other}", text)
     assert "no GPU used" in capsys.readouterr().out
-    PAGE.forget()
+    PAGE.clear()
 
 
 def test_a_cubin_made_offline_loads(tmp_path: Path) -> None:

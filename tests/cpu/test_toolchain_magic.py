@@ -22,13 +22,13 @@ except CompilerMissing as error:
 
 @pytest.fixture
 def shell(tmp_path: Any) -> Iterator[Any]:
-    PAGE.forget()
+    PAGE.clear()
     made = interactiveshell.InteractiveShell(ipython_dir=str(tmp_path))
     made.history_manager.enabled = False
     load_ipython_extension(made)
     yield made
     made.history_manager.end_session()
-    PAGE.forget()
+    PAGE.clear()
 
 
 def run_cell(shell: Any, line: str, text: str) -> Any:
@@ -41,33 +41,22 @@ def test_a_cell_compiles_and_tells_its_cost(shell: Any, capsys: Any) -> None:
     assert result.success
     said = capsys.readouterr().out
     entry = PAGE.kernel("r03").cubin.entries["decode_r03"]
-    assert f"decode_r03: {entry.registers} registers a thread" in said
-    assert "0 bytes of static shared memory" in said
-    assert "no spills" in said
-    assert "computed by NVRTC" in said
-    assert "sm_90" in said
+    told = ["0 bytes of static shared memory", "no spills", "computed by NVRTC", "sm_90"]
+    told.append(f"decode_r03: {entry.registers} registers a thread")
+    assert [words for words in told if words not in said] == []
 
 
-def test_the_shipped_text_is_not_an_edit(shell: Any) -> None:
+def test_the_shipped_text_is_not_an_edit_and_an_edited_cell_is_what_runs(shell: Any) -> None:
     rung = load_rung("r03")
     run_cell(shell, "r03_one_warp --arch sm_90", rung.source_text)
-    page = page_rung("r03")
-    assert not page.edited
-    assert kernel_hashes(page, HEADLINE, LIMITS) == kernel_hashes(rung, HEADLINE, LIMITS)
-
-
-def test_an_edited_cell_is_what_runs(shell: Any) -> None:
-    rung = load_rung("r03")
+    shipped = kernel_hashes(rung, HEADLINE, LIMITS)
     assert not page_rung("r03").edited
+    assert kernel_hashes(page_rung("r03"), HEADLINE, LIMITS) == shipped
     edited = rung.source_text.replace("fmaxf", "fminf", 1)
     run_cell(shell, "r03 --arch sm_90", edited)
     page = page_rung("r03_one_warp")
-    assert page.edited
-    assert page.source_text.strip() == edited.strip()
-    assert (
-        kernel_hashes(page, HEADLINE, LIMITS).sass_hash
-        != kernel_hashes(rung, HEADLINE, LIMITS).sass_hash
-    )
+    assert page.edited and page.source_text.strip() == edited.strip()
+    assert kernel_hashes(page, HEADLINE, LIMITS).sass_hash != shipped.sass_hash
 
     def launch(workload: Any, limits: Any, knobs: Any) -> Any:
         return rung.launch(workload, limits, knobs)
@@ -83,10 +72,8 @@ def test_a_broken_cell_shows_its_line_and_no_older_kernel_runs(shell: Any, capsy
     result = run_cell(shell, "r03 --arch sm_90", broken)
     assert not result.success
     said = "".join(capsys.readouterr())
-    assert f"r03_one_warp (cell) does not compile: line {line}" in said
-    assert "warp_summ" in said
-    assert "^" in said
-    assert "Lines count from the one below %%cuda." in said
+    told = (f"r03_one_warp (cell) does not compile: line {line}", "warp_summ", "^")
+    assert all(words in said for words in (*told, "Lines count from the one below %%cuda."))
     assert "Traceback" not in said
     with pytest.raises(LabError, match="does not compile"):
         kernel_hashes(page_rung("r03"), HEADLINE, LIMITS)
@@ -128,4 +115,4 @@ def test_a_free_kernel_needs_no_rung(shell: Any, capsys: Any) -> None:
 def test_a_wrong_line_is_told_plainly(line: str, word: str) -> None:
     with pytest.raises(LabError, match=word):
         run_cuda_cell(line, load_rung("r03").source_text)
-    PAGE.forget()
+    PAGE.clear()

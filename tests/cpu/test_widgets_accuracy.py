@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -59,12 +60,9 @@ def test_plots_tell_what_they_show(points: list[JudgedKernel]) -> None:
 
 def test_targets_say_met_and_not_met(points: list[JudgedKernel]) -> None:
     test = [point for point in points if point.split == "test"]
-    exact = [dataclasses.replace(one, forecast_us=one.measured_us) for one in test]
-    first = show_targets(exact).text.splitlines()[2]
-    assert "0.000: met" in first
-    off = [dataclasses.replace(one, forecast_us=3 * one.measured_us) for one in test]
-    first = show_targets(off).text.splitlines()[2]
-    assert "1.585: not met" in first
+    for factor, said in ((1, "0.000: met"), (3, "1.585: not met")):
+        off = [dataclasses.replace(one, forecast_us=factor * one.measured_us) for one in test]
+        assert said in show_targets(off).text.splitlines()[2]
 
 
 def test_pairs_and_reasons(points: list[JudgedKernel], made: tuple[JudgedKernel, Forecast]) -> None:
@@ -77,22 +75,22 @@ def test_pairs_and_reasons(points: list[JudgedKernel], made: tuple[JudgedKernel,
     assert f"recorded {point.measured_us:.1f} us" in show_worst([point], lambda _: [fresh]).text
 
 
+def with_launch(made: Forecast, **changes: Any) -> Forecast:
+    """A forecast whose one launch came out otherwise."""
+    return dataclasses.replace(made, launches=(dataclasses.replace(made.main_launch, **changes),))
+
+
 def test_an_error_is_explained_from_the_forecast_itself(
     made: tuple[JudgedKernel, Forecast],
 ) -> None:
     point, fresh = made
     assert explain_error(point, fresh)
-    corner = dataclasses.replace(
-        fresh,
-        terms_us={**fresh.terms_us, "bandwidth": 0.9 * fresh.time_us, "issue": 0.8 * fresh.time_us},
-    )
+    near = {"bandwidth": 0.9 * fresh.time_us, "issue": 0.8 * fresh.time_us}
+    corner = dataclasses.replace(fresh, terms_us={**fresh.terms_us, **near})
     assert "a corner" in explain_error(point, corner)
-    launch = fresh.main_launch
-    places = launch.occupancy.blocks_per_sm * 132
-    tail = dataclasses.replace(fresh, launches=(dataclasses.replace(launch, blocks=places + 1),))
-    assert "1.00 waves" in explain_error(point, tail)
-    even = dataclasses.replace(fresh, launches=(dataclasses.replace(launch, blocks=places),))
-    assert "waves" not in explain_error(point, even)
+    places = fresh.main_launch.occupancy.blocks_per_sm * 132
+    assert "1.00 waves" in explain_error(point, with_launch(fresh, blocks=places + 1))
+    assert "waves" not in explain_error(point, with_launch(fresh, blocks=places))
 
 
 def test_a_full_l2_is_named_where_the_counters_see_none(
@@ -100,11 +98,9 @@ def test_a_full_l2_is_named_where_the_counters_see_none(
 ) -> None:
     _, fresh = made
     miss = next(one for one in bound_agreement(points).misses if one.bound == "bandwidth")
-    launch = dataclasses.replace(fresh.main_launch, l2_share=0.9, dram_share=0.4)
-    full = dataclasses.replace(fresh, launches=(launch,))
+    full = with_launch(fresh, l2_share=0.9, dram_share=0.4)
     assert "it is the L2 that is full, at 90%" in show_bound_misses([miss], lambda _: [full]).text
-    launch = dataclasses.replace(launch, dram_share=0.95)
-    memory = dataclasses.replace(fresh, launches=(launch,))
+    memory = with_launch(full, dram_share=0.95)
     assert "it is the L2" not in show_bound_misses([miss], lambda _: [memory]).text
 
 

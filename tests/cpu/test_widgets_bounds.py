@@ -31,9 +31,9 @@ def test_no_two_kernels_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[object, ...]] = []
 
     class Axes:
-        def plot(self, x: object, y: object, marker: str = "", **style: object) -> None:
-            if marker:
-                drawn.append((marker, style["color"], style["markerfacecolor"]))
+        def plot(self, *_: object, **style: object) -> None:
+            if "marker" in style:
+                drawn.append((style["marker"], style["color"], style["markerfacecolor"]))
 
         def __getattr__(self, name: str) -> object:
             return lambda *args, **kwargs: None

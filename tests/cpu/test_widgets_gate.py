@@ -26,21 +26,14 @@ def make_gate(journal: Journal, reader: bool = True) -> Gate:
 
 
 @pytest.mark.parametrize(
-    ("environment", "present"),
-    [
-        ({}, False),
-        ({"JPY_SESSION_NAME": "/home/x/lab.md"}, True),
-        ({"JPY_SESSION_NAME": "/home/x/lab.md", "LABTOOLS_READER": "0"}, False),
-        ({"LABTOOLS_READER": "1"}, True),
-    ],
+    ("session", "forced", "present"),
+    [("", "", False), ("/x/lab.md", "", True), ("/x/lab.md", "0", False), ("", "1", True)],
 )
 def test_who_counts_as_a_reader(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], present: bool
+    monkeypatch: pytest.MonkeyPatch, session: str, forced: str, present: bool
 ) -> None:
-    for name in ("JPY_SESSION_NAME", "LABTOOLS_READER"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("JPY_SESSION_NAME", session)
+    monkeypatch.setenv("LABTOOLS_READER", forced)
     assert reader_present() is present
 
 
@@ -58,19 +51,20 @@ def test_a_reader_without_a_guess_is_stopped_with_one_plain_line(journal: Journa
 
 def test_the_form_commits_and_the_result_is_scored(journal: Journal) -> None:
     gate = make_gate(journal)
-    guess = {"kind": "commit", "direction": "faster", "ratio": 2.0, "note": "fewer barriers"}
-    gate._receive(None, guess, [])
+    gate._receive(None, {**GUESS, "note": "fewer barriers"}, [])
     assert gate.view.state["committed"]
     assert "2.00x faster" in gate.view.state["message"]
     shown = gate.result((100.0, 62.5), recorded=Speedup(1.5, "recorded", "NVIDIA H200"))
     for text in ("predicted", "2.00x faster", "live", "1.60x faster", "recorded", "1.50x faster"):
         assert text in shown.text
     assert "Direction right" in shown.text
-    assert "prov-live" in shown.html
-    assert "prov-recorded" in shown.html
+    assert "prov-live" in shown.html and "prov-recorded" in shown.html
     (row,) = journal.history()
     assert row.reveal.source == "live"
     assert row.prediction.note == "fewer barriers"
+
+
+GUESS = {"kind": "commit", "direction": "faster", "ratio": 2.0}
 
 
 def heard_by(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -82,49 +76,42 @@ def heard_by(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_stopped_run_goes_on_after_the_guess(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guess = {"kind": "commit", "direction": "faster", "ratio": 2.0}
     gate = make_gate(journal)
     told = heard_by(gate, monkeypatch)
     with pytest.raises(PredictionPending):
         gate.require_prediction()
-    gate._receive(None, {**guess, "ratio": 0.5}, [])
+    gate._receive(None, {**GUESS, "ratio": 0.5}, [])
     assert told == ["waiting"], "a refused guess lets nothing run"
-    gate._receive(None, guess, [])
-    gate._receive(None, guess, [])
+    gate._receive(None, GUESS, [])
+    gate._receive(None, GUESS, [])
     assert told == ["waiting", "go on"], "the run goes on once"
     # Somebody who runs cell by cell is not run away from.
     unhurried = Gate("q2", "Which?", "old", "new", page="page", journal=journal, reader=True)
     told = heard_by(unhurried, monkeypatch)
-    unhurried._receive(None, guess, [])
+    unhurried._receive(None, GUESS, [])
     assert told == []
 
 
-def test_a_refused_guess_is_told_in_the_form(journal: Journal) -> None:
+def test_a_refused_guess_and_a_lost_one_are_told_in_the_form(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = make_gate(journal)
     before = gate.view.state
-    gate._receive(None, {"kind": "commit", "direction": "faster", "ratio": 0.5}, [])
-    assert not gate.view.state["committed"]
+    gate._receive(None, {**GUESS, "ratio": 0.5}, [])
+    assert not gate.view.state["committed"] and gate.view.state != before
     assert "contradict" in gate.view.state["message"]
-    assert gate.view.state != before
     gate._receive(None, {"kind": "commit", "direction": None, "ratio": None}, [])
     assert not gate.view.state["committed"]
     with pytest.raises(PredictionPending):
         gate.result(2.0)
-
-
-def test_a_guess_in_any_characters_is_kept_and_a_lost_one_is_told(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate = make_gate(journal)
-    guess = {"kind": "commit", "direction": "faster", "ratio": 2.0, "note": "half \ud83d"}
-    gate._receive(None, guess, [])
+    gate._receive(None, {**GUESS, "note": "half \ud83d"}, [])  # any characters are kept
     assert gate.view.state["committed"]
 
     def fail(*_: object) -> None:
         raise RuntimeError("something else")
 
     monkeypatch.setattr(journal, "commit", fail)
-    gate._receive(None, guess, [])
+    gate._receive(None, GUESS, [])
     assert not gate.view.state["committed"] and "something else" in gate.view.state["message"]
 
 
@@ -145,15 +132,6 @@ def test_an_answer_shows_though_the_journal_cannot_note_it(
     assert len(journal.lines.read_text().splitlines()) == 2
 
 
-def test_no_result_leaves_the_question_open(journal: Journal) -> None:
-    gate = make_gate(journal)
-    gate.commit("faster", 2.0)
-    shown = gate.result(None, recorded=None)
-    assert "no GPU here" in shown.text
-    assert "no record yet" in shown.text
-    assert journal.history()[0].reveal is None
-
-
 def test_nobody_there(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
     gate = make_gate(journal, reader=False)
     assert gate.view is None
@@ -161,8 +139,8 @@ def test_nobody_there(journal: Journal, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == ""
     assert shown.html.startswith("<details")
     assert 'data-of="q"' in shown.html
-    assert not re.search("predicted|no GPU here|no record", shown.text), "what is not there is told"
-    assert not re.search("Your score", shown.text)
+    untold = "predicted|no GPU here|no record|Your score"
+    assert not re.search(untold, shown.text), "what is not there is told"
     assert not journal.lines.exists()
 
 
@@ -177,12 +155,14 @@ def test_a_journal_that_cannot_be_used_does_not_lock_the_reader_out(
 
 
 @pytest.mark.parametrize("bad", ["2.0", object(), True, (1.0, 2.0, 3.0), (0.0, 1.0)])
-def test_what_is_no_result_is_refused(journal: Journal, bad: object) -> None:
+def test_what_is_no_result_is_refused_and_none_is_told(journal: Journal, bad: object) -> None:
     gate = make_gate(journal)
     gate.commit("faster", 2.0)
     with pytest.raises(LabError):
         gate.result(bad)
-    assert journal.history()[0].reveal is None
+    text = gate.result(None).text
+    assert "no GPU here" in text and "no record yet" in text
+    assert journal.history()[0].reveal is None, "without a result the question stays open"
 
 
 CELLS = (
@@ -192,11 +172,9 @@ CELLS = (
 )
 
 
-def run_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reader: str | None) -> list:
+def run_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reader: str) -> list:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    monkeypatch.delenv("LABTOOLS_READER", raising=False)
-    if reader is not None:
-        monkeypatch.setenv("LABTOOLS_READER", reader)
+    monkeypatch.setenv("LABTOOLS_READER", reader)
     monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(tmp_path / "j.sqlite"))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
     try:
@@ -207,7 +185,7 @@ def run_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reader: str | Non
 
 
 def test_an_executed_notebook_never_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cells = run_cells(monkeypatch, tmp_path, None)
+    cells = run_cells(monkeypatch, tmp_path, "")
     (output,) = cells[1].outputs
     assert "1.50x faster" in output.data["text/plain"]
     assert output.data["text/html"].startswith("<details")
@@ -218,6 +196,5 @@ def test_an_executed_notebook_never_blocks(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_run_all_stops_at_the_gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cells = run_cells(monkeypatch, tmp_path, "1")
     (output,) = cells[1].outputs
-    assert output.ename == "PredictionPending"
-    assert len(output.traceback) == 1
+    assert (output.ename, len(output.traceback)) == ("PredictionPending", 1)
     assert cells[2].execution_count is None

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 def plot_copy(
     workload: Workload, gpu: Gpu, expanded_us: float, kernel_us: float, fair_us: float
 ) -> Shown:
-    """What the bytes of an expanding baseline cost, beside the times that were claimed.
-
-    Args:
-        gpu: whose memory rate prices the bytes.
-    """
+    """What the bytes of an expanding baseline cost at a GPU's memory rate, beside the times that
+    were claimed."""
     if gpu.dram_gb_per_s is None:
         raise LabError(f"{gpu.title} has no memory rate here.", "", "draw it for another GPU")
     per_us = gpu.dram_gb_per_s * 1e3
@@ -51,13 +48,12 @@ def plot_copy(
         axes.legend(loc="lower right", fontsize=9)
 
     total = sum(us for _, us in parts)
+    three, others = (
+        ", ".join(f"{name} {us:.0f}" for name, us in bars) for bars in (parts, claimed)
+    )
     alt = (
         f"Bars in microseconds. The bytes of the expansion at peak rate: {total:.0f} in three "
-        + "parts, "
-        + ", ".join(f"{name} {us:.0f}" for name, us in parts)
-        + ". Claimed: "
-        + ", ".join(f"{name} {us:.0f}" for name, us in claimed)
-        + "."
+        f"parts, {three}. Claimed: {others}."
     )
     caption = (
         f"First bar computed from bytes at {gpu.dram_gb_per_s:.0f} GB/s ({gpu.title}); the others "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from labtools.notebook.book.checklist.answers import READER_FIELDS, Checklist, Item, checklist
 from labtools.predict import list_gpus, load_gpu
@@ -12,8 +12,7 @@ from labtools.problem import HEADLINE, Problem, Rung, list_rungs, load_rung, par
 from labtools.problem.problem import CACHE_STATES
 from labtools.record.prediction import JournalError
 
-from ...reader import open_journal, page_name, reader_present
-from ...status_line import StatusLine
+from ...reader import StatusLine, open_journal, page_name, reader_present
 from ...tables import BOX, Shown, Word, badge, make_note, show_table
 
 if TYPE_CHECKING:
@@ -36,24 +35,17 @@ _STYLE = (
 )
 
 
-_OPEN = ("chain", "what_if", "neighbours")
-
-
 def show_checklist(filled: Checklist, *, with_fields: bool = True) -> Shown:
-    """A filled checklist: every question, its answer, and the numbers behind it.
-
-    Args:
-        filled: what `checklist` gave.
-        with_fields: add the questions that only the reader can answer, as open lines.
-    """
+    """A filled checklist: every question, its answer, and the numbers behind it; with open lines
+    for what only the reader can answer."""
     knobs = ", ".join(f"{name} {value}" for name, value in filled.knobs.items())
     title = f"{filled.rung_id} ({knobs or 'no knobs'}), {filled.workload}, {filled.gpu.title}"
     shown = Shown(f"<p><strong>{html.escape(title)}</strong></p>", title)
     for number, item in enumerate(filled.items, start=1):
         shown += _show_item(number, item)
-    if with_fields:
-        for number, (_, question) in enumerate(READER_FIELDS, start=len(filled.items) + 1):
-            shown += _open_line(number, question)
+    asked = READER_FIELDS if with_fields else ()
+    for number, (_, question) in enumerate(asked, start=len(filled.items) + 1):
+        shown += _open_line(number, question)
     return shown
 
 
@@ -61,22 +53,16 @@ def _show_item(number: int, item: Item) -> Shown:
     head = f"{number}. {item.question}"
     parts = []
     if item.facts:
-        parts.append(
-            show_table(
-                ("", "value", "note"),
-                [(fact.name, fact.value, fact.note, Word(fact.word)) for fact in item.facts],
-                word=item.word,
-            )
-        )
+        facts = [(fact.name, fact.value, fact.note, Word(fact.word)) for fact in item.facts]
+        parts.append(show_table(("", "value", "note"), facts, word=item.word))
     if item.rows:
         parts.append(show_table(item.columns, item.rows, word=item.word))
-    body = "".join(part.html for part in parts)
-    numbers = ""
-    if body:
-        opened = " open" if item.id in _OPEN else ""
+    numbers = "".join(part.html for part in parts)
+    if numbers:
+        opened = " open" if item.id in ("chain", "what_if", "neighbours") else ""
         look = "cursor:pointer;text-decoration:underline"
         summary = f'<summary style="{look}">the numbers</summary>'
-        numbers = f"<details{opened}>{summary}{body}</details>"
+        numbers = f"<details{opened}>{summary}{numbers}</details>"
     markup = (
         f'<section class="lt-check-item" data-item="{item.id}" style="margin:0.9em 0">'
         f"<strong>{html.escape(head)}</strong><br>{html.escape(item.says)} {badge(item.word)}"
@@ -98,11 +84,10 @@ def _open_line(number: int, question: str) -> Shown:
 
 
 class ChecklistPage(StatusLine):
-    """Controls, the filled list, and the reader's fields. Make it with `checklist_page`.
+    """Controls, the list that is ``filled``, and the reader's fields; ``view`` is None when nobody
+    is here.
 
-    Attributes:
-        filled: the list that is shown.
-        view: everything as one widget, or None when nobody is here.
+    Make it with `checklist_page`.
     """
 
     def __init__(
@@ -137,27 +122,22 @@ class ChecklistPage(StatusLine):
         """Fill the list for another kernel; the fast part is shown before the experiments."""
         chosen = rung if isinstance(rung, Rung) else load_rung(rung)
         values = chosen.resolve_knobs(knobs)
+        self.rung, self.workload, self.gpu, self.knobs = chosen, workload, gpu, dict(values)
         if self.view is not None:
             self.filled = checklist(chosen, workload, gpu, values, experiments=False)
-            self._take(chosen, workload, gpu, values)
+            self._show_filled()
             self._say("The first part is there. The experiments are being computed.")
         self.filled = checklist(chosen, workload, gpu, values)
-        self._take(chosen, workload, gpu, values)
+        if self.view is not None:
+            self._show_filled()
         self._say("Filled.")
         return self.filled
 
     def write(self, fields: Mapping[str, str]) -> None:
-        """Keep the reader's answers for the kernel that is shown.
-
-        Args:
-            fields: text by name, see `READER_FIELDS`.
-        """
+        """Keep the reader's answers, by names of `READER_FIELDS`, for the kernel that is shown."""
         if self._journal is None:
-            raise JournalError(
-                "Nothing was kept.",
-                self._trouble or "this notebook runs without a reader",
-                "the list above is filled all the same",
-            )
+            why = self._trouble or "this notebook runs without a reader"
+            raise JournalError("Nothing was kept.", why, "the list above is filled all the same")
         self._journal.write_notes(self.filled.key, self.page, fields)
 
     def written(self) -> dict[str, str]:
@@ -170,45 +150,36 @@ class ChecklistPage(StatusLine):
         """Display the page, or the filled list alone when nobody is here."""
         from IPython.display import display
 
-        if self.view is not None:
-            display(self.view)
-            return
-        display(
-            make_note(
-                "This list is filled for one kernel. To choose another kernel, workload, GPU or "
-                "knob, and to keep your own answers, open this page in Jupyter."
-            )
-            + show_checklist(self.filled)
+        note = make_note(
+            "This list is filled for one kernel. To choose another kernel, workload, GPU or "
+            "knob, and to keep your own answers, open this page in Jupyter."
         )
+        display(note + show_checklist(self.filled) if self.view is None else self.view)
 
     # -- widgets -----------------------------------------------------------------------------
 
     def _build(self) -> None:
         import ipywidgets as widgets
 
+        def choice(description: str, options: Sequence[Any], value: Any) -> widgets.Dropdown:
+            return widgets.Dropdown(description=description, options=options, value=value)
+
         names = [shipped.id for shipped in list_rungs()]
+        told = "kernel: a rung, or the path of your own .py"
+        at_end: dict[str, Any] = {"continuous_update": False}
         self._kernel = widgets.Combobox(
-            value=self.rung.id,
-            options=names,
-            ensure_option=False,
-            description="kernel: a rung, or the path of your own .py",
-            continuous_update=False,
+            value=self.rung.id, options=names, ensure_option=False, description=told, **at_end
         )
-        self._workload = widgets.Text(
-            value=self.workload.short(),
-            description="workload: batch, query heads, KV heads, length, head dim",
-            continuous_update=False,
-        )
-        self._cache = widgets.Dropdown(
-            options=CACHE_STATES, value=self.workload.cache_state, description="cache at the start"
-        )
+        told = "workload: batch, query heads, KV heads, length, head dim"
+        self._workload = widgets.Text(self.workload.short(), description=told, **at_end)
+        self._cache = choice("cache at the start", CACHE_STATES, self.workload.cache_state)
         titles = [(load_gpu(name).title, name) for name in list_gpus()]
-        self._gpu = widgets.Dropdown(options=titles, value=self.gpu, description="GPU")
+        self._gpu = choice("GPU", titles, self.gpu)
         self._knob_box = widgets.VBox()
         self._button = widgets.Button(description="Fill in")
         self._status, self._list = widgets.HTML(), widgets.HTML()
         self._fields = {
-            name: widgets.Textarea(description=question, rows=2, continuous_update=False)
+            name: widgets.Textarea(description=question, rows=2, **at_end)
             for name, question in READER_FIELDS
         }
         self._keep = widgets.Button(description="Keep in my journal")
@@ -216,22 +187,10 @@ class ChecklistPage(StatusLine):
         self._kernel.observe(lambda _: self._guard(self._offer_knobs), "value")
         self._button.on_click(lambda _: self._guard(self._click_fill))
         self._keep.on_click(lambda _: self._guard(self._click_keep))
-        self.view = widgets.VBox(
-            [
-                widgets.HTML(_STYLE),
-                self._kernel,
-                self._workload,
-                self._cache,
-                self._gpu,
-                self._knob_box,
-                widgets.HBox([self._button]),
-                self._status,
-                self._list,
-                *self._fields.values(),
-                widgets.HBox([self._keep]),
-                self._kept,
-            ]
-        )
+        controls = [self._kernel, self._workload, self._cache, self._gpu, self._knob_box]
+        shown = [widgets.HBox([self._button]), self._status, self._list]
+        own = [*self._fields.values(), widgets.HBox([self._keep]), self._kept]
+        self.view = widgets.VBox([widgets.HTML(_STYLE), *controls, *shown, *own])
         self.view.add_class("lt-check-page")
         self._make_knobs(self.rung, self.knobs)
 
@@ -239,12 +198,9 @@ class ChecklistPage(StatusLine):
         import ipywidgets as widgets
 
         self._knobs = {
-            knob.name: widgets.Dropdown(
-                options=knob.choices,
-                value=values[knob.name],
-                description=f"{knob.name}: {knob.doc}",
-            )
+            name: widgets.Dropdown(options=knob.choices, value=values[name], description=told)
             for knob in rung.knobs
+            for name, told in [(knob.name, f"{knob.name}: {knob.doc}")]
         }
         self._knob_box.children = tuple(self._knobs.values())
 
@@ -268,11 +224,6 @@ class ChecklistPage(StatusLine):
         self.write({name: field.value for name, field in self._fields.items()})
         self._kept.value = '<div role="status">Kept.</div>'
 
-    def _take(self, rung: Rung, workload: Problem, gpu: str, knobs: Mapping[str, int]) -> None:
-        self.rung, self.workload, self.gpu, self.knobs = rung, workload, gpu, dict(knobs)
-        if self.view is not None:
-            self._show_filled()
-
     def _show_filled(self) -> None:
         self._list.value = show_checklist(self.filled, with_fields=False).html
         for name, text in self.written().items():
@@ -286,17 +237,10 @@ def checklist_page(
     workload: Problem = HEADLINE,
     gpu: str = "h200",
     knobs: Mapping[str, int] | None = None,
-    *,
     page: str | None = None,
-    journal: Journal | None = None,
 ) -> ChecklistPage:
-    """Show the checklist in this cell, filled for one kernel to begin with.
-
-    Args:
-        rung: a rung, its id, or the path of your own kernel's ``.py``.
-        knobs: values that differ from the defaults.
-        journal: where your answers are kept; by default your own.
-    """
-    made = ChecklistPage(rung, workload, gpu, knobs, page=page, journal=journal)
+    """Show the checklist in this cell, filled for one kernel (a rung, its id, or the path of your
+    own kernel's ``.py``) to begin with. Answers are kept in your own journal."""
+    made = ChecklistPage(rung, workload, gpu, knobs, page=page)
     made.show()
     return made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,11 @@ from ...tables import Cell, Shown, Word, format_value, make_note, make_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PERCENT_UNITS = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
-"""Units of a number that is shown in percent."""
+_SHARES = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
 
 
 def _say(value: float, unit: str) -> str:
-    if unit in PERCENT_UNITS:
+    if unit in _SHARES:
         return f"{100 * value:.3g} % {unit}"
     if float(value).is_integer():
         value = int(value)
@@ -36,64 +34,37 @@ def _say(value: float, unit: str) -> str:
 
 def show_step(step: DesignStep) -> Shown:
     """One step: its numbers with sources, the formula, what follows and what was rejected."""
-    rows: list[list[Cell]] = []
-    for figure in step.inputs:
-        row: list[Cell] = [figure.name, _say(figure.value, figure.unit), figure.source]
-        rows.append([*row, Word("computed")])
-    for figure in step.results:
-        row = [f"= {figure.name}", _say(figure.value, figure.unit), figure.source]
-        rows.append([*row, Word("computed")])
-    for rejected in step.rejected:
-        row = [f"not: {rejected.choice}", _say(rejected.value, rejected.unit), rejected.why]
-        rows.append([*row, Word("computed")])
+    told = [(one.name, one.value, one.unit, one.source) for one in step.inputs]
+    told += [(f"= {one.name}", one.value, one.unit, one.source) for one in step.results]
+    told += [(f"not: {one.choice}", one.value, one.unit, one.why) for one in step.rejected]
+    rows = [(name, _say(value, unit), why, Word("computed")) for name, value, unit, why in told]
     table = make_table(("", "value", "from, or why not", "kind"), rows, step.formula)
-    return table + make_note(
-        f"So: {step.decision}. What would change it: {step.breaks}.", "computed"
-    )
+    so = f"So: {step.decision}. What would change it: {step.breaks}."
+    return table + make_note(so, "computed")
 
 
 def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
-    """Designs beside each other, one column a choice.
-
-    Warps and stages are those that their steps ask for; beside them stands what the launch has.
-
-    Args:
-        times: the floor and the expected time too; False where a reader has yet to predict.
-    """
+    """Designs beside each other, one column a choice: warps and stages that their steps ask for,
+    and what the launch has. Without ``times`` where a reader has yet to predict."""
     rows: list[list[Cell]] = []
     for name, design in designs.items():
-        in_flight = design.step("in_flight").answer.value
-        rows.append(
-            [
-                name,
-                f"{in_flight / 1024:.0f}",
-                f"{design.tile_keys}",
-                f"{design.warps_per_sm}",
-                f"{design.step('stages').answer.value:.0f}",
-                f"{design.blocks} of {design.warps} warps",
-                f"{design.stages}",
-                f"{design.cluster}",
-                f"{design.smem_bytes / 1024:.0f}",
-            ]
-        )
+        asked = {key: design.step(key).answer.value for key in ("in_flight", "stages", "bytes")}
+        cells = {
+            "": name,
+            "KiB in flight an SM": f"{asked['in_flight'] / 1024:.0f}",
+            "keys a tile": f"{design.tile_keys}",
+            "warps asked for": f"{design.warps_per_sm}",
+            "stages asked for": f"{asked['stages']:.0f}",
+            "blocks of the launch": f"{design.blocks} of {design.warps} warps",
+            "stages of the launch": f"{design.stages}",
+            "cluster": f"{design.cluster}",
+            "shared KiB a block": f"{design.smem_bytes / 1024:.0f}",
+        }
         if times:
-            floor = design.step("bytes").answer.value
-            rows[-1] += [f"{floor:.1f}", f"{design.time_us:.1f}"]
-        rows[-1].append(Word("computed", "" if design.calibrated else "rates not measured here"))
-    columns: tuple[str, ...] = (
-        "",
-        "KiB in flight an SM",
-        "keys a tile",
-        "warps asked for",
-        "stages asked for",
-        "blocks of the launch",
-        "stages of the launch",
-        "cluster",
-        "shared KiB a block",
-    )
-    if times:
-        columns += ("floor us", "expected us")
-    return make_table((*columns, "kind"), rows)
+            cells |= {"floor us": f"{asked['bytes']:.1f}", "expected us": f"{design.time_us:.1f}"}
+        kind = Word("computed", "" if design.calibrated else "rates not measured here")
+        rows.append([*cells.values(), kind])
+    return make_table((*cells, "kind"), rows)
 
 
 def show_tiles(reports: Mapping[str, TileReport]) -> Shown:
@@ -132,25 +103,17 @@ def plot_ring(design: Design, gpu: Gpu) -> Shown:
         if measured:
             axes.plot(*zip(*measured, strict=True), ".", color=GREYS[1], label="plain loads")
         for (n, at), share in zip(marks, reached, strict=True):
-            chosen = n == design.step("stages").answer.value
-            axes.plot(
-                at / 1024,
-                share,
-                marker="o",
-                color=GREYS[0],
-                markerfacecolor=GREYS[0] if chosen else "white",
-            )
-            axes.annotate(
-                f"{n}", (at / 1024, share), xytext=(0, -14), textcoords="offset points", ha="center"
-            )
+            face = GREYS[0] if n == design.step("stages").answer.value else "white"
+            place = (at / 1024, share)
+            below: dict[str, Any] = {"xytext": (0, -14), "textcoords": "offset points"}
+            axes.plot(*place, marker="o", color=GREYS[0], markerfacecolor=face)
+            axes.annotate(f"{n}", place, ha="center", **below)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
         axes.set(xlabel="KiB in flight an SM", ylabel="share of the read ceiling", ylim=(0, 1.08))
         axes.legend(loc="lower right")
 
-    said = ", ".join(
-        f"{n} stages {share:.1%}" for (n, _), share in zip(marks, reached, strict=True)
-    )
+    said = ", ".join(f"{n} stages {share:.1%}" for n, share in zip(stages, reached, strict=True))
     alt = (
         f"The share of the read ceiling rises with the bytes in flight an SM and flattens near "
         f"all of it. {design.warps_per_sm} warps with tiles of {design.tile_bytes} bytes: {said}."
@@ -173,22 +136,13 @@ def count_opcodes(
     knobs: Mapping[str, int] | None = None,
     gpu: Gpu | str = DEFAULT_GPU,
 ) -> dict[str, int]:
-    """How often each opcode stands in a rung's timed kernels, all of them together.
-
-    Args:
-        opcodes: beginnings such as ``HMMA`` or ``LDG.E.128``.
-    """
+    """How often each opcode, a beginning such as ``LDG.E.128``, stands in all of a rung's timed
+    kernels."""
     limits = (load_gpu(gpu) if isinstance(gpu, str) else gpu).limits
     code = machine_code(rung, workload, limits, rung.resolve_knobs(knobs))
-    timed = dict.fromkeys(
-        launch.entry for launch in timed_launches(rung.launches(workload, limits, knobs))
-    )
-    found: Counter[str] = Counter()
-    for instruction in (line for entry in timed for line in code.entries[entry].executable):
-        for opcode in opcodes:
-            if instruction.opcode == opcode or instruction.opcode.startswith(f"{opcode}."):
-                found[opcode] += 1
-    return {opcode: found[opcode] for opcode in opcodes}
+    timed = {launch.entry for launch in timed_launches(rung.launches(workload, limits, knobs))}
+    there = [f"{line.opcode}." for entry in timed for line in code.entries[entry].executable]
+    return {one: sum(opcode.startswith(f"{one}.") for opcode in there) for one in opcodes}
 
 
 def show_opcode_counts(
@@ -198,15 +152,13 @@ def show_opcode_counts(
     gpu: Gpu | str = DEFAULT_GPU,
 ) -> Shown:
     """Opcodes counted in several kernels' machine code."""
-    counts: dict[str, dict[str, int]] = {
-        name: count_opcodes(rung, workload, list(opcodes), knobs, gpu)
-        for name, (rung, knobs) in rungs.items()
-    }
-    arch = (load_gpu(gpu) if isinstance(gpu, str) else gpu).arch
-    rows: list[list[Any]] = [
-        [opcode, what, *(str(counts[name][opcode]) for name in rungs), Word("computed")]
+    counts = [
+        count_opcodes(rung, workload, list(opcodes), knobs, gpu) for rung, knobs in rungs.values()
+    ]
+    rows: list[list[Cell]] = [
+        [opcode, what, *(str(found[opcode]) for found in counts), Word("computed")]
         for opcode, what in opcodes.items()
     ]
-    return make_table(
-        ("opcode", "what it does", *rungs, "kind"), rows, f"Machine code for {arch}, {workload}"
-    )
+    arch = (load_gpu(gpu) if isinstance(gpu, str) else gpu).arch
+    columns = ("opcode", "what it does", *rungs, "kind")
+    return make_table(columns, rows, f"Machine code for {arch}, {workload}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,11 +32,11 @@ from labtools.record.bound import explain_disagreement, explain_waves, nearest_t
 
 from ...figures import GREYS, MARKERS, draw_picture
 from ...tables import Shown, badge, show_table
+from ...terms import LIMITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINT_CAMPAIGNS = "points_"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#1a1a1a")
 """Apart for readers who do not see all colours, and at least 3:1 on white."""
 NEAR_FACTOR = 1.35
@@ -44,11 +45,11 @@ CONTENTION = 0.05
 """From this share of a warp's cycles on, the order in which warps are served counts."""
 BUSY = 0.35
 """From this share of the ceiling on, the latency of a load depends on the load of the memory."""
-SIMPLE: tuple[tuple[Which, str], ...] = (
-    ("forecast", "the model"),
-    ("roofline", "roofline only"),
-    ("constant", "roofline times the best constant"),
-)
+SIMPLE: dict[Which, str] = {
+    "forecast": "the model",
+    "roofline": "roofline only",
+    "constant": "roofline times the best constant",
+}
 
 
 # ---------------------------------------------------------------------------------- the points
@@ -56,20 +57,15 @@ SIMPLE: tuple[tuple[Which, str], ...] = (
 
 def stratum_of_record(record: Record) -> str | None:
     """What a record of a rung was measured for, or None."""
-    if record.kind != "rung" or not record.campaign.startswith(POINT_CAMPAIGNS):
+    if record.kind != "rung" or not record.campaign.startswith("points_"):
         return None
     label = rung_candidate(load_rung(record.name), record.knobs).label
     return stratum_of(label, record.problem)
 
 
-def recorded_points(gpu: str = "h200", store: RecordStore | None = None) -> list[JudgedKernel]:
-    """The shipped points, each with the forecast that was made before its run.
-
-    Args:
-        store: where the records are; by default the project's and the reader's own.
-    """
-    records = (store or RecordStore()).load()
-    mine = [record for record in records if record.provenance.gpu_slug == gpu]
+def recorded_points(gpu: str = "h200") -> list[JudgedKernel]:
+    """The shipped points, each with the forecast that was made before its run."""
+    mine = [one for one in RecordStore().load() if one.provenance.gpu_slug == gpu]
     return points_of(mine, stratum_of_record, gpu)
 
 
@@ -86,9 +82,30 @@ def _where(points: Sequence[JudgedKernel]) -> str:
     return describe_records(point.record for point in points)
 
 
-def _strata(points: Sequence[JudgedKernel]) -> list[str]:
-    there = {point.stratum for point in points}
-    return [name for name in point_strata() if name in there]
+def _by_stratum(points: Sequence[JudgedKernel]) -> dict[str, list[JudgedKernel]]:
+    """The points of each stratum that has some, by its name in words."""
+    groups = {name: [one for one in points if one.stratum == name] for name in point_strata()}
+    return {name.replace("_", " "): mine for name, mine in groups.items() if mine}
+
+
+def _test(points: Sequence[JudgedKernel]) -> list[JudgedKernel]:
+    return [point for point in points if point.split == "test"]
+
+
+def _look(number: int, hollow: bool = False) -> dict[str, Any]:
+    """Mark and colour of a group, by its number."""
+    colour = COLOURS[number % len(COLOURS)]
+    face = "white" if hollow else colour
+    mark = MARKERS[number % len(MARKERS)]
+    return {"marker": mark, "color": colour, "markerfacecolor": face, "linestyle": "none"}
+
+
+def _legend_beside(axes: Axes) -> None:
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def _titled(title: str, text: str) -> str:
+    return f"{title}. {text}" if title else text
 
 
 def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
@@ -98,123 +115,90 @@ def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
     says of the test points.
     """
     _need(points)
-    strata = _strata(points)
-    test = [point for point in points if point.split == "test"]
-    shown = test or list(points)
+    shown = _test(points) or list(points)
 
     def paint(axes: Axes) -> None:
         times = [point.measured_us for point in points]
         ends = np.array([min(times) / 1.4, max(times) * 1.4])
-        axes.plot(
-            [point.measured_us for point in shown],
-            [point.roofline_us for point in shown],
-            "x",
-            color=GREYS[2],
-            markersize=3.5,
-            markeredgewidth=0.8,
-            label="roofline only",
+        xs, floors = (
+            [getattr(one, name) for one in shown] for name in ("measured_us", "roofline_us")
         )
+        cross: dict[str, Any] = {"color": GREYS[2], "markersize": 3.5, "markeredgewidth": 0.8}
+        axes.plot(xs, floors, "x", label="roofline only", **cross)
         axes.fill_between(ends, ends / NEAR_FACTOR, ends * NEAR_FACTOR, color="#ececec")
         axes.plot(ends, ends, color=GREYS[1], linewidth=0.8)
-        for split, face in (("calibration", True), ("test", False)):
-            for number, name in enumerate(strata):
-                mine = [point for point in points if point.stratum == name and point.split == split]
-                colour = COLOURS[number % len(COLOURS)]
-                style: dict[str, Any] = {
-                    "color": colour,
-                    "markerfacecolor": "white" if face else colour,
-                    "markersize": 4.5,
-                    "markeredgewidth": 0.8,
-                    "linestyle": "none",
-                    "label": None if face else name.replace("_", " "),
-                }
+        for split in ("calibration", "test"):
+            for number, (name, group) in enumerate(_by_stratum(points).items()):
+                mine = [point for point in group if point.split == split]
                 axes.plot(
                     [point.measured_us for point in mine],
                     [point.forecast_us for point in mine],
-                    MARKERS[number % len(MARKERS)],
-                    **style,
+                    label=name if split == "test" else None,
+                    markersize=4.5,
+                    markeredgewidth=0.8,
+                    **_look(number, hollow=split == "calibration"),
                 )
         axes.plot([], [], "o", color=GREYS[0], markerfacecolor="white", label="calibration")
         axes.set(xscale="log", yscale="log", xlabel="recorded, us", ylabel="forecast, us")
         axes.set(xlim=tuple(ends), title=title)
-        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        _legend_beside(axes)
 
     told = ", ".join(
-        f"{name.replace('_', ' ')} {_factor(accuracy_of(mine).median)}"
-        for name in strata
-        if (mine := [point for point in shown if point.stratum == name])
+        f"{name} {_factor(accuracy_of(mine).median)}" for name, mine in _by_stratum(shown).items()
     )
     alt = (
-        f"{title + '. ' if title else ''}Forecast by recorded time of {len(points)} points, "
-        f"{len(test)} of them test points, on two logarithmic axes. The points lie along the "
-        f"diagonal; median factor of the error by stratum: {told}. The roofline lies "
+        f"Forecast by recorded time of {len(points)} points, "
+        f"{len(_test(points))} of them test points, on two logarithmic axes. The points lie along "
+        f"the diagonal; median factor of the error by stratum: {told}. The roofline lies "
         f"{_factor(accuracy_of(shown, 'roofline').median)} away in the median."
     )
     caption = (
         f"Each mark is a kernel on a workload: {_where(points)}, forecast before its run. Filled: "
         f"test; hollow: calibration. The grey stripe is a factor of {NEAR_FACTOR:g} either way."
     )
-    return draw_picture(paint, alt, caption, size=(7.2, 4.8))
+    return draw_picture(paint, _titled(title, alt), caption, size=(7.2, 4.8))
 
 
 def plot_errors(points: Sequence[JudgedKernel], title: str = "") -> Shown:
     """Forecast over measurement, a column for each stratum; calibration beside test."""
     _need(points)
-    strata = _strata(points)
+    strata = _by_stratum(points)
 
     def paint(axes: Axes) -> None:
-        for number, name in enumerate(strata):
-            colour = COLOURS[number % len(COLOURS)]
+        for number, group in enumerate(strata.values()):
             for split, shift in (("calibration", -0.22), ("test", 0.2)):
-                mine = sorted(
-                    2**point.log2_ratio
-                    for point in points
-                    if point.stratum == name and point.split == split
-                )
+                mine = sorted(2**point.log2_ratio for point in group if point.split == split)
                 if not mine:
                     continue
                 # The same data give the same picture: spread by rank, not at random.
                 spread = [((place * 7) % 11 - 5) / 55 for place in range(len(mine))]
-                axes.plot(
-                    [number + shift + point for point in spread],
-                    mine,
-                    MARKERS[number % len(MARKERS)],
-                    color=colour,
-                    markerfacecolor="white" if split == "calibration" else colour,
-                    markersize=3.5,
-                    markeredgewidth=0.7,
-                )
+                xs = [number + shift + point for point in spread]
+                look = _look(number, hollow=split == "calibration")
+                axes.plot(xs, mine, markersize=3.5, markeredgewidth=0.7, **look)
                 middle = float(np.median(mine))
                 axes.plot([number + shift - 0.16, number + shift + 0.16], [middle] * 2, "k-")
-        for factor, style in ((1.0, "-"), (1.1, ":"), (1 / 1.1, ":")):
+        lines = {1.0: "-", 1.1: ":", 1 / 1.1: ":", NEAR_FACTOR: "--", 1 / NEAR_FACTOR: "--"}
+        for factor, style in lines.items():
             axes.axhline(factor, color=GREYS[1], linestyle=style, linewidth=0.9)
-        for factor in (NEAR_FACTOR, 1 / NEAR_FACTOR):
-            axes.axhline(factor, color=GREYS[1], linestyle="--", linewidth=0.9)
         axes.set_yscale("log", base=2)
         ticks = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4)
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
-        axes.set_xticks(range(len(strata)), [name.replace("_", " ") for name in strata])
+        axes.set_xticks(range(len(strata)), list(strata))
         axes.set(ylabel="forecast / recorded", title=title)
         axes.grid(axis="x", visible=False)
 
-    told = "; ".join(
-        f"{name.replace('_', ' ')} {min(mine):.2f} to {max(mine):.2f}"
-        for name in strata
-        if (
-            mine := [
-                2**point.log2_ratio
-                for point in points
-                if point.stratum == name and point.split == "test"
-            ]
-        )
-    )
-    alt = f"{title + '. ' if title else ''}Forecast over recorded time by stratum, test: {told}."
+    ratios = {
+        name: [2**one.log2_ratio for one in mine]
+        for name, mine in _by_stratum(_test(points)).items()
+    }
+    told = "; ".join(f"{name} {min(mine):.2f} to {max(mine):.2f}" for name, mine in ratios.items())
+    alt = f"Forecast over recorded time by stratum, test: {told}."
     caption = (
         "Left in each column the calibration points (hollow), right the test points (filled); the "
         f"bar is the median. Dotted: 10 % either way; dashed: a factor of {NEAR_FACTOR:g}."
     )
-    return draw_picture(paint, alt, caption, size=(7.2, 3.6))
+    return draw_picture(paint, _titled(title, alt), caption, size=(7.2, 3.6))
 
 
 def _factor(log2: float) -> str:
@@ -239,85 +223,64 @@ def _row(found: Accuracy) -> tuple[object, ...]:
 
 
 def show_accuracy(
-    points: Sequence[JudgedKernel], by: Callable[[JudgedKernel], str], heading: str, note: str = ""
+    points: Sequence[JudgedKernel], by: Callable[[JudgedKernel], str], heading: str
 ) -> Shown:
-    """A row of accuracy for each group of points, then one for all.
-
-    Args:
-        heading: of the first column.
-    """
+    """A row of accuracy for each group of points, named below ``heading``, then one for all."""
     _need(points)
     groups: dict[str, list[JudgedKernel]] = {}
     for point in points:
         groups.setdefault(by(point), []).append(point)
     rows = [(name.replace("_", " "), *_row(accuracy_of(mine))) for name, mine in groups.items()]
     rows.append(("all", *_row(accuracy_of(points))))
-    return show_table((heading, *_HEADINGS), rows, word="forecast", note=note or _where(points))
+    return show_table((heading, *_HEADINGS), rows, word="forecast", note=_where(points))
 
 
 def show_simple(points: Sequence[JudgedKernel]) -> Shown:
     """The model beside a roofline and a constant multiple of it, on the same points."""
     _need(points)
-    strata = _strata(points)
     rows = []
-    for which, name in SIMPLE:
+    for which, name in SIMPLE.items():
         medians = {
-            name: accuracy_of([p for p in points if p.stratum == name], which).median
-            for name in strata
+            stratum: accuracy_of(mine, which).median
+            for stratum, mine in _by_stratum(points).items()
         }
-        worst = max(medians, key=lambda name: medians[name])
-        told = f"{medians[worst]:.3f} ({worst.replace('_', ' ')})"
-        rows.append((name, *_row(accuracy_of(points, which)), told))
-    return show_table(
-        ("forecast", *_HEADINGS, "median of the worst stratum"),
-        rows,
-        word="forecast",
-        note=_where(points),
-    )
+        worst = max(medians, key=lambda stratum: medians[stratum])
+        rows.append((name, *_row(accuracy_of(points, which)), f"{medians[worst]:.3f} ({worst})"))
+    columns = ("forecast", *_HEADINGS, "median of the worst stratum")
+    return show_table(columns, rows, word="forecast", note=_where(points))
 
 
 def show_targets(points: Sequence[JudgedKernel]) -> Shown:
     """What was asked of the model and what it reached, met or not, with simpler models beside."""
     _need(points)
-    columns = {which: check_targets(points, which) for which, _ in SIMPLE}
-    rows = []
-    for place, target in enumerate(columns["forecast"]):
-        others = [_said(columns[which][place : place + 1]) for which, _ in SIMPLE[1:]]
-        rows.append((target.name, target.wanted, _said([target]), *others))
-    return show_table(
-        ("asked", "limit", "the model", "roofline only", "best constant"),
-        rows,
-        word="forecast",
-        note=f"test points; {_where(points)}",
-    )
+    found = [check_targets(points, which) for which in SIMPLE]
+    rows = [
+        (
+            model.name,
+            model.wanted,
+            *("-" if one is None else _said(one) for one in (model, *others)),
+        )
+        for model, *others in zip_longest(*found)
+    ]
+    columns = ("asked", "limit", "the model", "roofline only", "best constant")
+    return show_table(columns, rows, word="forecast", note=f"test points; {_where(points)}")
 
 
-def _said(targets: Sequence[Target]) -> str:
-    if not targets:
-        return "-"
-    return f"{targets[0].found}: {'met' if targets[0].met else 'not met'}"
+def _said(target: Target) -> str:
+    return f"{target.found}: {'met' if target.met else 'not met'}"
 
 
 def show_pairs(pairs: Sequence[Pair]) -> Shown:
     """Pairs of points that differ in one knob, each with the two ratios."""
-    rows = [
-        (
-            pair.first.rung,
-            _workload(pair.first),
-            f"{pair.knob} {pair.first.knobs.get(pair.knob)} to {pair.second.knobs.get(pair.knob)}",
-            _others(pair),
-            f"{pair.measured_ratio:.3f}",
-            f"{pair.forecast_ratio:.3f}",
-        )
-        for pair in pairs
-    ]
+    rows = []
+    for pair in pairs:
+        first, second = pair.first.knobs, pair.second.knobs
+        change = f"{pair.knob} {first.get(pair.knob)} to {second.get(pair.knob)}"
+        others = say_knobs({name: value for name, value in first.items() if name != pair.knob}, " ")
+        ratios = (f"{pair.measured_ratio:.3f}", f"{pair.forecast_ratio:.3f}")
+        rows.append((pair.first.rung, _workload(pair.first), change, others, *ratios))
     columns = ("kernel", "workload", "change", "other knobs", "recorded ratio", "forecast ratio")
     return show_table(columns, rows, word="forecast", note="time after over time before")
-
-
-def _others(pair: Pair) -> str:
-    rest = {name: value for name, value in pair.first.knobs.items() if name != pair.knob}
-    return say_knobs(rest, " ")
 
 
 def _workload(point: JudgedKernel) -> str:
@@ -330,27 +293,24 @@ def _workload(point: JudgedKernel) -> str:
 def explain_error(point: JudgedKernel, made: Forecast) -> str:
     """What speaks for the error of a point, from a forecast's own parts and the counters."""
     launch = made.main_launch
-    slow = point.log2_ratio > 0
     shares = {part.name: part.share for part in launch.stack}
     said = []
-    first = max(_LIMITS, key=lambda name: made.terms_us[name])
-    second, factor = nearest_term(made.terms_us, first, _LIMITS.keys() - {first})
-    first_us = made.terms_us[first]
+    first = max(LIMITS, key=lambda name: made.terms_us[name])
+    second, factor = nearest_term(made.terms_us, first, LIMITS.keys() - {first})
+    first_us, names = made.terms_us[first], (LIMITS[first].limit, LIMITS[second].limit)
     if made.time_us < NEAR_FACTOR**2 * first_us and factor < NEAR_FACTOR:
         said.append(
-            f"a corner: {_LIMITS[first]} alone would take {first_us:.0f} us and {_LIMITS[second]} "
+            f"a corner: {names[0]} alone would take {first_us:.0f} us and {names[1]} "
             f"{made.terms_us[second]:.0f} of {made.time_us:.0f}, so both slow each other"
         )
     elif made.time_us < NEAR_FACTOR * first_us:
-        said.append(
-            f"near one limit: {_LIMITS[first]} alone would take {first_us:.0f} of "
-            f"{made.time_us:.0f} us"
-        )
+        took = f"{first_us:.0f} of {made.time_us:.0f} us"
+        said.append(f"near one limit: {names[0]} alone would take {took}")
     places = launch.occupancy.blocks_per_sm * load_gpu(made.gpu).sm_count
     if tail := explain_waves(launch.blocks / places if places else None):
         said.append(f"{launch.blocks} blocks on {places} places: {tail[0].lower()}{tail[1:]}")
     contention = shares.get("contention", 0.0)
-    if slow and contention > CONTENTION:
+    if point.log2_ratio > 0 and contention > CONTENTION:
         said.append(
             f"the watched warp waits {contention:.0%} of its time for other warps: blocks that "
             "compete for an SM are simulated with strict priority, and the schedulers are fairer, "
@@ -369,51 +329,35 @@ def explain_error(point: JudgedKernel, made: Forecast) -> str:
         said.append(text)
     counted = point.counted.shares.get("dram") if point.counted else None
     if counted is not None and abs(counted - launch.dram_share) > 0.1:
-        said.append(
-            f"memory was {counted:.0%} busy by the counters, {launch.dram_share:.0%} in the "
-            "forecast while the GPU is full"
-        )
+        foretold = f"{launch.dram_share:.0%} in the forecast while the GPU is full"
+        said.append(f"memory was {counted:.0%} busy by the counters, {foretold}")
     if not said:
         name, share = max(shares.items(), key=lambda item: item[1])
         said.append(f"the largest part is {name}, {share:.0%} of the watched warp's time")
     return "; ".join(said[:3])
 
 
-_LIMITS = {"bandwidth": "memory", "l2_bandwidth": "the L2", "issue": "issue"}
+Model = Callable[[Sequence[JudgedKernel]], Sequence[Forecast]]
 
 
-def show_worst(
-    points: Sequence[JudgedKernel],
-    forecasts_of: Callable[[Sequence[JudgedKernel]], Sequence[Forecast]],
-) -> Shown:
+def show_worst(points: Sequence[JudgedKernel], forecasts_of: Model) -> Shown:
     """A list of points, each with its error and what speaks for it."""
     items = []
     for point, made in zip(points, forecasts_of(points), strict=True):
-        ratio = 2**point.log2_ratio
-        items.append(
-            (
-                f"{ratio:.2f}x  {point.label}, {_workload(point)}, {point.stratum}",
-                f"recorded {point.measured_us:.1f} us, forecast {point.forecast_us:.1f} us: "
-                f"{explain_error(point, made)}.",
-            )
-        )
+        head = f"{2**point.log2_ratio:.2f}x  {point.label}, {_workload(point)}, {point.stratum}"
+        times = f"recorded {point.measured_us:.1f} us, forecast {point.forecast_us:.1f} us"
+        items.append((head, f"{times}: {explain_error(point, made)}."))
     return show_reasons(items, "forecast")
 
 
-def show_bound_misses(
-    points: Sequence[JudgedKernel],
-    forecasts_of: Callable[[Sequence[JudgedKernel]], Sequence[Forecast]],
-) -> Shown:
+def show_bound_misses(points: Sequence[JudgedKernel], forecasts_of: Model) -> Shown:
     """Points whose forecast bound is not the one that clear counters show, with the reasons."""
-    known = [
-        (point, point.counted, point.record.counters.values)
-        for point in points
-        if point.counted is not None and point.record.counters is not None
-    ]
-    models = forecasts_of([point for point, *_ in known])
+    known = [one for one in points if one.counted and one.record.counters]
     items = []
-    for (point, counted, values), made in zip(known, models, strict=True):
-        why = explain_disagreement(point.bound, made.terms_us, counted, values)
+    for point, made in zip(known, forecasts_of(known), strict=True):
+        assert point.counted and point.record.counters
+        values = point.record.counters.values
+        why = explain_disagreement(point.bound, made.terms_us, point.counted, values)
         launch = made.main_launch
         if point.bound == "bandwidth" and launch.l2_share > launch.dram_share:
             why = (
@@ -448,37 +392,25 @@ def plot_sweep(
     ylabel: str,
     title: str = "",
     where: str = "",
-    even: bool = True,
     log: bool = True,
 ) -> Shown:
-    """Lines of forecasts with recorded marks, one colour a series.
-
-    Args:
-        series: by name: position on the axis to (forecast, recorded or None).
-    """
-    if not any(series.values()):
-        raise LabError("There is nothing to draw.", "no series holds a point", "give one")
+    """Lines of forecasts with recorded marks; a series has (forecast, recorded or None) a place."""
+    _need_any(series)
     places = list(dict.fromkeys(x for mine in series.values() for x in mine))
     if all(isinstance(x, (int, float)) for x in places):
         places.sort()
     at = {x: place for place, x in enumerate(places)}
 
     def paint(axes: Axes) -> None:
-        if even:
-            axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
+        axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
         for number, (name, mine) in enumerate(series.items()):
-            colour = COLOURS[number % len(COLOURS)]
+            look = _look(number)
             xs = sorted(mine, key=at.__getitem__)
-            axes.plot([at[x] for x in xs], [mine[x][0] for x in xs], color=colour, label=name)
-            kept = [(at[x], recorded) for x in xs if (recorded := mine[x][1]) is not None]
             axes.plot(
-                [x for x, _ in kept],
-                [y for _, y in kept],
-                MARKERS[number % len(MARKERS)],
-                color=colour,
-                markersize=5,
-                linestyle="none",
+                [at[x] for x in xs], [mine[x][0] for x in xs], color=look["color"], label=name
             )
+            kept = [(at[x], recorded) for x in xs if (recorded := mine[x][1]) is not None]
+            axes.plot([x for x, _ in kept], [y for _, y in kept], markersize=5, **look)
         axes.plot([], [], color=GREYS[1], label="line: forecast")
         axes.plot([], [], "o", color=GREYS[1], linestyle="none", label="mark: recorded")
         if log:
@@ -486,20 +418,24 @@ def plot_sweep(
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xticks(range(len(places)), [str(x) for x in places])
         axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
-        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        _legend_beside(axes)
+
+    def tell(x: Any, made: float, recorded: float | None) -> str:
+        more = "" if recorded is None else f" recorded {recorded:.3g}"
+        return f"at {x} forecast {made:.3g}{more}"
 
     told = ". ".join(
-        f"{name}: "
-        + ", ".join(
-            f"at {x} forecast {mine[x][0]:.3g}"
-            + (f" recorded {mine[x][1]:.3g}" if mine[x][1] is not None else "")
-            for x in sorted(mine, key=at.__getitem__)
-        )
+        f"{name}: " + ", ".join(tell(x, *mine[x]) for x in sorted(mine, key=at.__getitem__))
         for name, mine in series.items()
     )
-    alt = f"{title + '. ' if title else ''}{ylabel} by {xlabel}. {told}."
+    alt = _titled(title, f"{ylabel} by {xlabel}. {told}.")
     caption = "Lines: forecast. Marks: recorded" + (f", {where}." if where else ".")
     return draw_picture(paint, alt, caption, size=(7.2, 3.7))
+
+
+def _need_any(groups: Mapping[str, object]) -> None:
+    if not any(groups.values()):
+        raise LabError("There is nothing to draw.", "no group holds a point", "give one")
 
 
 def plot_gain_by_rate(
@@ -512,39 +448,31 @@ def plot_gain_by_rate(
 ) -> Shown:
     """A gain against how busy the memory was before: forecast hollow, recorded filled.
 
-    Args:
-        groups: by name: (forecast share, forecast gain, recorded share, recorded gain).
+    A group holds (forecast share, forecast gain, recorded share, recorded gain).
     """
-    if not any(groups.values()):
-        raise LabError("There is nothing to draw.", "no group holds a point", "give one")
+    _need_any(groups)
 
     def paint(axes: Axes) -> None:
         axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
         for number, (name, rows) in enumerate(groups.items()):
-            colour, mark = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            look = _look(number)
             for made_x, made_y, seen_x, seen_y in rows:
-                axes.plot([made_x, seen_x], [made_y, seen_y], color=colour, linewidth=0.6)
-                axes.plot(made_x, made_y, mark, color=colour, markerfacecolor="white")
-            xs, ys = [row[2] for row in rows], [row[3] for row in rows]
-            axes.plot(xs, ys, mark, color=colour, linestyle="none", label=name)
+                axes.plot([made_x, seen_x], [made_y, seen_y], color=look["color"], linewidth=0.6)
+                axes.plot(made_x, made_y, **_look(number, hollow=True))
+            axes.plot([row[2] for row in rows], [row[3] for row in rows], label=name, **look)
         axes.plot([], [], "o", color=GREYS[1], markerfacecolor="white", label="hollow: forecast")
         axes.plot([], [], "o", color=GREYS[1], linestyle="none", label="filled: recorded")
         axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
-        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        _legend_beside(axes)
 
+    seen = {name: sorted((row[2], row[3]) for row in rows) for name, rows in groups.items()}
     told = ". ".join(
-        f"{name}: " + ", ".join(f"{row[3]:.2f} at {row[2]:.0%}" for row in sorted(rows, key=_seen))
-        for name, rows in groups.items()
+        f"{name}: " + ", ".join(f"{gain:.2f} at {share:.0%}" for share, gain in pairs)
+        for name, pairs in seen.items()
     )
-    alt = f"{title + '. ' if title else ''}{ylabel} by {xlabel}, recorded. {told}."
-    caption = "A thin line joins forecast and record of one pair" + (
-        f"; {where}." if where else "."
-    )
-    return draw_picture(paint, alt, caption, size=(7.2, 3.7))
-
-
-def _seen(row: tuple[float, float, float, float]) -> float:
-    return row[2]
+    alt = _titled(title, f"{ylabel} by {xlabel}, recorded. {told}.")
+    caption = "A thin line joins forecast and record of one pair" + (f"; {where}" if where else "")
+    return draw_picture(paint, alt, f"{caption}.", size=(7.2, 3.7))
 
 
 def forecast_and_record(record: Record, model: Callable[[Record], float]) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from labtools.toolchain.operands import GLOBAL_LOADS
 from labtools.toolchain.sass import Control, Instruction, Loop, Sass, SourceLine
 
 from ...figures import GREYS, draw_picture
-from ...tables import Shown, badge, check_word
+from ...tables import Shown, badge, plain_table
 from .opcodes import WORDS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CELL = "padding:0.1em 0.45em;text-align:left;vertical-align:top;white-space:pre"
 _HEAD = "padding:0.25em 0.45em;text-align:left;border-bottom:1px solid #8888"
-_LONG = frozenset({"instruction", "line", "waits for", "takes", "does", "note", "source"})
+_LONG = frozenset({"instruction", "line", "waits for", "takes", "does", "source"})
 """Columns whose texts go on below where the listing is wider than its column of the page."""
 _BROKEN = "white-space:pre-wrap;overflow-wrap:anywhere"
 _NARROW = (
@@ -44,11 +44,10 @@ def explain_control(control: Control) -> str:
     """The scheduling bits of one instruction as a sentence."""
     said = []
     if control.wait:
-        single = len(control.wait) == 1
-        said.append(
-            f"waits until scoreboard{'' if single else 's'} {_list(control.wait)} "
-            f"{'is' if single else 'are'} free"
-        )
+        numbers = " and ".join(map(str, control.wait))
+        one = len(control.wait) == 1
+        are = f"scoreboard {numbers} is" if one else f"scoreboards {numbers} are"
+        said.append(f"waits until {are} free")
     if control.write_barrier is not None:
         said.append(f"takes scoreboard {control.write_barrier} until its result is there")
     if control.read_barrier is not None:
@@ -63,18 +62,10 @@ def explain_control(control: Control) -> str:
     return "; ".join(said)
 
 
-def _list(numbers: Sequence[int]) -> str:
-    return " and ".join(str(number) for number in numbers)
-
-
-def say_takes(control: Control) -> str:
+def _say_takes(control: Control) -> str:
     """Which scoreboards an instruction holds, and until when: ``2 result, 0 read``."""
-    held = []
-    if control.write_barrier is not None:
-        held.append(f"{control.write_barrier} result")
-    if control.read_barrier is not None:
-        held.append(f"{control.read_barrier} read")
-    return ", ".join(held)
+    held = {"result": control.write_barrier, "read": control.read_barrier}
+    return ", ".join(f"{number} {until}" for until, number in held.items() if number is not None)
 
 
 # ------------------------------------------------------------------------------------- a listing
@@ -97,68 +88,46 @@ def show_sass(
     span: Loop | tuple[int, int] | None = None,
     *,
     sources: Mapping[str, Sequence[str]] | None = None,
-    notes: Mapping[int, str] | None = None,
     only: Collection[str] = (),
     words: bool = False,
     caption: str = "",
-    word: str = "computed",
 ) -> Shown:
     """A listing as a table: instruction, control bits, source line. It scrolls in its own box.
 
-    Args:
-        span: a loop, or (first, last) instruction, both included; None shows all that can run.
-        only: opcodes without modifiers; others are left out. Empty shows all.
-        word: where the listing comes from: ``computed`` here, by a compiler.
+    Without a ``span``, a loop or (first, last) instruction, it holds all that can run; with
+    ``only`` the opcodes named, without modifiers.
     """
-    check_word(word)
     first, last = _span(code, span)
     heads = ["at", "instruction", "line", "waits for", "takes", "stall"]
-    heads += ["does"] if words else []
-    heads += ["note"] if notes else []
-    heads += ["source"] if sources else []
+    heads += ["does"] * words + ["source"] * bool(sources)
     targets = {
-        instruction.target: instruction.index
-        for instruction in code.instructions
-        if instruction.base in ("BRA", "JMP")
-        and instruction.target is not None
-        and instruction.target <= instruction.address
+        one.target
+        for one in code.instructions
+        if one.base in ("BRA", "JMP") and one.target is not None and one.target <= one.address
     }
+    chosen = [one for one in code.instructions[first : last + 1] if not only or one.base in only]
     rows: list[list[str]] = []
-    kinds: list[str] = []
     before: SourceLine | None = None
-    chosen = [
-        instruction
-        for instruction in code.instructions[first : last + 1]
-        if not only or instruction.base in only
-    ]
-    for instruction in chosen:
-        control = instruction.control
-        row = [
-            f"{instruction.address:04x}",
-            _instruction_text(instruction),
-            f"{_file_name(instruction.source)}:{instruction.source.line}"
-            if instruction.source
-            else "",
-            " ".join(str(number) for number in control.wait),
-            say_takes(control),
-            f"{control.stall}{' yield' if control.yields else ''}",
-        ]
-        row += [WORDS.get(instruction.base, "")] if words else []
-        row += [(notes or {}).get(instruction.index, "")] if notes else []
-        if sources:
-            row.append(
-                "" if instruction.source == before else _source_text(instruction.source, sources)
-            )
-        before = instruction.source
-        rows.append(row)
-        kinds.append(_kind(instruction, instruction.address in targets))
+    for one in chosen:
+        control, source = one.control, one.source
+        cells = {
+            "at": f"{one.address:04x}",
+            "instruction": _instruction_text(one),
+            "line": f"{_file_name(source)}:{source.line}" if source else "",
+            "waits for": " ".join(map(str, control.wait)),
+            "takes": _say_takes(control),
+            "stall": f"{control.stall}{' yield' if control.yields else ''}",
+            "does": WORDS.get(one.base, ""),
+            "source": _source_text(source, sources or {}) if source and source != before else "",
+        }
+        before = source
+        rows.append([cells[head] for head in heads])
     count = f"{len(chosen)} of " if only else ""
     key = "" if only else _KEY  # a few lines cut out of a listing that was shown before
     text = caption or f"{code.entry}, {code.arch}: {count}{last - first + 1} instructions"
-    return Shown(
-        _listing_html(heads, rows, kinds, text, word, key),
-        _listing_text(heads, rows, text, word, key),
-    )
+    kinds = [_kind(one, one.address in targets) for one in chosen]
+    plain = plain_table(heads, rows, f"{text} [computed]") + (f"\n{key}" if key else "")
+    return Shown(_listing_html(heads, zip(rows, kinds, strict=True), text, key), plain)
 
 
 def _span(code: Sass, span: Loop | tuple[int, int] | None) -> tuple[int, int]:
@@ -186,9 +155,7 @@ def _file_name(source: SourceLine) -> str:
     return source.file.replace("\\", "/").rsplit("/", 1)[-1]
 
 
-def _source_text(source: SourceLine | None, sources: Mapping[str, Sequence[str]]) -> str:
-    if source is None:
-        return ""
+def _source_text(source: SourceLine, sources: Mapping[str, Sequence[str]]) -> str:
     lines = sources.get(_file_name(source), ())
     return lines[source.line - 1].strip() if 0 < source.line <= len(lines) else ""
 
@@ -203,23 +170,18 @@ def _kind(instruction: Instruction, is_head: bool) -> str:
 
 
 def _listing_html(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    kinds: Sequence[str],
-    caption: str,
-    word: str,
-    key: str,
+    heads: Sequence[str], rows: Iterable[tuple[list[str], str]], caption: str, key: str
 ) -> str:
     head = "".join(f'<th scope="col" style="{_HEAD}">{html.escape(name)}</th>' for name in heads)
     body = []
-    for row, kind in zip(rows, kinds, strict=True):
+    for row, kind in rows:
         # A load is bold, and so is what an instruction waits for; the head of a loop has a line.
         rule = "border-top:1px solid #8888;" if "lt-sass-head" in kind else ""
         cells = []
         for name, text in zip(heads, row, strict=True):
             bold = (name == "instruction" and "lt-sass-load" in kind) or name == "waits for"
             weight = "font-weight:bold;" if bold and text else ""
-            font = "font-family:inherit" if name in ("does", "note") else "font-family:monospace"
+            font = "font-family:inherit" if name == "does" else "font-family:monospace"
             breaks = f";{_BROKEN}" if name in _LONG else ""
             cells.append(
                 f'<td style="{_CELL};{rule}{weight}{font}{breaks}">{html.escape(text)}</td>'
@@ -228,25 +190,13 @@ def _listing_html(
     label = html.escape(caption, quote=True)
     return (
         f'{_NARROW}<figure class="lt-sass" style="margin:0.6em 0;text-align:left">'
-        f"<figcaption>{html.escape(caption)} {badge(word)}</figcaption>"
+        f"<figcaption>{html.escape(caption)} {badge('computed')}</figcaption>"
         '<div style="overflow:auto;max-height:32em;border:1px solid #8888;border-radius:4px" '
         f'tabindex="0" role="region" aria-label="{label}">'
         '<table style="border-collapse:collapse;margin:0;font-size:0.75em;line-height:1.4">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
         f'<div style="font-size:0.85em;margin-top:0.2em">{html.escape(key)}</div></figure>'
     )
-
-
-def _listing_text(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str, word: str, key: str
-) -> str:
-    grid = [list(heads), *(list(row) for row in rows)]
-    widths = [max(len(row[i]) for row in grid) for i in range(len(heads))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in grid
-    ]
-    return "\n".join([f"{caption} [{word}]", *lines, *([key] if key else [])])
 
 
 # ------------------------------------------------------------------------------ loads in flight
@@ -257,55 +207,37 @@ class LoadSpan:
     """A load from global memory in a loop, from its issue to the first use of its result."""
 
     issue: int  # position in the loop, from 0
-    # position of the first instruction that needs it; beyond the loop's length where that is in the
-    # next trip
-    first_use: int
+    first_use: int  # of the first that needs it; in the next trip beyond the loop's length
     bytes_per_lane: int  # 1 to 16
 
 
 def main_loop(code: Sass) -> Loop:
     """The innermost loop with the most loads from global memory, the longest of several."""
-    loops = [
-        (loop.count("LDG|LDGSTS"), len(loop.instructions), loop) for loop in code.innermost_loops
-    ]
-    best = max(loops, key=lambda found: found[:2], default=None)
-    if best is None or not best[0]:
-        raise LabError(
-            f"No loop of {code.entry} loads from global memory.",
-            f"it has {len(loops)} innermost loops",
-            "look at the whole kernel",
-        )
-    return best[2]
+    loops = [loop for loop in code.innermost_loops if loop.count("LDG|LDGSTS")]
+    if not loops:
+        what = f"No loop of {code.entry} loads from global memory."
+        raise LabError(what, f"it has {len(code.innermost_loops)} innermost loops")
+    return max(loops, key=lambda loop: (loop.count("LDG|LDGSTS"), len(loop.instructions)))
 
 
 def load_spans(code: Sass, loop: Loop) -> list[LoadSpan]:
-    """Every load of one trip and its first use, in program order.
-
-    A warp issues in order, so it waits at the first use, and nothing behind that issues either.
-    """
+    """Every load of one trip and its first use, in program order: there a warp waits, and nothing
+    behind it issues either."""
     body = loop.instructions
     found = []
     for place, instruction in enumerate(body):
         if instruction.base != "LDG":
             continue
-        first_use = next(
-            (
-                place + ahead
-                for ahead in range(1, len(body) + 1)
-                if instruction.defines & body[(place + ahead) % len(body)].uses
-            ),
-            place + len(body),
-        )
+        behind = [*body[place + 1 :], *body[: place + 1]]
+        uses = (n for n, later in enumerate(behind, 1) if instruction.defines & later.uses)
+        first_use = place + next(uses, len(body))
         found.append(LoadSpan(place, first_use, instruction.access_bytes))
     return found
 
 
 def plot_loads(loops: Mapping[str, tuple[Sass, Loop]], title: str = "") -> Shown:
-    """When each load of a trip issues and where its result is first needed, by instruction.
-
-    Args:
-        loops: by label: a kernel and one of its loops.
-    """
+    """When each load of a trip issues and where its result is first needed, by instruction, of a
+    loop a label."""
     if not loops:
         raise LabError("There are no loads to draw.", "no loop was given", "give one")
     found = {label: load_spans(code, loop) for label, (code, loop) in loops.items()}
@@ -334,10 +266,9 @@ def plot_loads(loops: Mapping[str, tuple[Sass, Loop]], title: str = "") -> Shown
         axes.tick_params(axis="y", length=0)
 
     told = "; ".join(
-        f"{label}: {len(spans)} loads in {sizes[label]} instructions, issued at "
-        + ", ".join(str(span.issue) for span in spans)
-        + ", first used at "
-        + ", ".join(str(span.first_use) for span in spans)
+        f"{label}: {len(spans)} loads in {sizes[label]} instructions, "
+        f"issued at {', '.join(str(span.issue) for span in spans)}, "
+        f"first used at {', '.join(str(span.first_use) for span in spans)}"
         for label, spans in found.items()
     )
     caption = (

@@ -15,17 +15,12 @@ from ...tables import Shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SCHEDULERS = 4
-_LANES = 32
+_SCHEDULERS, _LANES = 4, 32
 
 
 def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int) -> Shown:
-    """Read rate by bytes in flight an SM, from Little's law and the memory's limit.
-
-    Args:
-        gb_per_s: the memory's limit, in 10^9 bytes a second.
-        row_bytes: bytes of one row of K or V, for the second scale.
-    """
+    """Read rate by bytes in flight an SM, from Little's law and the memory's limit; rows of K or V
+    have ``row_bytes``."""
     knee = gb_per_s * latency_ns / gpu.sm_count
     in_flight = np.linspace(0, 3 * knee, 100)
 
@@ -33,12 +28,8 @@ def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int)
         rate = np.minimum(in_flight / latency_ns * gpu.sm_count, gb_per_s)
         axes.plot(in_flight / 1024, rate, color=GREYS[0])
         axes.axhline(gb_per_s, color=GREYS[1], linestyle="--", linewidth=0.9)
-        axes.annotate(
-            f"{knee / 1024:.1f} KiB",
-            (knee / 1024, gb_per_s),
-            xytext=(8, -14),
-            textcoords="offset points",
-        )
+        at = (knee / 1024, gb_per_s)
+        axes.annotate(f"{knee / 1024:.1f} KiB", at, xytext=(8, -14), textcoords="offset points")
         axes.plot(knee / 1024, gb_per_s, "o", color=GREYS[0])
         axes.set(xlabel=f"in flight an SM: KiB, and rows of {row_bytes} bytes")
         axes.set_ylabel("GB/s at most")

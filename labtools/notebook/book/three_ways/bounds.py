@@ -15,6 +15,7 @@ from labtools.problem import LabError
 
 from ...figures import GREYS, LINES, MARKERS, draw_picture
 from ...tables import Shown
+from ...terms import LIMITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,13 +25,10 @@ ROW_BYTES = 256
 
 
 def needed_bytes(machine: Machine, level: str = "dram") -> float:
-    """Bytes in flight an SM at which Little's law meets a level's ceiling, memory idle.
-
-    Args:
-        level: ``dram`` or ``l2``.
-    """
-    rows, ceiling = _level(machine, level)
-    return rows * ceiling / machine.sm_count
+    """Bytes in flight an SM at which Little's law meets the ceiling of ``dram`` or ``l2``, memory
+    idle."""
+    latency, ceiling = _level(machine, level)
+    return latency * ceiling / machine.sm_count
 
 
 def _level(machine: Machine, level: str) -> tuple[float, float]:
@@ -40,22 +38,23 @@ def _level(machine: Machine, level: str) -> tuple[float, float]:
     return machine.dram_rows(ROW_BYTES), machine.dram_bytes_per_cycle
 
 
+def _look(number: int, hollow: int) -> dict[str, Any]:
+    """Mark and grey of a group, by its number."""
+    grey = GREYS[number % 3]
+    face, mark = "white" if hollow else grey, MARKERS[number % len(MARKERS)]
+    return {"marker": mark, "color": grey, "markerfacecolor": face, "linestyle": "none"}
+
+
 def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
     """Memory's rate by bytes in flight as the microbenchmark measured it, and its latency by load.
 
     Left: every shape of the benchmark (warps, loads a warp, bytes a lane) is a point. Right: bytes
     in flight over rate, which by Little's law is the latency that the loads met.
-
-    Args:
-        latencies: with the curve ``hbm``.
     """
     points = latencies.curve("hbm")
     if not points:
-        raise LabError(
-            f"The memory's rate by bytes in flight is not known for {latencies.gpu}.",
-            "it is measured by a microbenchmark on the GPU itself",
-            "the numbers of the table",
-        )
+        what = f"The memory's rate by bytes in flight is not known for {latencies.gpu}."
+        raise LabError(what, "it is measured by a microbenchmark on the GPU itself")
     latency, ceiling = _level(machine, "dram")
     peak = ceiling * machine.clock_ghz
     sms = latencies.num_sms or machine.sm_count
@@ -66,26 +65,18 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
         return float(in_flight / point["gb_per_s"] * machine.clock_ghz)
 
     def paint(axes: Sequence[Axes]) -> None:
-        x = np.geomspace(
-            min(point["in_flight_bytes_per_sm"] for point in points),
-            max(point["in_flight_bytes_per_sm"] for point in points),
-            80,
-        )
+        in_flight = [point["in_flight_bytes_per_sm"] for point in points]
+        x = np.geomspace(min(in_flight), max(in_flight), 80)
         law = np.minimum(x * sms / latency * machine.clock_ghz, peak)
         axes[0].plot(x / 1024, law, color=GREYS[0], label=f"law, {latency:.0f} cycles")
         for number, width in enumerate(lanes):
             mine = [point for point in points if int(point["bytes_per_lane"]) == width]
-            style: dict[str, Any] = {
-                "color": GREYS[number % 3],
-                "markerfacecolor": "white" if number % 2 else GREYS[number % 3],
-                "markersize": 3.5,
-                "label": f"{width} bytes a lane",
-            }
-            mark = MARKERS[number % len(MARKERS)]
+            style = {**_look(number, number % 2), "markersize": 3.5}
             at = [point["in_flight_bytes_per_sm"] / 1024 for point in mine]
-            axes[0].plot(at, [point["gb_per_s"] for point in mine], mark, **style)
+            rates = [point["gb_per_s"] for point in mine]
+            axes[0].plot(at, rates, label=f"{width} bytes a lane", **style)
             shares = [point["gb_per_s"] / peak for point in mine]
-            axes[1].plot(shares, [cycles(point) for point in mine], mark, **style)
+            axes[1].plot(shares, [cycles(point) for point in mine], **style)
         axes[0].set(xscale="log", yscale="log", xlabel="KiB in flight an SM", ylabel="GB/s")
         axes[0].legend(fontsize=7, loc="lower right")
         axes[1].set(xlabel="share of the ceiling in use", ylabel="in flight / rate, cycles")
@@ -94,13 +85,12 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
 
     half = [cycles(point) for point in points if 0.4 <= point["gb_per_s"] / peak <= 0.6]
     full = [cycles(point) for point in points if point["gb_per_s"] / peak >= 0.95]
+    at_half = f", {np.median(half):.0f} at half the rate" if half else ""
+    near = f", {min(full):.0f} or more near the ceiling" if full else ""
     alt = (
         f"Left, the read rate by bytes in flight an SM for {len(points)} shapes: it rises in "
         f"proportion and flattens at {peak:.0f} GB/s. Right, the latency met: {latency:.0f} cycles "
-        "when idle"
-        + (f", {np.median(half):.0f} at half the rate" if half else "")
-        + (f", {min(full):.0f} or more near the ceiling" if full else "")
-        + ", the more the more is asked for."
+        f"when idle{at_half}{near}, the more the more is asked for."
     )
     caption = (
         f"Microbenchmark of reads from memory, {latencies.about.get('title', latencies.gpu)}, "
@@ -137,18 +127,10 @@ def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "")
             axes.axhline(rate, color=GREYS[1], linestyle=style, label=f"ceiling of the {name}")
         for number, kernel in enumerate(kernels):
             mine = [point for point in points if point.kernel == kernel]
-            axes.plot(
-                [point.in_flight_bytes / 1024 for point in mine],
-                [point.gb_per_s for point in mine],
-                # No two kernels look alike: the second time round, filled and hollow change places.
-                MARKERS[number % len(MARKERS)],
-                color=GREYS[number % 3],
-                markerfacecolor=(
-                    "white" if (number + number // len(MARKERS)) % 2 else GREYS[number % 3]
-                ),
-                markersize=5,
-                label=kernel,
-            )
+            # No two kernels look alike: the second time round, filled and hollow change places.
+            look = _look(number, (number + number // len(MARKERS)) % 2)
+            at = [point.in_flight_bytes / 1024 for point in mine]
+            axes.plot(at, [point.gb_per_s for point in mine], markersize=5, label=kernel, **look)
         axes.set(xscale="log", yscale="log", title=title)
         axes.set(xlabel="KiB in flight an SM (forecast)", ylabel="GB/s asked for (recorded)")
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -179,34 +161,25 @@ def plot_crossing(
     where: str = "",
     title: str = "",
 ) -> Shown:
-    """Time along one axis of the workload: forecast with band, each limit alone, and records.
-
-    Args:
-        forecasts: by the number that changes, for example the batch.
-        recorded: times in microseconds by the same number, where there are any.
-    """
+    """Time along one axis of the workload, by the number that changes: forecast with band, each
+    limit alone, and recorded times in microseconds where there are any."""
     if not forecasts:
         raise LabError("There is nothing to draw.", "no forecast was given", "give one")
     xs = sorted(forecasts)
     times = [forecasts[x].time_us for x in xs]
-    limits = (
-        ("bandwidth", "memory's bytes at its ceiling"),
-        ("l2_bandwidth", "L2's bytes at its ceiling"),
-        ("issue", "instructions, every slot in use"),
-    )
 
     def paint(axes: Axes) -> None:
         # Where a forecast has no band, the strip has a gap.
         bands = np.array([forecasts[x].band_us or (np.nan, np.nan) for x in xs])
         axes.fill_between(xs, bands[:, 0], bands[:, 1], color=GREYS[3], label="forecast, band")
         axes.plot(xs, times, color=GREYS[0], label="forecast")
-        for number, (name, label) in enumerate(limits):
-            style: dict[str, Any] = {"color": GREYS[1], "linestyle": LINES[1 + number]}
-            axes.plot(xs, [forecasts[x].terms_us[name] for x in xs], label=label, **style)
+        for style, (name, term) in zip(LINES[1:], LIMITS.items(), strict=True):
+            line: dict[str, Any] = {"color": GREYS[1], "linestyle": style, "label": term.at_ceiling}
+            axes.plot(xs, [forecasts[x].terms_us[name] for x in xs], **line)
         if recorded:
             at = sorted(recorded)
-            style = {"color": GREYS[0], "markerfacecolor": "white", "label": "recorded"}
-            axes.plot(at, [recorded[x] for x in at], "o", **style)
+            line = {"color": GREYS[0], "markerfacecolor": "white", "label": "recorded"}
+            axes.plot(at, [recorded[x] for x in at], "o", **line)
         axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="us", title=title)
         axes.set_xticks(xs, [str(x) for x in xs])
         axes.minorticks_off()
@@ -219,7 +192,6 @@ def plot_crossing(
         for x in xs
     )
     alt = f"{title + '. ' if title else ''}Microseconds by {xlabel}. {told}."
-    caption = "Forecast, what each limit alone would allow" + (
-        f", and records: {where}." if recorded and where else "."
-    )
+    records = f", and records: {where}" if recorded and where else ""
+    caption = f"Forecast, what each limit alone would allow{records}."
     return draw_picture(paint, alt, caption, size=(7.2, 3.8))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from labtools.problem import Workload, load_rung
-from labtools.record import Record, RecordedTime, RecordStore, Tried, as_variant, describe_records
+from labtools.record import RecordedTime, RecordStore, Tried, as_variant, describe_records
 
 from ...figures import GREYS, LINES, MARKERS, draw_picture
 from ...live import live_wanted, time_now
@@ -17,29 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def find_ablation(
-    variants: Mapping[str, Tried],
-    knob: str,
-    values: Sequence[int],
-    workload: Workload,
-    *,
-    gpu: str | None = None,
-    store: RecordStore | None = None,
-) -> dict[str, list[Record | None]]:
-    """The newest record of every cell; knobs that a variant does not name have their defaults.
-
-    Args:
-        gpu: slug of a GPU; None takes any.
-    """
-    records = GpuRecords(gpu, store)
-    return {
-        label: [records.find(cell, workload) for cell in _row(tried, knob, values)]
-        for label, tried in variants.items()
-    }
-
-
 def _row(tried: Tried, knob: str, values: Sequence[int]) -> list[tuple[str, dict[str, int]]]:
-    """The variant with each value of the knob."""
+    """The variant with each value of the knob; others that it does not name have their defaults."""
     variant = as_variant(tried)
     return [(variant.candidate, {**variant.knobs, knob: value}) for value in values]
 
@@ -60,18 +39,16 @@ def show_ablation(
         gpu: slug of the GPU whose records count; None takes any.
         live: measure now in child processes; None does so when a GPU is here.
     """
+    rows = {label: _row(tried, knob, values) for label, tried in variants.items()}
     if live_wanted(live):
-        jobs = [
-            (load_rung(name), knobs)
-            for tried in variants.values()
-            for name, knobs in _row(tried, knob, values)
-        ]
+        jobs = [(load_rung(name), knobs) for row in rows.values() for name, knobs in row]
         measured = iter(time_now(jobs, workload))
         times: dict[str, list[float | None]] = {
             label: [next(measured).median_us for _ in values] for label in variants
         }
         return _show_grid(times, knob, values, Word("live", "this machine's GPU"), workload)
-    found = find_ablation(variants, knob, values, workload, gpu=gpu, store=store)
+    records = GpuRecords(gpu, store)
+    found = {label: [records.find(cell, workload) for cell in row] for label, row in rows.items()}
     cells = [record for row in found.values() for record in row]
     known = [record for record in cells if record is not None]
     if not known:
@@ -103,27 +80,16 @@ def _show_grid(
         for label, row in times.items()
     ]
     columns = ["time (us)", *(f"{knob} {value}" for value in values), "where from"]
-    return _plot(times, knob, values, word, workload) + make_table(columns, rows)
 
-
-def _plot(
-    times: Mapping[str, Sequence[float | None]],
-    knob: str,
-    values: Sequence[int],
-    word: Word,
-    workload: Workload,
-) -> Shown:
     def paint(axes: Axes) -> None:
         for i, (label, row) in enumerate(times.items()):
             points = [(v, t) for v, t in zip(values, row, strict=True) if t is not None]
-            axes.plot(
-                [v for v, _ in points],
-                [t for _, t in points],
-                marker=MARKERS[i % len(MARKERS)],
-                linestyle=LINES[i % len(LINES)],
-                color=GREYS[i % 2],
-                label=label,
-            )
+            look: dict[str, Any] = {
+                "marker": MARKERS[i % 6],
+                "linestyle": LINES[i % 4],
+                "color": GREYS[i % 2],
+            }
+            axes.plot([v for v, _ in points], [t for _, t in points], label=label, **look)
         axes.set_xscale("log", base=2)
         axes.set_xticks(list(values), [str(value) for value in values])
         axes.minorticks_off()
@@ -132,13 +98,11 @@ def _plot(
         axes.set_ylabel("time (us)")
         axes.legend(fontsize=9)
 
-    spoken = "; ".join(
-        f"{label}: "
-        + ", ".join(
-            f"{knob} {v} {'no record' if t is None else f'{t:.1f} us'}"
-            for v, t in zip(values, row, strict=True)
-        )
-        for label, row in times.items()
-    )
+    told = []
+    for label, row in times.items():
+        each = ("no record" if t is None else f"{t:.1f} us" for t in row)
+        said = (f"{knob} {v} {time}" for v, time in zip(values, each, strict=True))
+        told.append(f"{label}: {', '.join(said)}")
     caption = f"Time by {knob}, {workload}; lower is faster; {word.detail}"
-    return draw_picture(paint, f"Line chart. {spoken}.", caption, word.word)
+    picture = draw_picture(paint, f"Line chart. {'; '.join(told)}.", caption, word.word)
+    return picture + make_table(columns, rows)

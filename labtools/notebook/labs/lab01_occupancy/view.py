@@ -1,7 +1,5 @@
-"""The occupancy bench: controls and a picture of one SM.
-
-Python asks `labtools.predict` for every case once, and the picture looks the cases up, so that the
-controls also work in a page that has no kernel.
+"""The occupancy bench: controls and a picture of one SM, which looks up what the model said of
+every case when the page was made.
 """
 
 from __future__ import annotations
@@ -11,12 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ipywidgets import SelectionSlider
-
 from labtools.predict import Gpu, achieved_occupancy, list_gpus, load_gpu, occupancy
-from labtools.problem import LabError
 
-from ...bench import Bench, View, dropdown, slider
+from ...bench import Bench, View, dropdown, place_of, slider
 
 THREADS_A_BLOCK = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
 REGISTERS = (16, *range(24, 249, 8), 255)
@@ -38,34 +33,10 @@ class Choices:
     max_blocks: tuple[int | None, ...] = MAX_BLOCKS
     grid: tuple[int, ...] = GRID  # blocks of the grid
 
-    def including(
-        self,
-        threads: Sequence[int] = (),
-        registers: Sequence[int] = (),
-        smem_bytes: Sequence[int] = (),
-        grid: Sequence[int] = (),
-    ) -> Choices:
-        """The same choices and these, in order."""
-        return Choices(
-            self.gpus,
-            _merged(self.threads, threads),
-            _merged(self.registers, registers),
-            _merged(self.smem_bytes, smem_bytes),
-            self.max_blocks,
-            _merged(self.grid, grid),
-        )
-
-
-def _merged(old: Sequence[int], new: Sequence[int]) -> tuple[int, ...]:
-    return tuple(sorted({*old, *new}))
-
 
 def occupancy_tables(choices: Choices) -> dict[str, Any]:
-    """Every answer the picture may need, from `labtools.predict`.
-
-    Returns:
-        ``gpus`` (limits, theoretical and achieved occupancy, spread of blocks over SMs),
-        ``register_limits`` (shared by GPUs with the same rules), and the choices themselves.
+    """Every answer the picture may need: ``gpus`` (limits, theoretical and achieved occupancy,
+    spread of blocks), ``register_limits`` (shared by GPUs with the same rules), and the choices.
     """
     register_limits: list[list[list[int | None]]] = []
     gpus = []
@@ -95,12 +66,8 @@ def _gpu_tables(gpu: Gpu, choices: Choices) -> dict[str, Any]:
         for blocks in range(1, most.blocks_per_sm + 1):
             fitted = occupancy(gpu, threads, 0, 0, max_blocks=blocks)
             achieved = [achieved_occupancy(gpu, fitted, n).achieved for n in choices.grid]
-            per_blocks.append(
-                {
-                    "theoretical": round(fitted.theoretical, 4),
-                    "achieved": [round(share, 4) for share in achieved],
-                }
-            )
+            shares_of = [round(share, 4) for share in achieved]
+            per_blocks.append({"theoretical": round(fitted.theoretical, 4), "achieved": shares_of})
         shares[str(most.warps_per_block)] = per_blocks
     return {
         "title": gpu.title,
@@ -147,50 +114,29 @@ def occupancy_bench(
     *,
     gpus: Sequence[Gpu | str] | None = None,
 ) -> Bench:
-    """A bench that starts with one kernel's numbers.
-
-    Args:
-        smem_bytes: shared memory a block.
-        gpus: what the list of GPUs offers; by default every data sheet.
-    """
+    """A bench that starts with one kernel's numbers, ``smem_bytes`` a block, on one of ``gpus``."""
     offered = tuple(g if isinstance(g, Gpu) else load_gpu(g) for g in gpus or list_gpus())
-    names = [g.name for g in offered]
-    if gpu not in names:
-        raise LabError(
-            f"{gpu!r} is not on this bench.", f"it offers {', '.join(names)}", "name one of them"
-        )
-    choices = Choices(offered).including((threads,), (registers,), (smem_bytes,), (grid_blocks,))
+    asked = {"threads": threads, "registers": registers, "smem_bytes": smem_bytes}
+    asked["grid"] = grid_blocks
+    more = {name: tuple(sorted({*getattr(Choices, name), one})) for name, one in asked.items()}
+    choices = Choices(offered, **more)
     controls = {
-        "gpu": dropdown("GPU", [g.title for g in offered], names.index(gpu)),
-        "threads": _slider("threads / block", choices.threads, threads),
-        "registers": _slider("registers / thread", choices.registers, registers),
-        "smem": _slider(
-            "shared / block",
-            choices.smem_bytes,
-            smem_bytes,
-            [_bytes(n) for n in choices.smem_bytes],
-        ),
-        "max_blocks": _slider(
-            "most blocks / SM",
-            choices.max_blocks,
-            None,
-            [FROM_THE_SHEET if n is None else str(n) for n in choices.max_blocks],
-        ),
-        "grid": _slider("blocks in grid", choices.grid, grid_blocks),
+        "gpu": dropdown("GPU", [g.title for g in offered], place_of(gpu, [g.name for g in offered]))
     }
+    for name, label, values, start, say in (
+        ("threads", "threads / block", choices.threads, threads, str),
+        ("registers", "registers / thread", choices.registers, registers, str),
+        ("smem", "shared / block", choices.smem_bytes, smem_bytes, _say_bytes),
+        ("max_blocks", "most blocks / SM", choices.max_blocks, None, _say_most),
+        ("grid", "blocks in grid", choices.grid, grid_blocks, str),
+    ):
+        controls[name] = slider(label, [say(value) for value in values], values.index(start))
     return Bench(controls, OccupancyView, occupancy_tables(choices))
 
 
-def _slider(
-    description: str,
-    values: Sequence[int | None],
-    start: int | None,
-    labels: list[str] | None = None,
-) -> SelectionSlider:
-    return slider(
-        description, labels or [str(value) for value in values], list(values).index(start)
-    )
-
-
-def _bytes(count: int) -> str:
+def _say_bytes(count: Any) -> str:
     return f"{count // 1024} KiB" if count % 1024 == 0 else f"{count} B"
+
+
+def _say_most(blocks: int | None) -> str:
+    return FROM_THE_SHEET if blocks is None else str(blocks)

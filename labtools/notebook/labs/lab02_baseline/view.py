@@ -9,7 +9,7 @@ from typing import Any
 from labtools.predict import Gpu, floors
 from labtools.problem import LabError, Problem
 
-from ...bench import Bench, View, dropdown, slider
+from ...bench import Bench, View, dropdown, place_of, slider
 from ...tables import check_word, say_time
 
 
@@ -63,34 +63,20 @@ def _cell(candidates: Sequence[TimedCall], gpu: Gpu, workload: Problem) -> dict[
 
 def _candidate_cell(candidate: TimedCall, gpu: Gpu, workload: Problem) -> dict[str, Any]:
     if gpu.dram_gb_per_s is None:
-        raise LabError(
-            f"The memory rate of {gpu.title} is not known here.",
-            "there is no data sheet for it",
-            "the other GPUs of the bench",
-        )
+        name = f"The memory rate of {gpu.title} is not known here."
+        raise LabError(name, "there is no data sheet for it", "the other GPUs of the bench")
     steps: list[dict[str, Any]] = []
     clock_us = 0.0
     for step in candidate.steps(workload):
         time_us = step.moved_bytes / gpu.dram_gb_per_s / 1e3
-        steps.append(
-            {
-                "label": step.label,
-                "start_us": round(clock_us, 3),
-                "time_us": round(time_us, 3),
-                "bytes_text": say_bytes(step.moved_bytes),
-                "time_text": f"{say_time(time_us)} us",
-            }
-        )
+        texts = {"bytes_text": say_bytes(step.moved_bytes), "time_text": f"{say_time(time_us)} us"}
+        times = {"start_us": round(clock_us, 3), "time_us": round(time_us, 3)}
+        steps.append({"label": step.label, **times, **texts})
         clock_us += time_us
-    known = [
-        {
-            "time_us": timed.time_us,
-            "time_text": f"{say_time(timed.time_us)} us",
-            "word": check_word(timed.source),
-            "what": timed.what,
-        }
-        for timed in candidate.measured(gpu, workload)
-    ]
+    known = []
+    for one in candidate.measured(gpu, workload):
+        said = {"time_us": one.time_us, "time_text": f"{say_time(one.time_us)} us"}
+        known.append({**said, "word": check_word(one.source), "what": one.what})
     notes = [candidate.note] if candidate.note else []
     if not known:
         notes.append(f"There is no measurement of this on {gpu.title} for {workload}.")
@@ -118,22 +104,12 @@ def baseline_bench(
     start: str | None = None,
     size_label: str = "workload",
 ) -> Bench:
-    """A bench of timed calls.
-
-    Args:
-        candidates: what the first list offers.
-        start: label of the workload to start with; by default the first.
-    """
+    """A bench of timed calls that starts with a workload, by default the first."""
     labels = list(workloads)
-    start = labels[0] if start is None else start
-    if start not in labels:
-        raise LabError(
-            f"{start!r} is no step of the slider.", f"its steps are {labels}", "name one"
-        )
     controls = {
         "candidate": dropdown("timed call", [candidate.title for candidate in candidates]),
         "gpu": dropdown("GPU", [gpu.title for gpu in gpus]),
-        "size": slider(size_label, labels, labels.index(start)),
+        "size": slider(size_label, labels, place_of(start or labels[0], labels)),
     }
     tables = timeline_tables(candidates, gpus, list(workloads.values()))
     return Bench(controls, TimelineView, tables)

@@ -1,4 +1,4 @@
-"""Figures of a forecast's chain: a loop's instructions in time, and what a warp waits for."""
+"""A forecast's chain, a loop's instructions in time: its figures, and what it says of the waits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from labtools.predict import ChainLink, Forecast, LaunchForecast, list_gpus, load_gpu
+from labtools.predict.result import waits_for_memory
 from labtools.problem import LabError
 
 from ...figures import GREYS, draw_picture
@@ -15,24 +16,20 @@ from .causes import cause_of, in_legend_order
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from labtools.toolchain.sass import Sass
+
 _NAMED = 3
 _SMALL_SHARE = 0.02
+_SMALL: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
+_BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "fontsize": 8}
 
 
 def plot_chain(launch: LaunchForecast, title: str = "") -> Shown:
-    """One trip of the main loop: every instruction's wait and issue, coloured by cause.
-
-    Args:
-        launch: of a forecast, such as ``forecast(...).main_launch``.
-        title: over the figure; by default the kernel's name.
-    """
+    """One trip of the main loop: every instruction's wait and issue, coloured by cause."""
     links = launch.chain
     if not links:
-        raise LabError(
-            f"There is no chain of {launch.entry} to draw.",
-            "the forecast holds no instruction of it",
-            "its time and its stack are there",
-        )
+        why = "the forecast holds no instruction of it"
+        raise LabError(f"There is no chain of {launch.entry} to draw.", why, "its stack is there")
     cycles = links[-1].issue
     named = [row for row in longest_waits(links, _NAMED) if waited(links[row]) > 0.015 * cycles]
     causes = in_legend_order(name for link in links for name in link.cycles)
@@ -40,46 +37,30 @@ def plot_chain(launch: LaunchForecast, title: str = "") -> Shown:
     height = min(6.4, 1.6 + 0.055 * len(links))
 
     def paint(axes: Axes) -> None:
-        seen: set[str] = set()
+        drawn: dict[str, Any] = {}
         for row, link in enumerate(links):
             for name, start, length in segments(link):
-                look = cause_of(name)
-                label = name if name not in seen else None
-                seen.add(name)
-                style: dict[str, Any] = {"color": look.colour, "label": label}
-                axes.barh(row, length, left=start, height=1.0, linewidth=0, **style)
+                colour = cause_of(name).colour
+                bar = axes.barh(row, length, left=start, height=1.0, linewidth=0, color=colour)
+                drawn.setdefault(name, bar)
         for row in named:
             link = links[row]
             length = link.issue - link.start
-            text = f"{operation(link.text)} +{length:.0f}"
-            inside, late = length > 0.25 * cycles, link.issue > 0.6 * cycles
             place, shift, side = (link.issue, (5, 0), "left")
-            if inside:
+            if length > 0.25 * cycles:  # the text fits on the bar
                 place, shift, side = (link.start + length / 2, (0, 9), "center")
-            elif late:
+            elif link.issue > 0.6 * cycles:
                 place, shift, side = (link.start, (-5, 0), "right")
-            axes.annotate(
-                text,
-                (place, row),
-                xytext=shift,
-                textcoords="offset points",
-                va="center",
-                ha=side,
-                fontsize=8,
+            text, look = (
+                f"{operation(link.text)} +{length:.0f}",
+                {**_SMALL, "va": "center", "ha": side},
             )
+            axes.annotate(text, (place, row), shift, **look)
         axes.set(xlabel="cycles of one trip", ylabel="instruction", title=title)
         axes.set_xlim(0, cycles * 1.02)
         axes.set_ylim(len(links) + 0.5, -1.5)
         axes.grid(axis="y", visible=False)
-        handles, labels = axes.get_legend_handles_labels()
-        by_name = dict(zip(labels, handles, strict=True))
-        axes.legend(
-            [by_name[name] for name in causes],
-            causes,
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),
-            fontsize=8,
-        )
+        axes.legend([drawn[name] for name in causes], causes, **_BESIDE)
 
     spoken = "; ".join(say_wait(links, row) for row in named)
     where = "one trip of the main loop" if launch.main_loop else "the whole kernel"
@@ -94,27 +75,14 @@ def plot_chain(launch: LaunchForecast, title: str = "") -> Shown:
 
 
 def plot_stacks(forecasts: Mapping[str, Forecast], title: str = "") -> Shown:
-    """What one warp waits for from start to end, one bar a forecast.
-
-    Args:
-        forecasts: by label; the longest launch of each is drawn.
-    """
+    """What one warp of the longest launch waits for from start to end, one bar a forecast."""
     if not forecasts:
         raise LabError("There is no stack to draw.", "no forecast was given", "give one")
-    causes = in_legend_order(
-        part.name for forecast in forecasts.values() for part in forecast.stack
-    )
     longest = max(sum(part.cycles for part in forecast.stack) for forecast in forecasts.values())
     # A cause that is small in every bar has no place in the legend.
-    shown = [
-        name
-        for name in causes
-        if any(
-            part.name == name and part.share >= _SMALL_SHARE
-            for forecast in forecasts.values()
-            for part in forecast.stack
-        )
-    ]
+    parts = [part for forecast in forecasts.values() for part in forecast.stack]
+    shown = {part.name for part in parts if part.share >= _SMALL_SHARE}
+    causes = in_legend_order(part.name for part in parts)
 
     def paint(axes: Axes) -> None:
         for row, forecast in enumerate(forecasts.values()):
@@ -127,9 +95,8 @@ def plot_stacks(forecasts: Mapping[str, Forecast], title: str = "") -> Shown:
                 style: dict[str, Any] = {"color": look.colour, "hatch": look.hatch, "label": label}
                 axes.barh(row, length, left=left, edgecolor="white", linewidth=0.4, **style)
                 left += length
-            axes.text(
-                left + longest / 1e5, row, f" {forecast.time_us:.0f} us", va="center", fontsize=9
-            )
+            said = f" {forecast.time_us:.0f} us"
+            axes.text(left + longest / 1e5, row, said, va="center", fontsize=9)
         axes.set_yticks(range(len(forecasts)), list(forecasts))
         axes.invert_yaxis()
         axes.set_xlim(0, longest / 1e3 * 1.18)
@@ -137,25 +104,19 @@ def plot_stacks(forecasts: Mapping[str, Forecast], title: str = "") -> Shown:
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_color(GREYS[1])
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+        axes.legend(**_BESIDE)
 
-    spoken = ". ".join(
-        f"{label}, {forecast.time_us:.0f} us: "
-        + ", ".join(
-            f"{part.name} {part.share:.0%}" for part in forecast.stack if part.share >= _SMALL_SHARE
-        )
-        for label, forecast in forecasts.items()
-    )
+    told = []
+    for label, forecast in forecasts.items():
+        large = (part for part in forecast.stack if part.share >= _SMALL_SHARE)
+        shares = ", ".join(f"{part.name} {part.share:.0%}" for part in large)
+        told.append(f"{label}, {forecast.time_us:.0f} us: {shares}")
     names = dict.fromkeys(forecast.gpu for forecast in forecasts.values())
     gpus = ", ".join(load_gpu(name).title if name in list_gpus() else name for name in names)
     caption = f"What the watched warp of the longest launch waits for, first to last cycle; {gpus}."
-    alt = f"{title + '. ' if title else ''}{spoken}."
-    return draw_picture(
-        paint, alt, caption, "forecast", size=(7.2, max(1.9, 0.9 + 0.45 * len(forecasts)))
-    )
-
-
-# ------------------------------------------------------------------------- words about a chain
+    alt = f"{title + '. ' if title else ''}{'. '.join(told)}."
+    height = max(1.9, 0.9 + 0.45 * len(forecasts))
+    return draw_picture(paint, alt, caption, "forecast", size=(7.2, height))
 
 
 def segments(link: ChainLink) -> list[tuple[str, float, float]]:
@@ -174,14 +135,12 @@ def waited(link: ChainLink) -> float:
 
 def longest_waits(links: tuple[ChainLink, ...], count: int) -> list[int]:
     """Places of the instructions that waited longest, longest first."""
-    order = sorted(range(len(links)), key=lambda place: -waited(links[place]))
-    return order[:count]
+    return sorted(range(len(links)), key=lambda place: -waited(links[place]))[:count]
 
 
 def producer_place(links: tuple[ChainLink, ...], place: int) -> int | None:
-    """Place of the instruction that an instruction waited for, or None if it is not in the trip.
-
-    A producer that stands at or behind its consumer belongs to the trip before.
+    """Place of the instruction that one waited for, or None if it is not in the trip. A producer
+    that stands at or behind its consumer belongs to the trip before.
     """
     wanted = links[place].producer
     if wanted is None:
@@ -207,3 +166,38 @@ def say_wait(links: tuple[ChainLink, ...], place: int) -> str:
     if source is None:
         return said
     return f"{said}, from {operation(links[source].text)} (number {source})"
+
+
+def longest_wait(launch: LaunchForecast) -> tuple[int, int | None]:
+    """(place of the instruction that waits longest in a trip, place of what it waits for)."""
+    (place,) = longest_waits(launch.chain, 1)
+    return place, producer_place(launch.chain, place)
+
+
+def loads_and_uses(
+    launch: LaunchForecast, sass: Sass
+) -> list[tuple[int, str, float, int | None, float]]:
+    """Of each load of a trip its place, its text, the cycle of its issue, the place of the first
+    instruction that uses it (None if that is in the next trip), and the cycles that one waited.
+    """
+    links = launch.chain
+    code = [sass.instructions[link.index] for link in links]
+    found = []
+    for place, instruction in enumerate(code):
+        if operation(links[place].text) != "LDG":
+            continue
+        wanted = set(instruction.defines)
+        use = next((at for at in range(place + 1, len(code)) if wanted & set(code[at].uses)), None)
+        wait = waited(links[use]) if use is not None else 0.0
+        found.append((place, links[place].text, links[place].issue, use, wait))
+    return found
+
+
+def loads_before_first_wait(launch: LaunchForecast) -> int:
+    """Loads that a trip has issued when it first waits for memory."""
+    count = 0
+    for link in launch.chain:
+        if any(waits_for_memory(name) and cycles > 1 for name, cycles in link.cycles.items()):
+            return count
+        count += operation(link.text) == "LDG"
+    return count

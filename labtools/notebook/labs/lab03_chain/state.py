@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from labtools.toolchain.sass import SourceLine
 from ...ratios import say_ratio
 from ...records import GpuRecords
 from ...tables import say_time
-from .causes import cause_of, in_legend_order
+from .causes import CAUSES, cause_of, in_legend_order
 from .figures import operation, producer_place, segments, waited
 
 ChainState = dict[str, Any]
@@ -33,8 +34,7 @@ class Setting:
     rung: Rung  # the kernel
     workload: Workload  # what is computed
     gpu: Gpu  # whose forecast
-    # knobs of the rung that differ from its defaults
-    knobs: Mapping[str, int] = field(default_factory=dict)
+    knobs: Mapping[str, int] = field(default_factory=dict)  # those that differ from the defaults
 
     @property
     def title(self) -> str:
@@ -48,25 +48,19 @@ class Setting:
 
 
 def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
-    """Compile, forecast and say everything about one setting.
+    """Compile, forecast and say everything about one setting, as JSON can hold it.
 
-    Args:
-        store: where a measurement of the same setting is looked up; None leaves it out.
-
-    Returns:
-        A JSON object. Where the setting cannot be forecast, its ``message`` says so in one plain
-        sentence or two, and there is nothing else to show.
+    Where the setting cannot be forecast, ``message`` says so in one plain sentence or two, and
+    there is nothing else to show. A measurement of the same setting is looked up in ``store``.
     """
     started = time.perf_counter()
     try:
         asked = (setting.rung, setting.workload)
         # What data decide in a shipped kernel stays open with the inputs too (a test holds it), and
         # drawing them takes longer than all the rest.
-        counts = (
-            trip_counts_of(*asked, setting.knobs, setting.gpu.limits)
-            if not setting.rung.is_shipped
-            else None
-        )
+        counts = None
+        if not setting.rung.is_shipped:
+            counts = trip_counts_of(*asked, setting.knobs, setting.gpu.limits)
         found = forecast(*asked, setting.gpu, setting.knobs, counts=counts)
         state = _describe(setting, found, _find_record(setting, store))
     except LabError as error:
@@ -77,11 +71,8 @@ def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
 
 
 def change_between(pinned: ChainState, shown: ChainState) -> ChainState:
-    """What changed from the pinned setting: the factor, and each cause of waiting.
-
-    Returns:
-        ``text``, and ``rows`` of (cause, colour, now, share, pinned, difference), the whole last;
-        empty where a forecast lacks.
+    """What changed from the pinned setting: the factor as ``text``, and ``rows`` of (cause, colour,
+    now, share, pinned, difference), the whole last; empty where a forecast lacks.
     """
     if pinned.get("message") or shown.get("message"):
         return {"text": "", "rows": []}
@@ -106,12 +97,8 @@ def _compared(name: str, colour: str, pinned: ChainState, now: ChainState) -> li
 
 def legend() -> list[ChainState]:
     """Every cause with its colour and its meaning."""
-    from .causes import CAUSES
-
-    return [
-        {"name": cause.name, "colour": cause.colour, "meaning": cause.meaning}
-        for cause in CAUSES.values()
-    ]
+    names = ("name", "colour", "meaning")
+    return [{name: getattr(cause, name) for name in names} for cause in CAUSES.values()]
 
 
 def say_cycles(cycles: float, signed: bool = False) -> str:
@@ -124,9 +111,6 @@ def say_cycles(cycles: float, signed: bool = False) -> str:
     return "0" if text == "0" else f"{'-' if cycles < 0 else '+'}{text}"
 
 
-# --------------------------------------------------------------------------------- one state
-
-
 def _describe(setting: Setting, found: Forecast, record: Record | None) -> ChainState:
     launch = found.main_launch
     band = "no band: " + "; ".join(found.doubts)
@@ -135,16 +119,11 @@ def _describe(setting: Setting, found: Forecast, record: Record | None) -> Chain
     rows = _rows(launch, setting.rung)
     where = "one trip of the main loop" if launch.main_loop else "the whole kernel"
     cycles = launch.chain[-1].issue if launch.chain else 0.0
-    stack: list[ChainState] = [
-        {
-            "name": part.name,
-            "colour": cause_of(part.name).colour,
-            "cycles": part.cycles,
-            "share": part.share,
-            "share_text": f"{part.share:.1%}",
-        }
-        for part in launch.stack
-    ]
+    stack: list[ChainState] = []
+    for part in launch.stack:
+        look = {"name": part.name, "colour": cause_of(part.name).colour}
+        share = {"share": part.share, "share_text": f"{part.share:.1%}"}
+        stack.append({**look, "cycles": part.cycles, **share})
     stack_rows = [
         [part["name"], part["colour"], say_cycles(part["cycles"]), part["share_text"]]
         for part in stack
@@ -170,75 +149,67 @@ def _describe(setting: Setting, found: Forecast, record: Record | None) -> Chain
         "rows": rows,
         "longest": longest,
         "alt": f"{setting.title}: {where}, {len(rows)} instructions, {cycles:.0f} cycles{said}.",
-        "facts": _facts(setting, found, launch, record),
+        "facts": _facts(found, launch, record),
     }
 
 
 def _rows(launch: LaunchForecast, rung: Rung) -> list[ChainState]:
     links = launch.chain
-    text_of = _SourceText(rung)
+
+    @functools.cache
+    def text_of(source: SourceLine) -> str:  # an edited text counts as it was edited
+        return (source_text_of(source, rung) or "").strip()
+
     rows = []
     for place, link in enumerate(links):
-        source = producer_place(links, place)
-        wait = waited(link)
-        before = source is not None and source >= place
-        cause = max(
-            (name for name in link.cycles if name != "issue"),
-            key=lambda name: link.cycles[name],
-            default="issue",
-        )
+        source, wait = producer_place(links, place), waited(link)
+        others = (name for name in link.cycles if name != "issue")
+        cause = max(others, key=lambda name: link.cycles[name], default="issue")
         waits = f"waits {wait:.0f} cycles ({cause})" if wait >= 0.5 else "issues at once"
         said = f"{operation(link.text)} (number {place}) {waits}"
         if source is not None and wait >= 0.5:
-            trip = " of the trip before" if before else ""
+            trip = " of the trip before" if source >= place else ""
             said += f" for the result of {operation(links[source].text)} (number {source}{trip})"
-        rows.append(
-            {
-                "text": link.text.rstrip(" ;"),
-                "line": text_of.place(link.source),
-                "source": text_of(link.source),
-                "start": round(link.start, 1),
-                "issue": round(link.issue, 1),
-                "wait": round(wait, 1),
-                "cause": cause if wait >= 0.5 else "issue",
-                "colour": cause_of(cause if wait >= 0.5 else "issue").colour,
-                "producer": source,
-                "said": said,
-                "parts": [
-                    [cause_of(name).colour, round(at, 1), round(cycles, 1)]
-                    for name, at, cycles in segments(link)
-                ],
-            }
-        )
+        shown = cause if wait >= 0.5 else "issue"
+        at = link.source
+        row = {
+            "text": link.text.rstrip(" ;"),
+            "line": "" if at is None else f"{at.file.rsplit('/', 1)[-1]}:{at.line}",
+            "source": "" if at is None else text_of(at),
+            "start": round(link.start, 1),
+            "issue": round(link.issue, 1),
+            "wait": round(wait, 1),
+            "cause": shown,
+            "colour": cause_of(shown).colour,
+            "producer": source,
+            "said": said,
+            "parts": [
+                [cause_of(name).colour, round(start, 1), round(cycles, 1)]
+                for name, start, cycles in segments(link)
+            ],
+        }
+        rows.append(row)
     return rows
 
 
 def _facts(
-    setting: Setting, found: Forecast, launch: LaunchForecast, record: Record | None
+    found: Forecast, launch: LaunchForecast, record: Record | None
 ) -> list[tuple[str, str, str]]:
     """(name, value, provenance word) of what the bench says in numbers."""
+    fit = f"{launch.resident_blocks} of {launch.occupancy.blocks_per_sm}"
     facts = [
         ("bound", f"{found.bound}: {found.bound_reason}", "forecast"),
         ("in flight an SM", f"{found.in_flight_bytes / 1024:.1f} KiB", "forecast"),
         ("read from memory", f"{found.gb_per_s:.0f} GB/s", "forecast"),
         ("a load takes", f"{launch.load_latency_cycles:.0f} cycles", "forecast"),
         ("issue slots in use", f"{launch.issue_share:.0%}", "forecast"),
-        (
-            "blocks an SM",
-            f"{launch.resident_blocks} of {launch.occupancy.blocks_per_sm} that fit, "
-            f"{launch.threads} threads each",
-            "computed",
-        ),
+        ("blocks an SM", f"{fit} that fit, {launch.threads} threads each", "computed"),
     ]
-    if launch.true_chain_cycles is not None:
-        facts.append(
-            ("true dependencies alone", f"{launch.true_chain_cycles:.0f} cycles a trip", "computed")
-        )
+    if (true := launch.true_chain_cycles) is not None:
+        facts.append(("true dependencies alone", f"{true:.0f} cycles a trip", "computed"))
     facts.append(("roofline floor", f"{say_time(found.floor.time_us)} us", "computed"))
     if len(found.launches) > 1:
-        parts = ", ".join(
-            f"{launch.entry} {say_time(launch.time_us)} us" for launch in found.launches
-        )
+        parts = ", ".join(f"{one.entry} {say_time(one.time_us)} us" for one in found.launches)
         facts.append(("launches", f"{parts}; drawn: {launch.entry}", "forecast"))
     facts.append(("machine code", found.code, "computed"))
     if record is not None:
@@ -253,24 +224,3 @@ def _find_record(setting: Setting, store: RecordStore | None) -> Record | None:
         return None
     tried = Variant(setting.rung.id, setting.knobs)
     return GpuRecords(setting.gpu.name, store).find(tried, setting.workload)
-
-
-class _SourceText:
-    """Source lines of one rung, each looked up once; an edited text counts as it was edited."""
-
-    def __init__(self, rung: Rung) -> None:
-        self._rung = rung
-        self._known: dict[SourceLine, str] = {}
-
-    def __call__(self, source: SourceLine | None) -> str:
-        """The text of a line without its indent, or an empty string."""
-        if source is None:
-            return ""
-        if source not in self._known:
-            self._known[source] = (source_text_of(source, self._rung) or "").strip()
-        return self._known[source]
-
-    @staticmethod
-    def place(source: SourceLine | None) -> str:
-        """``row.cuh:28``."""
-        return "" if source is None else f"{source.file.rsplit('/', 1)[-1]}:{source.line}"

@@ -1,7 +1,5 @@
 """Rounds of a prediction game: pairs of recorded measurements, drawn so that anybody can redraw.
-
-A round says what is compared and never how it came out. The outcome is read from the records only
-by `recorded_answer`.
+How one came out is read from the records by `recorded_answer` and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from labtools.predict import load_gpu, occupancy, waves
@@ -52,7 +50,6 @@ class Side:
 class Round:
     """One question: from ``baseline`` to ``candidate``, by what factor does the time change?"""
 
-    # baseline, candidate: what is compared
     baseline: Side
     candidate: Side
     workload: Workload  # what both compute
@@ -82,10 +79,6 @@ class Round:
                 found[name] = (before[name], after[name])
         return found
 
-    def on(self, gpu: str) -> Round:
-        """The same question for another GPU."""
-        return replace(self, gpu=gpu)
-
     def __str__(self) -> str:
         return f"{self.baseline} to {self.candidate}, {self.workload}"
 
@@ -101,26 +94,12 @@ class _Pair:
 
 
 def draw_rounds(
-    seed: int = 0,
-    per_level: int = 3,
-    *,
-    gpu: str = "h200",
-    levels: Sequence[int] = (1, 2, 3),
-    store: RecordStore | None = None,
+    seed: int = 0, per_level: int = 3, *, gpu: str = "h200", levels: Sequence[int] = (1, 2, 3)
 ) -> list[Round]:
-    """Rounds from the records, from easy to hard; the same seed and records give the same ones.
-
-    Args:
-        store: where to look; by default the shipped records and the reader's own.
-    """
-    unknown = set(levels) - set(LEVELS)
-    if unknown:
-        raise LabError(
-            f"There is no level {sorted(unknown)[0]}.",
-            f"the levels are {sorted(LEVELS)}",
-            "name one",
-        )
-    pool = all_rounds(gpu, store=store)
+    """Rounds from the records, from easy to hard; the same seed and records give the same ones."""
+    for level in set(levels) - set(LEVELS):
+        raise LabError(f"There is no level {level}.", f"the levels are {[*LEVELS]}", "name one")
+    pool = all_rounds(gpu)
     chance = random.Random(f"rounds {seed}")
     drawn: list[Round] = []
     for level in levels:
@@ -129,52 +108,39 @@ def draw_rounds(
         # Each change and each workload comes as seldom as the pool allows.
         seen: Counter[object] = Counter()
         for _ in range(min(per_level, len(here))):
-            best = min(
-                here, key=lambda round_: seen[_change_of(round_)] * 2 + seen[round_.workload.key()]
-            )
+            best = min(here, key=lambda one: seen[_change_of(one)] * 2 + seen[one.workload.key()])
             here.remove(best)
             seen.update((_change_of(best), best.workload.key()))
             drawn.append(best if chance.random() < 0.5 else _turned(best))
     return drawn
 
 
-def find_rounds(
-    ids: Iterable[str], *, gpu: str = "h200", store: RecordStore | None = None
-) -> list[Round]:
+def find_rounds(ids: Iterable[str], *, gpu: str = "h200") -> list[Round]:
     """The rounds with these names, in this order, as a teacher lists them."""
-    pool = {round_.id: round_ for round_ in all_rounds(gpu, store=store)}
+    pool = {round_.id: round_ for round_ in all_rounds(gpu)}
     pool |= {turned.id: turned for turned in map(_turned, list(pool.values()))}
-    found = []
-    for name in ids:
-        if name not in pool:
-            raise LabError(
-                f"There is no round {name!r}.",
-                f"the records of {gpu} make {len(pool)} rounds, and none has this name",
-                "take a name from the table of draw_rounds or all_rounds",
-            )
-        found.append(pool[name])
-    return found
+    ids = list(ids)
+    for name in (one for one in ids if one not in pool):
+        why = f"the records of {gpu} make {len(pool)} rounds, and none has this name"
+        raise LabError(f"There is no round {name!r}.", why, "take a name of all_rounds")
+    return [pool[name] for name in ids]
 
 
-def all_rounds(gpu: str = "h200", *, store: RecordStore | None = None) -> list[Round]:
+def all_rounds(gpu: str = "h200") -> list[Round]:
     """Every round that the records of a GPU can answer, in a fixed order."""
-    pairs = _pairs((store or RecordStore()).query(gpu=gpu, kind="rung"))
+    pairs = _pairs(RecordStore().query(gpu=gpu, kind="rung"))
     ways: dict[tuple[str, ...], list[float]] = {}
     for pair in pairs:
         ways.setdefault(pair.step, []).append(pair.ratio)
     rounds: dict[str, Round] = {}
     example = example_round(gpu)
     for pair in pairs:
-        size = max(pair.ratio, 1 / pair.ratio)
-        if _SAME_BELOW < size < _CLEAR_FROM:
-            continue  # neither clearly the same nor clearly not
-        round_ = Round(
-            _side(pair.first),
-            _side(pair.second),
-            _workload(pair.first),
-            gpu,
-            _level(pair, ways[pair.step]),
-        )
+        if _unclear(pair.ratio):
+            continue
+        workload = pair.first.problem
+        assert isinstance(workload, Workload)  # `_pairs` takes no others
+        level = _level(pair, ways[pair.step])
+        round_ = Round(_side(pair.first), _side(pair.second), workload, gpu, level)
         if not _share_a_side(round_, example):
             rounds[str(round_)] = round_
     return [rounds[name] for name in sorted(rounds)]
@@ -182,30 +148,20 @@ def all_rounds(gpu: str = "h200", *, store: RecordStore | None = None) -> list[R
 
 def example_round(gpu: str = "h200") -> Round:
     """A finished round to look at; the draw leaves out every round that shares a time with it."""
-    before, after = load_rung("r02"), load_rung("r03")
-    return Round(
-        Side(before.id, tuple(sorted(before.resolve_knobs().items()))),
-        Side(after.id, tuple(sorted(after.resolve_knobs().items()))),
-        HEADLINE,
-        gpu,
-        2,
+    before, after = (
+        Side(rung.id, tuple(sorted(rung.resolve_knobs().items())))
+        for rung in (load_rung("r02"), load_rung("r03"))
     )
+    return Round(before, after, HEADLINE, gpu, 2)
 
 
-def recorded_answer(round_: Round, *, store: RecordStore | None = None) -> Speedup | None:
+def recorded_answer(round_: Round) -> Speedup | None:
     """What the records say to a round: baseline time / candidate time, paired by process."""
-    found = recorded_speedup(
-        _tried(round_.baseline),
-        _tried(round_.candidate),
-        round_.workload,
-        gpu=round_.gpu,
-        store=store,
+    before, after = (
+        Variant(one.rung, dict(one.knobs)) for one in (round_.baseline, round_.candidate)
     )
+    found = recorded_speedup(before, after, round_.workload, gpu=round_.gpu)
     return None if found is None else interval_in_words(found)
-
-
-def _tried(side: Side) -> Variant:
-    return Variant(side.rung, dict(side.knobs))
 
 
 def interval_in_words(measured: Speedup) -> Speedup:
@@ -217,20 +173,13 @@ def interval_in_words(measured: Speedup) -> Speedup:
     return replace(measured, what=told, interval=None)
 
 
-# ------------------------------------------------------------------------------------- the pool
-
-
 def _pairs(records: Iterable[Record]) -> list[_Pair]:
-    fitting = (
-        record
-        for record in records
-        if isinstance(record.problem, Workload)
-        and record.comparison.ok
-        and record.rung_path is None
-        and _shipped(record.candidate)
-    )
+    def fits(record: Record) -> bool:
+        own = isinstance(record.problem, Workload) and record.rung_path is None
+        return own and record.comparison.ok and _shipped(record.candidate) is not None
+
     found = []
-    for first, second in every_pair(fitting):
+    for first, second in every_pair(filter(fits, records)):
         step = _step(first, second)
         if step is not None:
             found.append(_Pair(first, second, step, first.median_us / second.median_us))
@@ -260,15 +209,15 @@ def _step(first: Record, second: Record) -> tuple[str, ...] | None:
     if rung is None or parent is None or rung.parent != parent.id:
         return None
     shared = before.keys() & after.keys()
-    if any(before[name] != after[name] for name in shared):
-        return None
+    # What they share is equal; what only one has stands as its rung has it.
     expected = {**parent.resolve_knobs(), **rung.parent_knobs}
-    if any(before[name] != expected.get(name) for name in before.keys() - shared):
-        return None
     own = rung.resolve_knobs()
-    if any(after[name] != own.get(name) for name in after.keys() - shared):
-        return None
-    return first.candidate, "kernel", second.candidate
+    fits = (
+        all(before[name] == after[name] for name in shared)
+        and all(before[name] == expected.get(name) for name in before.keys() - shared)
+        and all(after[name] == own.get(name) for name in after.keys() - shared)
+    )
+    return (first.candidate, "kernel", second.candidate) if fits else None
 
 
 def _side(record: Record) -> Side:
@@ -287,12 +236,8 @@ def _level(pair: _Pair, everywhere: Sequence[float]) -> int:
 
 
 def _unclear(ratio: float) -> bool:
+    """Neither clearly the same nor clearly not."""
     return _SAME_BELOW < max(ratio, 1 / ratio) < _CLEAR_FROM
-
-
-def _workload(record: Record) -> Workload:
-    assert isinstance(record.problem, Workload)  # `_pairs` takes no others
-    return record.problem
 
 
 def _has_tail(record: Record) -> bool:
@@ -327,13 +272,3 @@ def _share_a_side(round_: Round, other: Round) -> bool:
     """Does a measured time of one stand in the other?"""
     sides = {round_.baseline, round_.candidate} & {other.baseline, other.candidate}
     return bool(sides) and round_.workload.key() == other.workload.key()
-
-
-def knob_docs(round_: Round) -> Iterator[tuple[str, str]]:
-    """(knob, what it does) for each knob that the round changes."""
-    docs = {
-        knob.name: knob.doc
-        for side in (round_.candidate, round_.baseline)
-        for knob in load_rung(side.rung).knobs
-    }
-    yield from ((name, docs[name]) for name in round_.changed if name in docs)

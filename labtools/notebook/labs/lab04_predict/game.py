@@ -1,13 +1,12 @@
-"""The prediction game: the reader commits, the model commits, the measurement is revealed.
-
-Nothing that was measured reaches the browser before both have committed: the outcome is read in
-`PredictionRounds.reveal` and nowhere else.
+"""The prediction game: the reader commits, the model commits, the measurement is revealed. The
+outcome is read in `PredictionRounds.reveal` and nowhere else.
 """
 
 from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,24 +25,12 @@ from labtools.record.prediction import (
 
 from ...gate import Gate, PredictionPending
 from ...live import can_run_live, measure_speedup
-from ...ratios import Speedup, ratio_table, say_ratio
-from ...reader import open_journal, page_name, reader_present
+from ...ratios import Speedup, say_ratio
+from ...reader import StatusLine, open_journal, page_name, reader_present
 from ...static_page import static_question, static_round, static_rounds
-from ...status_line import StatusLine
 from ...tables import BOX, Shown, make_note
-from .draw import Round, Side, interval_in_words, recorded_answer
-from .views import (
-    HINTS,
-    MAKE_HINT,
-    explain_difference,
-    model_speedup,
-    ratio_band,
-    say_change,
-    say_sides,
-    show_question,
-    show_rounds,
-    show_scores,
-)
+from . import views
+from .draw import Round, interval_in_words, recorded_answer
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -63,31 +50,22 @@ _STYLE = (
 
 
 class PredictionRounds(StatusLine):
-    """A series of rounds with a running score. Make it with `play_rounds`.
-
-    Attributes:
-        rounds: in order.
-        place: position of the round that is shown.
-        gate: the form of that round.
-        view: everything as one widget, or None when nobody is here.
+    """A series of rounds with a running score. ``place`` is that of the round that is shown,
+    ``gate`` its form; ``view`` is everything as one widget, or None when nobody is here.
     """
 
     def __init__(
         self,
         rounds: Sequence[Round],
-        *,
         page: str | None = None,
         journal: Journal | None = None,
         reader: bool | None = None,
     ) -> None:
         if not rounds:
-            raise LabError(
-                "There is no round to play.",
-                "the records hold no pair of measurements for this GPU",
-                "name a GPU that has records, or measure some with labtools record",
-            )
+            lacking = "the records hold no pair of measurements for this GPU"
+            raise LabError("There is no round to play.", lacking, "name a GPU that has records")
         self._here = gpu_of_device() if can_run_live() else None
-        self.rounds = [round_.on(self._here.name) if self._here else round_ for round_ in rounds]
+        self.rounds = [replace(one, gpu=self._here.name) if self._here else one for one in rounds]
         self.page = page or page_name()
         self.place = 0
         self._reader = reader_present() if reader is None else reader
@@ -118,10 +96,8 @@ class PredictionRounds(StatusLine):
         return self.gate.commit(direction, ratio, note)
 
     def commit_model(self) -> ModelPrediction | None:
-        """Write the model's forecast of the round into the journal, sealed.
-
-        Returns:
-            What was written, or None where the model has no answer; then `refusal` says why.
+        """Write the model's forecast of the round into the journal, sealed. Where the model has no
+        answer, there is none, and `refusal` says why.
         """
         round_ = self.round
         if self._journal is None:
@@ -130,16 +106,11 @@ class PredictionRounds(StatusLine):
         if said is not None:
             return said
         try:
-            before, after = (
-                self._forecast(round_, round_.baseline),
-                self._forecast(round_, round_.candidate),
-            )
+            answer = _model_answer(round_, *self._forecasts(round_))
         except LabError as error:
             self._refusals[round_.question_id] = str(error)
             return None
-        return self._journal.commit_forecast(
-            round_.question_id, self.page, **_model_answer(round_, before, after)
-        )
+        return self._journal.commit_forecast(round_.question_id, self.page, **answer)
 
     @property
     def refusal(self) -> str:
@@ -162,13 +133,9 @@ class PredictionRounds(StatusLine):
         told = ""
         if shown is None:
             answer, told = self._measure(round_)
-            journal.reveal(
-                round_.question_id,
-                answer.value,
-                answer.source,  # type: ignore[arg-type]
-                f"{say_change(round_)}, on {round_.workload}",
-                where=answer.what,
-            )
+            source: Any = answer.source
+            what = f"{views.say_change(round_)}, on {round_.workload}"
+            journal.reveal(round_.question_id, answer.value, source, what, where=answer.what)
         else:
             answer = _answer_of(shown)
             if answer.source == "recorded":
@@ -176,14 +143,12 @@ class PredictionRounds(StatusLine):
         return self._tell(round_, guess, said, answer, told)
 
     def hint(self, name: str) -> Shown:
-        """A hint; looking at it is noted and costs nothing.
-
-        Args:
-            name: one of `HINTS`.
-        """
-        if name not in HINTS:
-            raise LabError(f"There is no hint {name!r}.", f"they are {list(HINTS)}", "name one")
-        shown = MAKE_HINT[name](self.round)
+        """One of `views.HINTS`; looking at it is noted and costs nothing."""
+        if name not in views.HINTS:
+            raise LabError(
+                f"There is no hint {name!r}.", f"they are {list(views.HINTS)}", "name one"
+            )
+        shown = views.MAKE_HINT[name](self.round)
         if self._journal is not None:
             self._journal.log_hint(self.round.question_id, self.page, name)
         return shown
@@ -195,8 +160,7 @@ class PredictionRounds(StatusLine):
                 "No round has been played into a journal. Rounds played on the static site have "
                 "their scoreboard under the game."
             )
-        both = self._journal.compare_with_forecast(self.page)
-        return show_scores(both.rows)
+        return views.show_scores(self._journal.compare_with_forecast(self.page).rows)
 
     # -- measuring and telling ---------------------------------------------------------------
 
@@ -205,13 +169,9 @@ class PredictionRounds(StatusLine):
         told = ""
         if self._here is not None:
             try:
-                live = measure_speedup(
-                    round_.baseline.rung,
-                    round_.candidate.rung,
-                    round_.workload,
-                    baseline_knobs=dict(round_.baseline.knobs),
-                    candidate_knobs=dict(round_.candidate.knobs),
-                )
+                before, after = round_.baseline, round_.candidate
+                knobs = {"baseline_knobs": dict(before.knobs), "candidate_knobs": dict(after.knobs)}
+                live = measure_speedup(before.rung, after.rung, round_.workload, **knobs)
                 if live is not None:
                     return interval_in_words(live), ""
             except LabError as error:
@@ -233,13 +193,7 @@ class PredictionRounds(StatusLine):
         answer: Speedup,
         told: str,
     ) -> Shown:
-        before, after = say_sides(round_)
-        rows: list[tuple[str, Prediction | Speedup | None, str]] = [
-            ("you", guess, ""),
-            ("the model", model_speedup(said), "no answer"),
-            ("measured", answer, ""),
-        ]
-        shown = ratio_table(before, after, rows, f"{say_change(round_)}, {round_.workload}")
+        shown = views.show_outcome(round_, views.model_speedup(said), answer, guess=guess)
         own = score(guess, answer.value)
         lines = [told] if told else []
         if guess.after_reveal:
@@ -252,21 +206,17 @@ class PredictionRounds(StatusLine):
             )
         elif self.refusal:
             lines.append(f"The model had no answer. {self.refusal}")
-        text = "\n".join(lines)
         markup = "<br>".join(html.escape(line) for line in lines)
-        shown += Shown(f'<div class="lt-score" style="{BOX}">{markup}</div>', text)
-        if said is not None:
-            shown += explain_difference(
-                self._forecast(round_, round_.baseline),
-                self._forecast(round_, round_.candidate),
-                before,
-                after,
-            )
-        return shown
+        shown += Shown(f'<div class="lt-score" style="{BOX}">{markup}</div>', "\n".join(lines))
+        return shown + views.explain_difference(round_, *self._forecasts(round_)) if said else shown
 
-    def _forecast(self, round_: Round, side: Side) -> Forecast:
+    def _forecasts(self, round_: Round) -> tuple[Forecast, Forecast]:
         gpu: Gpu = self._here or load_gpu(round_.gpu)
-        return forecast(load_rung(side.rung), round_.workload, gpu, dict(side.knobs))
+        before, after = (
+            forecast(load_rung(side.rung), round_.workload, gpu, dict(side.knobs))
+            for side in (round_.baseline, round_.candidate)
+        )
+        return before, after
 
     # -- what is on the screen ---------------------------------------------------------------
 
@@ -282,59 +232,44 @@ class PredictionRounds(StatusLine):
             "The record of the GPU that the round names answers. In Jupyter the guesses go into "
             "your journal, and a GPU that is there is measured."
         )
-        table = show_rounds(self.rounds)
-        folded = (
-            f'<details><summary style="cursor:pointer">All rounds</summary>{table.html}</details>'
-        )
+        table = views.show_rounds(self.rounds)
+        summary = '<summary style="cursor:pointer">All rounds</summary>'
+        folded = f"<details>{summary}{table.html}</details>"
         played = static_rounds([self._static_round(at) for at in range(len(self.rounds))], note)
         return Shown(folded + played, f"{table.text}\n{note}")
 
     def _static_round(self, at: int) -> str:
         """One round of a page that nobody sits at: its answer is sealed, not shown."""
         round_ = self.rounds[at]
-        before, after = say_sides(round_)
-        sealed: dict[str, Any] = {"what": say_change(round_)}
+        sealed: dict[str, Any] = {"what": views.say_change(round_)}
         said, reason = None, Shown("", "")
         try:
-            first, second = (
-                self._forecast(round_, round_.baseline),
-                self._forecast(round_, round_.candidate),
-            )
-            said = model_says(
-                round_.question_id,
-                self.page,
-                reader="nobody",
-                **_model_answer(round_, first, second),
-            )
-            reason = explain_difference(first, second, before, after)
-            sealed |= {
-                "model": {"ratio": said.ratio},
-                "said": say_ratio(said.ratio),
-                "seal": said.seal[:12],
-            }
+            both = self._forecasts(round_)
+            answer = _model_answer(round_, *both)
+            said = model_says(round_.question_id, self.page, reader="nobody", **answer)
+            reason = views.explain_difference(round_, *both)
+            sealed["model"] = {"ratio": said.ratio}
+            sealed |= {"said": say_ratio(said.ratio), "seal": said.seal[:12]}
         except LabError as error:
             sealed["refusal"] = f"The model had no answer. {error}"
-        answer = recorded_answer(round_)
-        if answer is not None:
-            sealed |= {"scored": answer.scored, "measured": say_ratio(answer.value)}
-        rows: list[tuple[str, Prediction | Speedup | None, str]] = [
-            ("the model", model_speedup(said), "no answer"),
-            ("measured", answer, "no record"),
-        ]
-        table = ratio_table(before, after, rows, f"{say_change(round_)}, {round_.workload}")
-        sealed["html"] = (table + reason).html
-        hints = {label: MAKE_HINT[name](round_) for name, label in HINTS.items()}
-        form = {"kind": "ratio", "baseline": before, "candidate": after}
-        gate = static_question(
-            round_.question_id, self._question_text(round_), "", form, holds_page=False
+        found = recorded_answer(round_)
+        if found is not None:
+            sealed |= {"scored": found.scored, "measured": say_ratio(found.value)}
+        sealed["html"] = (
+            views.show_outcome(round_, views.model_speedup(said), found) + reason
+        ).html
+        hints = {label: views.MAKE_HINT[name](round_) for name, label in views.HINTS.items()}
+        form = dict(
+            zip(("kind", "baseline", "candidate"), ("ratio", *views.say_sides(round_)), strict=True)
         )
-        question = show_question(round_, at, len(self.rounds))
-        return static_round(question, hints, gate, sealed)
+        text = self._question_text(round_)
+        gate = static_question(round_.question_id, text, "", form, holds_page=False)
+        return static_round(views.show_question(round_, at, len(self.rounds)), hints, gate, sealed)
 
     def _question_text(self, round_: Round) -> str:
         where = (self._here or load_gpu(round_.gpu)).title
         return (
-            f"On {where}: {say_change(round_)}. Faster, slower, or the same (within "
+            f"On {where}: {views.say_change(round_)}. Faster, slower, or the same (within "
             f"{SAME_WITHIN - 1:.0%}), and by what factor?"
         )
 
@@ -342,9 +277,8 @@ class PredictionRounds(StatusLine):
         """At the first round that the reader has not finished."""
         self._journal, failed = open_journal(journal, lambda one: one.history())
         if self._journal is None:
-            self._trouble = (
-                f"{failed} Without the journal there is no commitment, so no round can be played."
-            )
+            without = "Without the journal there is no commitment, so no round can be played."
+            self._trouble = f"{failed} {without}"
             return
         done = {row.prediction.question_id for row in self._journal.history() if row.reveal}
         places = (n for n, round_ in enumerate(self.rounds) if round_.question_id not in done)
@@ -357,33 +291,27 @@ class PredictionRounds(StatusLine):
         self._status, self._result, self._board = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._form = widgets.VBox()
         self._hint_buttons = {
-            name: _button(label, partial(self._click_hint, name)) for name, label in HINTS.items()
+            name: _button(label, partial(self._click_hint, name))
+            for name, label in views.HINTS.items()
         }
-        self._reveal_button = _button(
-            "Reveal the measurement", lambda _: self._guard(self._show_result)
-        )
+        revealed = partial(self._guard, self._show_result)
+        self._reveal_button = _button("Reveal the measurement", lambda _: revealed())
         self._back = _button("Previous round", lambda _: self._go(-1))
         self._next = _button("Next round", lambda _: self._go(1))
-        self.view = widgets.VBox(
-            [
-                self._head,
-                widgets.HBox(list(self._hint_buttons.values())),
-                self._hint_area,
-                self._form,
-                self._status,
-                widgets.HBox([self._reveal_button]),
-                self._result,
-                widgets.HBox([self._back, self._next]),
-                self._board,
-            ]
+        hints, reveal = (
+            widgets.HBox([*self._hint_buttons.values()]),
+            widgets.HBox([self._reveal_button]),
         )
+        asked = [self._head, hints, self._hint_area, self._form, self._status]
+        turn = widgets.HBox([self._back, self._next])
+        self.view = widgets.VBox([*asked, reveal, self._result, turn, self._board])
         self.view.add_class("lt-rounds")
         self._open_round()
 
     def _open_round(self) -> None:
         round_ = self.round
         self._reveal_button.disabled = True
-        self._head.value = _STYLE + show_question(round_, self.place, len(self.rounds)).html
+        self._head.value = _STYLE + views.show_question(round_, self.place, len(self.rounds)).html
         self._hint_area.value, self._result.value = "", ""
         self._back.disabled = self.place == 0
         self._next.disabled = self.place == len(self.rounds) - 1
@@ -393,12 +321,10 @@ class PredictionRounds(StatusLine):
                 button.disabled = True
             self._say(self._trouble)
             return
-        before, after = say_sides(round_)
         self.gate = Gate(
             round_.question_id,
             self._question_text(round_),
-            before,
-            after,
+            *views.say_sides(round_),
             page=self.page,
             journal=self._journal,
             reader=True,
@@ -408,7 +334,6 @@ class PredictionRounds(StatusLine):
         self._form.children = (self.gate.view,)
         rows = self._journal.history(round_.question_id)
         self._reveal_button.disabled = not rows
-        self._reveal_button.description = "Reveal the measurement"
         self._say("")
         if _shown_before(rows) is not None:
             self._guard(self._show_result)
@@ -420,21 +345,19 @@ class PredictionRounds(StatusLine):
         self._say("The model reads the machine code.")
         said = self.commit_model()
         self._reveal_button.disabled = False
-        if said is not None:
-            self._say(f"The model has committed too. Its prediction is sealed: {said.seal[:12]}.")
-        else:
-            self._say(f"The model has no answer here. {self.refusal}")
+        committed = said and f"committed too. Its prediction is sealed: {said.seal[:12]}."
+        self._say(f"The model has {committed or f'no answer here. {self.refusal}'}")
 
     def _click_hint(self, name: str, _: Any) -> None:
-        self._guard(lambda: self._show_hint(name))
+        self._guard(partial(self._show_hint, name))
 
     def _show_hint(self, name: str) -> None:
-        shown = self.hint(name)
-        self._hint_area.value = f"<div>{shown.html}</div>"
+        self._hint_area.value = f"<div>{self.hint(name).html}</div>"
 
     def _show_result(self) -> None:
         self._reveal_button.disabled = True
-        if self._here is not None and _shown_before(self._rows()) is None:
+        rows = self._journal.history(self.round.question_id) if self._journal else []
+        if self._here is not None and _shown_before(rows) is None:
             self._say(f"Both are being timed now on {self._here.title}. This takes a while.")
         try:
             shown = self.reveal()
@@ -447,24 +370,14 @@ class PredictionRounds(StatusLine):
         self._board.value = self.scoreboard().html
         self._result.value = f'<div role="status">{shown.html}</div>'
 
-    def _rows(self) -> list[JournalRow]:
-        return self._journal.history(self.round.question_id) if self._journal else []
-
     def _go(self, step: int) -> None:
         self.place = max(0, min(len(self.rounds) - 1, self.place + step))
         self._open_round()
 
 
-def play_rounds(
-    rounds: Sequence[Round], *, page: str | None = None, journal: Journal | None = None
-) -> PredictionRounds:
-    """Show the game in this cell.
-
-    Args:
-        rounds: what `draw_rounds` or `find_rounds` gave.
-        journal: where predictions are kept; by default the reader's own.
-    """
-    game = PredictionRounds(rounds, page=page, journal=journal)
+def play_rounds(rounds: Sequence[Round], *, page: str | None = None) -> PredictionRounds:
+    """Show the game of what `draw_rounds` or `find_rounds` gave in this cell."""
+    game = PredictionRounds(rounds, page)
     game.show()
     return game
 
@@ -474,7 +387,7 @@ def _model_answer(round_: Round, before: Forecast, after: Forecast) -> dict[str,
     return {
         "baseline_us": before.time_us,
         "candidate_us": after.time_us,
-        "band": ratio_band(before, after),
+        "band": views.ratio_band(before, after),
         "bounds": (before.bound, after.bound),
         "model": model_name(),
         "gpu": round_.gpu,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Sequence
+from statistics import geometric_mean
 
 from labtools.notebook.book.checklist.answers import CodeFacts, code_facts
 from labtools.predict import Forecast, achieved_occupancy, forecast, load_gpu, model_name, waves
@@ -16,12 +17,9 @@ from ...diff import show_diff
 from ...ratios import Speedup, ratio_table, say_prediction, say_ratio
 from ...static_page import static_result
 from ...tables import BOX, Cell, Shown, Word, make_note, make_table, show_table
-from .draw import LEVELS, Round, Side, example_round, knob_docs, recorded_answer
+from .draw import LEVELS, Round, example_round, recorded_answer
 
 _MOST_SLICES = 7
-
-
-# ------------------------------------------------------------------------------- in words
 
 
 def say_change(round_: Round) -> str:
@@ -45,22 +43,13 @@ def say_sides(round_: Round) -> tuple[str, str]:
 
 def show_rounds(rounds: Sequence[Round]) -> Shown:
     """Rounds as a table of questions, with the names that `find_rounds` takes."""
-    rows = [
-        (
-            round_.id,
-            round_.level,
-            say_change(round_),
-            _same_knobs(round_),
-            str(round_.workload),
-            round_.gpu,
+    columns = ("round", "level", "what changes", "what stays", "workload", "GPU")
+    rows: list[list[Cell]] = []
+    for one in rounds:
+        rows.append(
+            [one.id, f"{one.level}", say_change(one), _same_knobs(one), str(one.workload), one.gpu]
         )
-        for round_ in rounds
-    ]
-    return make_table(
-        ("round", "level", "what changes", "what stays", "workload", "GPU"),
-        [[str(cell) for cell in row] for row in rows],
-        "The rounds",
-    )
+    return make_table(columns, rows, "The rounds")
 
 
 def _same_knobs(round_: Round) -> str:
@@ -77,15 +66,8 @@ def show_question(round_: Round, place: int, total: int) -> Shown:
     marked: list[list[Cell]] = [[*row, "changes" if row[1] != row[2] else ""] for row in rows]
     title = f"Round {place + 1} of {total}, level {round_.level}: {LEVELS[round_.level]}"
     head = Shown(f"<p><strong>{html.escape(title)}</strong></p>", title)
-    table = make_table(
-        ("", "before", "after", ""),
-        marked,
-        f"Workload {round_.workload}, cache {round_.workload.cache_state}",
-    )
-    return head + table
-
-
-# ------------------------------------------------------------------------------- scoring
+    caption = f"Workload {round_.workload}, cache {round_.workload.cache_state}"
+    return head + make_table(("", "before", "after", ""), marked, caption)
 
 
 def ratio_band(before: Forecast, after: Forecast) -> tuple[float, float] | None:
@@ -114,54 +96,53 @@ def show_scores(rows: Sequence[tuple[JournalRow, Score]]) -> Shown:
         own, shown = row.score, row.reveal
         if own is None or shown is None:
             continue
-        cells.append(
-            [
-                shown.what,
-                say_prediction(row.prediction),
-                _off(own),
-                say_ratio(model.predicted_ratio),
-                _off(model),
-                ", ".join(row.hints) or "none",
-                say_ratio(shown.measured_ratio),
-                Word(shown.source),
-            ]
-        )
-    table = make_table(
-        ("round", "you said", "you", "the model said", "the model", "hints", "measured", "kind"),
-        cells,
-        "Scoreboard: how far off, and was the direction right",
-    )
+        yours = say_prediction(row.prediction), _off(own)
+        models = say_ratio(model.predicted_ratio), _off(model)
+        hints, measured = ", ".join(row.hints) or "none", say_ratio(shown.measured_ratio)
+        cells.append([shown.what, *yours, *models, hints, measured, Word(shown.source)])
+    both = ("you said", "you", "the model said", "the model")
+    caption = "Scoreboard: how far off, and was the direction right"
+    table = make_table(("round", *both, "hints", "measured", "kind"), cells, caption)
     return table + make_note(_sum_up(rows), "computed")
 
 
 def _sum_up(rows: Sequence[tuple[JournalRow, Score]]) -> str:
     pairs = [(row.score, model) for row, model in rows if row.score is not None]
     total = len(pairs)
-    yours = [own for own, _ in pairs]
-    models = [model for _, model in pairs]
-    right, models_right = (sum(score.direction_right for score in some) for some in (yours, models))
+
+    def said(scores: Sequence[Score]) -> str:
+        right = sum(score.direction_right for score in scores)
+        mean = geometric_mean([score.off_by for score in scores])
+        return f"{mean:.2f}, direction right in {right} of {total}"
+
     closer = sum(own.off_by < model.off_by for own, model in pairs)
     return (
         f"After {total} round{'' if total == 1 else 's'}: you are off by a factor of "
-        f"{_mean_off(yours):.2f}, direction right in {right} of {total}; the model is off by "
-        f"{_mean_off(models):.2f}, direction right in {models_right} of {total}. You were closer "
-        f"in {closer}."
+        f"{said([own for own, _ in pairs])}; the model is off by "
+        f"{said([model for _, model in pairs])}. You were closer in {closer}."
     )
-
-
-def _mean_off(scores: Sequence[Score]) -> float:
-    product = 1.0
-    for score in scores:
-        product *= score.off_by ** (1 / len(scores))
-    return product
 
 
 def _off(score: Score) -> str:
     return f"{score.off_by:.2f}x off, direction {'right' if score.direction_right else 'wrong'}"
 
 
-def explain_difference(before: Forecast, after: Forecast, first: str, second: str) -> Shown:
+def show_outcome(
+    round_: Round, said: Speedup | None, answer: Speedup | None, guess: Prediction | None = None
+) -> Shown:
+    """What the reader (where there is a guess), the model and the measurement say."""
+    rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+        ("you", guess, ""),
+        ("the model", said, "no answer"),
+        ("measured", answer, "no record"),
+    ]
+    caption = f"{say_change(round_)}, {round_.workload}"
+    return ratio_table(*say_sides(round_), rows[guess is None :], caption)
+
+
+def explain_difference(round_: Round, before: Forecast, after: Forecast) -> Shown:
     """Where the model sees the time go on both sides, and what changed most."""
+    first, second = say_sides(round_)
     slices = [
         {part.name: part.share * said.main_launch.time_us for part in said.main_launch.stack}
         for said in (before, after)
@@ -170,24 +151,21 @@ def explain_difference(before: Forecast, after: Forecast, first: str, second: st
         slices[0].keys() | slices[1].keys(),
         key=lambda name: -max(part.get(name, 0.0) for part in slices),
     )[:_MOST_SLICES]
-    rows = [(f"{name} (us)", *(part.get(name, 0.0) for part in slices)) for name in names]
+    rows: list[tuple[object, ...]] = [
+        (f"{name} (us)", *(part.get(name, 0.0) for part in slices)) for name in names
+    ]
     moved = max(names, key=lambda name: abs(slices[1].get(name, 0.0) - slices[0].get(name, 0.0)))
     old, new = slices[0].get(moved, 0.0), slices[1].get(moved, 0.0)
     why = (
         f"The model's reason: what changes most is {moved}, from {old:.4g} to {new:.4g} us. "
         f"{first} is bound by {before.bound}, {second} by {after.bound}."
     )
-    table = show_table(
-        ("what a warp waits for", first, second),
-        [
-            *rows,
-            ("bytes in flight an SM", before.in_flight_bytes, after.in_flight_bytes),
-            ("issue slots in use (%)", *(100 * f.main_launch.issue_share for f in (before, after))),
-        ],
-        word="forecast",
-        note="The time of one warp of the longest launch, by what it waits for",
-    )
-    return make_note(why, "forecast") + table
+    issue = (100 * said.main_launch.issue_share for said in (before, after))
+    rows.append(("bytes in flight an SM", before.in_flight_bytes, after.in_flight_bytes))
+    rows.append(("issue slots in use (%)", *issue))
+    columns = ("what a warp waits for", first, second)
+    note = "The time of one warp of the longest launch, by what it waits for"
+    return make_note(why, "forecast") + show_table(columns, rows, word="forecast", note=note)
 
 
 def show_example(gpu: str = "h200") -> Shown:
@@ -197,20 +175,10 @@ def show_example(gpu: str = "h200") -> Shown:
         forecast(load_rung(side.rung), round_.workload, gpu, dict(side.knobs))
         for side in (round_.baseline, round_.candidate)
     )
-    said = Speedup(
-        before.time_us / after.time_us,
-        "forecast",
-        model_name(),
-        baseline_us=before.time_us,
-        candidate_us=after.time_us,
-    )
-    first, second = say_sides(round_)
-    rows: list[tuple[str, Prediction | Speedup | None, str]] = [
-        ("the model", said, ""),
-        ("measured", recorded_answer(round_), "no record yet"),
-    ]
-    table = ratio_table(first, second, rows, f"{say_change(round_)}, {round_.workload}")
-    return static_result(table + explain_difference(before, after, first, second))
+    times = before.time_us, after.time_us
+    said = Speedup(times[0] / times[1], "forecast", model_name(), None, *times)
+    table = show_outcome(round_, said, recorded_answer(round_))
+    return static_result(table + explain_difference(round_, before, after))
 
 
 def model_speedup(said: ModelPrediction | None) -> Speedup | None:
@@ -219,23 +187,15 @@ def model_speedup(said: ModelPrediction | None) -> Speedup | None:
     band = "no band"
     if said.band is not None:
         band = "band: {} to {}".format(*(say_ratio(end) for end in said.band))
-    return Speedup(
-        said.ratio,
-        "forecast",
-        f"{said.model}; {band}",
-        baseline_us=said.baseline_us,
-        candidate_us=said.candidate_us,
-    )
-
-
-# ------------------------------------------------------------------------------- hints
+    times = said.baseline_us, said.candidate_us
+    return Speedup(said.ratio, "forecast", f"{said.model}; {band}", None, *times)
 
 
 def _hint_code(round_: Round) -> Shown:
     if round_.baseline.rung != round_.candidate.rung:
         return show_diff(round_.candidate.rung, round_.baseline.rung)
     rung = load_rung(round_.baseline.rung)
-    lines = [f"{name}: {doc}" for name, doc in knob_docs(round_)]
+    lines = [f"{knob.name}: {knob.doc}" for knob in rung.knobs if knob.name in round_.changed]
     lines += [
         f"compiled with -D{name.upper()}={before}, then -D{name.upper()}={after}"
         for name, (before, after) in round_.changed.items()
@@ -252,35 +212,26 @@ def _hint_code(round_: Round) -> Shown:
 
 
 def _hint_machine_code(round_: Round) -> Shown:
-    found = [_facts(round_, side) for side in (round_.baseline, round_.candidate)]
+    found = _facts(round_)
+    used = [facts.resources for facts in found]
+    loops = [facts.loop for facts in found]
+    loads = (", ".join(f"{n} of {w} bytes a lane" for w, n in f.widths) or "none" for f in found)
+    sizes = (len(loop.instructions) if loop else "no loop" for loop in loops)
     rows: list[tuple[object, ...]] = [
-        ("registers a thread", *(f.resources.registers for f in found)),
-        (
-            "spilled bytes a thread",
-            *(f.resources.spill_load_bytes + f.resources.spill_store_bytes for f in found),
-        ),
-        (
-            "instructions of the loop that loads most",
-            *(len(f.loop.instructions) if f.loop else "no loop" for f in found),
-        ),
-        (
-            "its loads",
-            *(", ".join(f"{n} of {w} bytes a lane" for w, n in f.widths) or "none" for f in found),
-        ),
-        ("most bytes in flight of a warp", *(f.bytes_in_flight for f in found)),
-        ("sketch of a trip", *(f.loop.sketch() if f.loop else "" for f in found)),
+        ("registers a thread", *(one.registers for one in used)),
+        ("spilled bytes a thread", *(one.spill_load_bytes + one.spill_store_bytes for one in used)),
+        ("instructions of the loop that loads most", *sizes),
+        ("its loads", *loads),
+        ("most bytes in flight of a warp", *(facts.bytes_in_flight for facts in found)),
+        ("sketch of a trip", *(loop.sketch() if loop else "" for loop in loops)),
     ]
-    return show_table(
-        ("", *say_sides(round_)),
-        rows,
-        word="computed",
-        note="L load, s shuffle, w and r shared memory, | barrier, e exponential",
-    )
+    note = "L load, s shuffle, w and r shared memory, | barrier, e exponential"
+    return show_table(("", *say_sides(round_)), rows, word="computed", note=note)
 
 
 def _hint_residency(round_: Round) -> Shown:
     gpu = load_gpu(round_.gpu)
-    found = [_facts(round_, side) for side in (round_.baseline, round_.candidate)]
+    found = _facts(round_)
     real = [achieved_occupancy(gpu, f.occupancy, f.launch.num_blocks) for f in found]
     rows: list[tuple[object, ...]] = [
         ("threads a block", *(f.launch.num_threads for f in found)),
@@ -293,8 +244,12 @@ def _hint_residency(round_: Round) -> Shown:
     return show_table(("", *say_sides(round_)), rows, word="computed", note=gpu.title)
 
 
-def _facts(round_: Round, side: Side) -> CodeFacts:
-    return code_facts(load_rung(side.rung), round_.workload, round_.gpu, dict(side.knobs))
+def _facts(round_: Round) -> list[CodeFacts]:
+    """Of both sides."""
+    return [
+        code_facts(load_rung(side.rung), round_.workload, round_.gpu, dict(side.knobs))
+        for side in (round_.baseline, round_.candidate)
+    ]
 
 
 HINTS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,7 @@ def plot_surfaces(surfaces: Mapping[str, Surface], caption: str, word: str | Non
     """Heat maps side by side: a ratio for each batch and length, written into its cell.
 
     A cell is the darker the larger its ratio; one below 1 says *slower*, so that the crossover
-    shows without colour. A cell without a value says so.
-
-    Args:
-        surfaces: by title; a surface without any value is left out.
+    shows without colour. A cell without a value says so; a surface without any is left out.
     """
     drawn = {title: surface for title, surface in surfaces.items() if surface}
     if not drawn:
@@ -39,29 +37,21 @@ def plot_surfaces(surfaces: Mapping[str, Surface], caption: str, word: str | Non
     def paint(axes: Any) -> None:
         panels = [axes] if len(drawn) == 1 else list(axes)
         for panel, (title, surface) in zip(panels, drawn.items(), strict=True):
-            _paint_surface(panel, title, surface, batches, lengths, most)
+            _paint_surface(panel, surface, batches, lengths, most)
+            panel.set(title=title, xlabel="length S", ylabel="batch B")
 
     told = []
     for title, surface in drawn.items():
-        cells = ", ".join(
-            f"batch {b} length {s} {surface[b, s]:.2f}"
-            for b in batches
-            for s in lengths
-            if (b, s) in surface
-        )
-        told.append(f"{title}: {cells}")
+        there = [one for one in itertools.product(batches, lengths) if one in surface]
+        cells = (f"batch {one[0]} length {one[1]} {surface[one]:.2f}" for one in there)
+        told.append(f"{title}: {', '.join(cells)}")
     alt = f"Heat map of ratios over batch and length. {'. '.join(told)}."
     size = (1.2 + 3.4 * len(drawn), 0.9 + 0.55 * len(batches))
     return draw_picture(paint, alt, caption, word, columns=len(drawn), size=size)
 
 
 def _paint_surface(
-    axes: Axes,
-    title: str,
-    surface: Surface,
-    batches: Sequence[int],
-    lengths: Sequence[int],
-    most: float,
+    axes: Axes, surface: Surface, batches: Sequence[int], lengths: Sequence[int], most: float
 ) -> None:
     shade = np.full((len(batches), len(lengths)), np.nan)
     for (batch, length), ratio in surface.items():
@@ -74,29 +64,20 @@ def _paint_surface(
             text = "not\nmeasured" if value is None else f"{value:.2f}"
             if value is not None and value < 0.98:
                 text += "\nslower"
-            axes.text(
-                column,
-                row,
-                text,
-                ha="center",
-                va="center",
-                color="white" if dark else GREYS[0],
-                fontsize=7 if value is None else 10,
-                fontweight="bold" if value is not None and value > 1.02 else "normal",
-            )
+            weight = "bold" if value is not None and value > 1.02 else "normal"
+            look: dict[str, Any] = {"color": "white" if dark else GREYS[0], "fontweight": weight}
+            size = 7 if value is None else 10
+            axes.text(column, row, text, ha="center", va="center", fontsize=size, **look)
     axes.set_xticks(range(len(lengths)), [str(length) for length in lengths])
     axes.set_yticks(range(len(batches)), [str(batch) for batch in batches])
-    axes.set(title=title, xlabel="length S", ylabel="batch B")
     axes.grid(visible=False)
 
 
 def plot_pieces(
     forecasts: Mapping[int, Forecast], measured: Mapping[int, float], caption: str, title: str = ""
 ) -> Shown:
-    """Time by number of pieces: the decode launch, the merge, and what limits alone would take.
-
-    Args:
-        measured: recorded times in microseconds, by number of pieces.
+    """Time by number of pieces: the decode launch, the merge, what limits alone would take, and the
+    times ``measured``, microseconds.
     """
     pieces = sorted(forecasts)
     parts = {n: time_parts(forecasts[n]) for n in pieces}
@@ -110,46 +91,36 @@ def plot_pieces(
 
     def paint(axes: Axes) -> None:
         for i, (label, values) in enumerate(lines.items()):
-            axes.plot(
-                pieces,
-                values,
-                color=GREYS[0 if i < 2 else 1],
-                linestyle=(*LINES[:3], (0, (1, 2)), (0, (8, 2, 1, 2)))[i],
-                linewidth=2.0 if i == 0 else 1.2,
-                marker=MARKERS[i] if i < 3 else None,
-                markersize=4,
-                label=label,
-            )
+            look: dict[str, Any] = {"marker": MARKERS[i] if i < 3 else None, "markersize": 4}
+            look |= {"linestyle": (*LINES[:3], (0, (1, 2)), (0, (8, 2, 1, 2)))[i], "label": label}
+            look |= {"color": GREYS[0 if i < 2 else 1], "linewidth": 2.0 if i == 0 else 1.2}
+            axes.plot(pieces, values, **look)
         if measured:
-            axes.plot(
-                sorted(measured),
-                [measured[n] for n in sorted(measured)],
-                "o",
-                markersize=8,
-                markerfacecolor="none",
-                markeredgecolor=GREYS[0],
-                label="recorded",
-            )
+            ring: dict[str, Any] = {
+                "markersize": 8,
+                "markerfacecolor": "none",
+                "markeredgecolor": GREYS[0],
+            }
+            counts = sorted(measured)
+            times = [measured[n] for n in counts]
+            axes.plot(counts, times, "o", label="recorded", **ring)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(pieces, [str(n) for n in pieces])
         axes.set(xlabel="pieces of a sequence", ylabel="us", title=title)
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1.0))
 
-    told = "; ".join(
-        f"{n} pieces forecast {forecasts[n].time_us:.1f}"
-        + (f", recorded {measured[n]:.1f}" if n in measured else "")
-        for n in pieces
-    )
-    alt = f"Time in microseconds by number of pieces, both axes logarithmic. {told}."
+    told = []
+    for n in pieces:
+        known = f", recorded {measured[n]:.1f}" if n in measured else ""
+        told.append(f"{n} pieces forecast {forecasts[n].time_us:.1f}{known}")
+    said = "; ".join(told)
+    alt = f"Time in microseconds by number of pieces, both axes logarithmic. {said}."
     return draw_picture(paint, alt, caption, "forecast", size=(8.4, 3.6))
 
 
 def time_parts(model: Forecast) -> dict[str, float]:
     """Microseconds of a forecast: ``decode``, ``merge`` (0 without one), and ``launch``."""
     decode, *others = model.launches
-    return {
-        "decode": decode.time_us,
-        "merge": sum(other.time_us for other in others),
-        "launch": model.terms_us["launch"],
-    }
+    merge_us = sum(other.time_us for other in others)
+    return {"decode": decode.time_us, "merge": merge_us, "launch": model.terms_us["launch"]}

@@ -4,7 +4,6 @@ const PARTS = { decode: "decode launch", merge: "merge launch", launch: "launchi
 const COLUMNS = ["pieces", "blocks", "rows a block", "decode us", "merge us", "launching us",
   "forecast us", "recorded us", "KiB in flight an SM", "L2 in use %", "bound"];
 const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP] = [560, 300, 56, 46, 26];
-const MIDDLE = { "text-anchor": "middle" };
 
 const say = (us) => (us >= 100 ? us.toFixed(0) : us.toPrecision(3));
 
@@ -59,7 +58,7 @@ function draw(tables, batch, length, chosen) {
   const said = cell.recorded === null ? ["not measured yet"]
     : [`recorded ${say(cell.recorded)} us `, mark("recorded")];
   return [
-    html("div", { class: "lt-now", "aria-live": "polite" }, [
+    now([
       html("div", { class: "lt-value" }, [`${say(cell.time)} us `, mark("forecast")]),
       html("div", {}, [`${tables.rung}, batch ${tables.batches[batch]}, ` +
         `${tables.lengths[length]} tokens, ${plural(tables.pieces[chosen], "piece")}: bound by `,
@@ -71,7 +70,8 @@ function draw(tables, batch, length, chosen) {
     ]),
     drawBars(row, tables.pieces, chosen),
     keys([
-      ...Object.entries(PARTS).map(([part, text]) => [swatch(`lt-split-of-${part}`), text]),
+      ...Object.entries(PARTS).map(([part, text]) =>
+        [swatch(part === "merge" ? "lt-hatched" : `lt-split-of-${part}`), text]),
       [swatch("lt-split-of-memory"), `K and V from memory alone, ${say(row[0].memory)} us`],
       [swatch("lt-split-of-l2"), `all requests from the L2 alone, ${say(row[0].l2)} us`],
       [swatch("lt-split-of-recorded"), "recorded, where it is there"],

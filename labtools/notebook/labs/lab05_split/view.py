@@ -1,7 +1,5 @@
-"""The split bench: batch, length and pieces, and what a call is made of.
-
-Python asks the forecast for every case once, and the picture looks the cases up, so that the
-controls also work in a page that has no kernel.
+"""The split bench: batch, length and pieces, and what a call is made of. The picture looks up the
+forecast of every case, so that it needs no kernel.
 """
 
 from __future__ import annotations
@@ -10,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from labtools.predict import load_gpu
-from labtools.problem import HEADLINE, LabError, Workload
+from labtools.problem import HEADLINE, Workload
 
-from ...bench import Bench, View, slider
+from ...bench import Bench, View, place_of, slider
 from ...records import GpuRecords, Variant, forecast_of, forecasts_of
 from .figures import time_parts
 
@@ -28,17 +26,14 @@ def split_tables(
     like: Workload = HEADLINE,
     rung: str = "r08",
 ) -> dict[str, Any]:
-    """Every answer that the picture may need.
-
-    Returns:
-        The choices, and ``cells``: for each batch, length and number of pieces the forecast's
-        parts in microseconds, its bound and its blocks, and the recorded time or None.
+    """For each batch, length and number of pieces the forecast's parts in microseconds, its bound
+    and its blocks, and the recorded time or None.
     """
     gpu = load_gpu(records.gpu or "h200")
-    loads = [like.replace(batch=b, kv_len=s) for b in batches for s in lengths]
+    loads = [[like.replace(batch=b, kv_len=s) for s in lengths] for b in batches]
     tries = [Variant(rung, {"split": n}) for n in counts]
     # Side by side; each is then there when its cell asks for it.
-    forecasts_of([(tried, load) for load in loads for tried in tries], gpu.name)
+    forecasts_of([(tried, load) for row in loads for load in row for tried in tries], gpu.name)
     return {
         "gpu": gpu.title,
         "rung": rung,
@@ -47,11 +42,7 @@ def split_tables(
         "lengths": list(lengths),
         "pieces": list(counts),
         "cells": [
-            [
-                [_cell(records, rung, like.replace(batch=b, kv_len=s), n) for n in counts]
-                for s in lengths
-            ]
-            for b in batches
+            [[_cell(records, rung, load, n) for n in counts] for load in row] for row in loads
         ],
     }
 
@@ -86,30 +77,13 @@ def split_bench(
     pieces: int = 1,
     **choices: Any,
 ) -> Bench:
-    """A bench that starts with one workload and number of pieces.
-
-    Args:
-        batch, length, pieces: what the controls show first.
-        **choices: as `split_tables` takes them.
-    """
+    """A bench of `split_tables` that starts with one workload and number of pieces."""
     tables = split_tables(records or GpuRecords(), **choices)
-    starts = {"batch": batch, "length": length, "pieces": pieces}
-    names = {"batch": "batches", "length": "lengths", "pieces": "pieces"}
-    labels = {"batch": "batch B", "length": "length S", "pieces": "pieces"}
-    for name, start in starts.items():
-        if start not in tables[names[name]]:
-            raise LabError(
-                f"{name} {start} is not on this bench.",
-                f"it offers {tables[names[name]]}",
-                "start with one of them",
-            )
-    controls = {
-        name: slider(
-            labels[name],
-            [str(value) for value in tables[names[name]]],
-            tables[names[name]].index(start),
-            label_width="6em",
-        )
-        for name, start in starts.items()
-    }
+    controls = {}
+    for name, label, offered, start in (
+        ("batch", "batch B", tables["batches"], batch),
+        ("length", "length S", tables["lengths"], length),
+        ("pieces", "pieces", tables["pieces"], pieces),
+    ):
+        controls[name] = slider(label, offered, place_of(start, offered), label_width="6em")
     return Bench(controls, SplitView, tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,24 +47,16 @@ def show_frontier(
     chosen: Sequence[str] = (),
     only: Sequence[str] | None = None,
 ) -> Shown:
-    """Every scheme with what it costs in bytes and in accuracy.
-
-    Args:
-        rows: from `labtools.problem.frontier`.
-    """
-    told = [
-        (
-            f"INT{row.scheme.v.bits}{' (chosen)' if row.scheme.name in chosen else ''}",
-            say_part(row.scheme.k),
-            say_part(row.scheme.v),
-            f"{row.bytes_per_element:.4f}",
-            row.worst_error,
-            row.median_error,
-            row.worst_error / lowest_error_at(rows, row),
-        )
-        for row in rows
-        if only is None or row.scheme.name in only
-    ]
+    """Every scheme of `labtools.problem.frontier` with what it costs in bytes and in accuracy."""
+    told: list[tuple[object, ...]] = []
+    for row in rows:
+        scheme = row.scheme
+        if only is None or scheme.name in only:
+            name = f"INT{scheme.v.bits}{' (chosen)' if scheme.name in chosen else ''}"
+            size = f"{row.bytes_per_element:.4f}"
+            worst, least = row.worst_error, lowest_error_at(rows, row)
+            parts = say_part(scheme.k), say_part(scheme.v)
+            told.append((name, *parts, size, worst, row.median_error, worst / least))
     scales = ("K: a scale for each", "V: a scale for each")
     errors = ("worst error", "median error", "worst over the least at no more bytes")
     columns = ("", *scales, "bytes an element", *errors)
@@ -76,11 +68,7 @@ def show_frontier(
 def plot_frontier(
     rows: Sequence[SchemeError], chosen: Sequence[str] = (), limit: float | None = None
 ) -> Shown:
-    """Worst error against bytes an element, both axes logarithmic, the chosen schemes filled.
-
-    Args:
-        rows: from `labtools.problem.frontier`.
-    """
+    """Worst error against bytes an element, both axes logarithmic, the chosen schemes filled."""
     kinds = {
         "one scale for everything": lambda s: s.k.axis == "tensor",
         "scales along rows": lambda s: s.k.axis in ("row", "row_group"),
@@ -92,28 +80,21 @@ def plot_frontier(
             mine = [row for row in rows if belongs(row.scheme)]
             for filled in (False, True):
                 some = [row for row in mine if (row.scheme.name in chosen) == filled]
-                axes.plot(
-                    [row.bytes_per_element for row in some],
-                    [row.worst_error for row in some],
-                    MARKERS[i],
-                    color=GREYS[0],
-                    markerfacecolor=GREYS[0] if filled else "white",
-                    markersize=9 if filled else 6,
-                    label=None if filled else label,
-                )
+                places = [row.bytes_per_element for row in some], [row.worst_error for row in some]
+                look: dict[str, Any] = {"color": GREYS[0], "label": None if filled else label}
+                look |= {"markerfacecolor": GREYS[0] if filled else "white"}
+                axes.plot(*places, MARKERS[i], markersize=9 if filled else 6, **look)
         for row in rows:
             if row.scheme.name in chosen:
                 # Room is below the first cloud and left of the second.
-                first = row.scheme.v.bits < 8
-                axes.annotate(
+                shift, side = ((12, -34), "left") if row.scheme.v.bits < 8 else ((-34, -3), "right")
+                text, place = (
                     f"chosen INT{row.scheme.v.bits}",
                     (row.bytes_per_element, row.worst_error),
-                    xytext=(12, -34) if first else (-34, -3),
-                    textcoords="offset points",
-                    fontsize=9,
-                    ha="left" if first else "right",
-                    arrowprops={"arrowstyle": "-", "color": GREYS[1], "linewidth": 0.8},
                 )
+                arrow = {"arrowstyle": "-", "color": GREYS[1], "linewidth": 0.8}
+                shown: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "ha": side}
+                axes.annotate(text, place, xytext=shift, arrowprops=arrow, **shown)
         if limit is not None:
             axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)
             axes.text(0.72, limit * 1.08, f"{limit:g}", fontsize=9)
@@ -131,17 +112,12 @@ def plot_frontier(
         f"Worst error of {len(rows)} schemes against bytes an element, two clouds near half a byte "
         f"and one byte. Lowest in each are those with K by channel. Chosen: {marked}."
     )
-    return draw_picture(paint, alt, "Outlier inputs, both axes logarithmic.", "computed",
-                        size=(7.2, 3.8))  # fmt: skip
+    caption = "Outlier inputs, both axes logarithmic."
+    return draw_picture(paint, alt, caption, "computed", size=(7.2, 3.8))
 
 
 def plot_magnitudes(k: np.ndarray, v: np.ndarray) -> Shown:
-    """Largest magnitude of each channel and of each token of one head of K and of V.
-
-    Args:
-        k: ``[tokens, D]``.
-        v: ``[tokens, D]``.
-    """
+    """Largest magnitude of each channel and token of one head of K and of V, ``[tokens, D]``."""
 
     def paint(axes: Sequence[Axes]) -> None:
         for axis, name, over in ((axes[0], "channel", 0), (axes[1], "token", 1)):
@@ -162,23 +138,18 @@ def plot_magnitudes(k: np.ndarray, v: np.ndarray) -> Shown:
 
 
 def plot_severity(
-    levels: Sequence[float],
-    errors: Mapping[str, Sequence[float]],
-    xlabel: str,
-    limit: float | None = None,
+    levels: Sequence[float], errors: Mapping[str, Sequence[float]], xlabel: str, limit: float | None
 ) -> Shown:
     """Worst error by how hard the inputs are, one line a scheme."""
 
     def paint(axes: Axes) -> None:
         for i, (label, mine) in enumerate(errors.items()):
-            axes.plot(
-                levels,
-                mine,
-                marker=MARKERS[i % len(MARKERS)],
-                color=GREYS[i % 3],
-                linestyle=LINES[i % len(LINES)],
-                label=label,
-            )
+            look: dict[str, Any] = {
+                "marker": MARKERS[i % 6],
+                "color": GREYS[i % 3],
+                "linestyle": LINES[i % 4],
+            }
+            axes.plot(levels, mine, label=label, **look)
         if limit is not None:
             axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)
         axes.set(yscale="log", xlabel=xlabel, ylabel="worst error")
@@ -192,11 +163,7 @@ def plot_severity(
 def show_levels(
     workloads: Mapping[str, Workload], schemes: Mapping[str, Scheme | None], gpus: Sequence[Gpu]
 ) -> Shown:
-    """Bytes of the cache by scheme, and which GPU's L2 would hold them.
-
-    Args:
-        schemes: by label; None is the cache as it is.
-    """
+    """Bytes of the cache by scheme (None: as it is), and which GPU's L2 would hold them."""
     rows: list[tuple[object, ...]] = []
     for name, workload in workloads.items():
         for label, scheme in schemes.items():
@@ -214,22 +181,16 @@ def show_forecasts(cases: Sequence[ForecastCase], gpu: str = "h200") -> Shown:
     where: dict[str, None] = {}
     for label, name, workload, knobs in cases:
         found = records.find((name, knobs), workload)
-        made, bound = _forecast(name, workload, knobs, gpu)
+        try:
+            model = forecast(load_rung(name), workload, gpu, knobs)
+            told: tuple[object, ...] = (model.time_us, model.bound)
+        except LabError as error:
+            told = (None, error.what)
         recorded = f"{found.median_us:.1f}" if found else PENDING
         if found:
             where[describe_record(found)] = None
-        kinds = "forecast, recorded" if found else "forecast"
-        rows.append((label, made, bound, recorded, Word("forecast", kinds.partition(", ")[2])))
+        word = Word("forecast", "recorded" if found else "")
+        rows.append((label, *told, recorded, word))
     note = "; ".join(where) or "records of this comparison are pending: they follow with a run"
-    return show_table(("", "forecast us", "bound by", "recorded us"), rows, word="forecast",
-                      note=note)  # fmt: skip
-
-
-def _forecast(
-    name: str, workload: Workload, knobs: Mapping[str, int], gpu: str
-) -> tuple[float | None, str]:
-    try:
-        found = forecast(load_rung(name), workload, gpu, knobs)
-    except LabError as error:
-        return None, error.what
-    return found.time_us, found.bound
+    columns = ("", "forecast us", "bound by", "recorded us")
+    return show_table(columns, rows, word="forecast", note=note)

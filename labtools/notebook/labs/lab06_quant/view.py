@@ -1,25 +1,15 @@
-"""The quantisation bench: bits, what shares a scale, outliers; error beside bytes and time.
-
-Python works out every case once, so that the controls also work in a page that has no kernel.
+"""The quantisation bench: bits, what shares a scale, outliers; error beside bytes and time. The
+picture looks up every case, so that it needs no kernel.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from labtools import problem
 from labtools.predict import Gpu, floors
-from labtools.problem import (
-    HEADLINE,
-    Inputs,
-    Scheme,
-    SchemeError,
-    StorageFormat,
-    Workload,
-    make_outlier_inputs,
-    scheme_errors,
-)
+from labtools.problem import HEADLINE, Inputs, Scheme, SchemeError, StorageFormat, Workload
 
 from ...bench import Bench, View, dropdown
 from ...tables import check_word, say_time
@@ -53,7 +43,7 @@ def quant_errors(inputs: Sequence[Inputs], bits: int) -> list[list[SchemeError]]
     """Error of every pair of a K scheme and a V scheme of so many bits, ``[k][v]``."""
     ks, vs = parts_of(K_AXES, bits), parts_of(V_AXES, bits)
     schemes = [Scheme(f"{i} {j}", k, v) for i, k in enumerate(ks) for j, v in enumerate(vs)]
-    found = scheme_errors(inputs, schemes)
+    found = problem.scheme_errors(inputs, schemes)
     return [found[i * len(vs) : (i + 1) * len(vs)] for i in range(len(ks))]
 
 
@@ -67,14 +57,8 @@ def quant_tables(
     outliers: Mapping[str, tuple[float, float]] | None = None,
     limits: Mapping[int, float] | None = None,
 ) -> dict[str, Any]:
-    """Every case of the bench.
-
-    Args:
-        measured: times of the kernels that read a cache of a given scheme, perhaps none.
-
-    Returns:
-        ``bits``, ``outliers``: the choices; ``limits``; ``cells[bits][k][v]``: bytes and times;
-        ``errors[outliers][bits][k][v]``: (worst, median).
+    """Every case of the bench: ``cells[bits][k][v]`` bytes and times, with the ``measured`` ones of
+    the kernels that read such a cache; ``errors[outliers][bits][k][v]`` (worst, median).
     """
     levels = dict(OUTLIERS if outliers is None else outliers)
     cells = [
@@ -87,29 +71,23 @@ def quant_tables(
     errors = []
     for mean in levels.values():
         channels = 4 if mean[1] else 0
-        drawn = [
-            make_outlier_inputs(sample, seed, outlier_mean=mean, outlier_channels=channels)
-            for seed in seeds
-        ]
-        errors.append(
-            [
-                [
-                    [(float(f"{c.worst_error:.4g}"), float(f"{c.median_error:.4g}")) for c in row]
-                    for row in quant_errors(drawn, bits)
-                ]
-                for bits in (8, 4)
-            ]
-        )
+        outlying: dict[str, Any] = {"outlier_mean": mean, "outlier_channels": channels}
+        drawn = [problem.make_outlier_inputs(sample, seed, **outlying) for seed in seeds]
+        errors.append([[_rounded(row) for row in quant_errors(drawn, bits)] for bits in (8, 4)])
+    pairs = len(seeds) * sample.batch * sample.num_qo_heads
     return {
         "bits": [8, 4],
         "outliers": list(levels),
         "limits": [(limits or {}).get(bits) for bits in (8, 4)],
         "cells": cells,
         "errors": errors,
-        "sample": f"{len(seeds) * sample.batch * sample.num_qo_heads} (sequence, head) pairs of "
-        f"{sample.kv_len} tokens",
+        "sample": f"{pairs} (sequence, head) pairs of {sample.kv_len} tokens",
         "where": f"{gpu.title}, {workload}",
     }
+
+
+def _rounded(row: Sequence[SchemeError]) -> list[tuple[float, float]]:
+    return [(float(f"{c.worst_error:.4g}"), float(f"{c.median_error:.4g}")) for c in row]
 
 
 def _cell(
@@ -122,14 +100,10 @@ def _cell(
     scheme = Scheme("", k, v)
     moved = workload.minimal_bytes - workload.kv_bytes + scheme.kv_bytes(workload)
     whole = floors(workload, gpu).time_us
-    known = [
-        {
-            "text": f"{say_time(timed.time_us)} us",
-            "word": check_word(timed.source),
-            "what": timed.what,
-        }
-        for timed in (measured(scheme) if measured else ())
-    ]
+    known = []
+    for timed in measured(scheme) if measured else ():
+        text, word = f"{say_time(timed.time_us)} us", check_word(timed.source)
+        known.append({"text": text, "word": word, "what": timed.what})
     return {
         "k": say_part(k),
         "v": say_part(v),
@@ -144,28 +118,15 @@ class QuantView(View, script="view", controls=("bits", "k", "v", "outliers")):
 
 
 def quant_bench(tables: dict[str, Any], *, outliers: str | None = None) -> Bench:
-    """A bench that starts with eight bits and a scale a row.
-
-    Args:
-        tables: from `quant_tables`.
-        outliers: which inputs to start with; None takes the first.
-    """
+    """A bench of `quant_tables` that starts with eight bits and a scale a row."""
     levels = tables["outliers"]
     start = levels.index(outliers) if outliers is not None else 0
-    lists = {
-        "bits": ("bits", [str(bits) for bits in tables["bits"]], 0),
-        "k": ("K: a scale for each", [_name(part) for part in parts_of(K_AXES, 8)], 0),
-        "v": ("V: a scale for each", [_name(part) for part in parts_of(V_AXES, 8)], 0),
-        "outliers": ("outliers in K", levels, start),
-    }
-    widths = {"label_width": "10em", "most_width": "30em"}
+    widths: dict[str, Any] = {"label_width": "10em", "most_width": "30em"}
+    scales = {axes: list(map(say_part, parts_of(axes, 8))) for axes in (K_AXES, V_AXES)}
     controls = {
-        name: dropdown(label, options, index, **widths)
-        for name, (label, options, index) in lists.items()
+        "bits": dropdown("bits", tables["bits"], **widths),
+        "k": dropdown("K: a scale for each", scales[K_AXES], **widths),
+        "v": dropdown("V: a scale for each", scales[V_AXES], **widths),
+        "outliers": dropdown("outliers in K", levels, start, **widths),
     }
     return Bench(controls, QuantView, tables)
-
-
-def _name(part: StorageFormat) -> str:
-    """The part in words, whatever its bits."""
-    return say_part(dataclasses.replace(part, codec="int8"))

@@ -1,6 +1,5 @@
-"""What the bench shows of a profiled run: numbers and sentences, and where each comes from.
-
-A counter without a value stays missing. It is named, and nothing takes its place.
+"""What the bench shows of a profiled run, and where each comes from. A counter without a value is
+named as missing, and nothing takes its place.
 """
 
 from __future__ import annotations
@@ -22,18 +21,9 @@ LEAST_STATE_SHARE = 0.005
 """States of a warp below this share are summed up in one bar."""
 
 
-# ------------------------------------------------------------------------------------- roofline
-
-
 def ceilings(gpu: Gpu, reader: Record | None = None) -> dict[str, list[dict[str, Any]]]:
-    """The lines of the roofline.
-
-    Args:
-        gpu: its data sheet; a rate that is not known is left out.
-
-    Returns:
-        ``memory``, in GB/s, and ``compute``, in 10^12 operations a second, each with its label and
-        where it comes from.
+    """The lines of the roofline: ``memory``, GB/s, and ``compute``, 10^12 operations a second, each
+    with its label and where it comes from. A rate that is not known is left out.
     """
     memory: list[tuple[str, float | None, str]] = [
         ("memory, data sheet", gpu.dram_gb_per_s, "computed")
@@ -41,10 +31,8 @@ def ceilings(gpu: Gpu, reader: Record | None = None) -> dict[str, list[dict[str,
     if reader is not None:
         label = f"memory, best rate ({reader.name}, {describe_record(reader)})"
         memory.append((label, reader.gb_per_s, "recorded"))
-    compute = [
-        ("tensor cores, fp16", gpu.fp16_tensor_tflops, "computed"),
-        ("fp32 outside them", gpu.fp32_tflops, "computed"),
-    ]
+    tensor = ("tensor cores, fp16", gpu.fp16_tensor_tflops, "computed")
+    compute = [tensor, ("fp32 outside them", gpu.fp32_tflops, "computed")]
 
     def lines(named: Sequence[tuple[str, float | None, str]], unit: str) -> list[dict[str, Any]]:
         return [
@@ -56,6 +44,9 @@ def ceilings(gpu: Gpu, reader: Record | None = None) -> dict[str, list[dict[str,
     return {"memory": lines(memory, "GB/s"), "compute": lines(compute, "TFLOP/s")}
 
 
+_ROOFLINE = ("dram_read_bytes", "dram_write_bytes", "duration_us")
+
+
 def roofline_point(run: ProfiledRun) -> tuple[float, float] | None:
     """Operations a byte of DRAM traffic, and 10^12 operations a second under the profiler.
 
@@ -64,8 +55,7 @@ def roofline_point(run: ProfiledRun) -> tuple[float, float] | None:
     """
     if run.apart:
         return None
-    names = ("dram_read_bytes", "dram_write_bytes", "duration_us")
-    read, written, duration_us = (known_value(run.values, name) for name in names)
+    read, written, duration_us = (known_value(run.values, name) for name in _ROOFLINE)
     if read is None or written is None or not duration_us or not read + written:
         return None
     return run.problem.flops / (read + written), run.problem.flops / duration_us / 1e6
@@ -77,44 +67,31 @@ def _roofline(run: ProfiledRun) -> dict[str, Any]:
         return {"point": None, "said": f"{said} those of this workload."}
     point = roofline_point(run)
     if point is None:
-        names = ("dram_read_bytes", "dram_write_bytes", "duration_us")
-        lacking = [
-            COUNTER_MEANINGS[name].label for name in names if not known_value(run.values, name)
-        ]
-        return {"point": None, "said": f"No point: missing or zero are {', '.join(lacking)}."}
+        lacking = [name for name in _ROOFLINE if not known_value(run.values, name)]
+        named = ", ".join(COUNTER_MEANINGS[name].label for name in lacking)
+        return {"point": None, "said": f"No point: missing or zero are {named}."}
     per_byte, tflops = point
     rate = tflops / per_byte * 1e3
-    said = (
-        f"{format_value(per_byte)} operations a byte, {format_value(tflops)} TFLOP/s, which is "
-        f"{format_value(rate)} GB/s"
-    )
+    told = [format_value(one) for one in (per_byte, tflops, rate)]
+    said = f"{told[0]} operations a byte, {told[1]} TFLOP/s, which is {told[2]} GB/s"
     if run.gpu.dram_gb_per_s:
         said += f", {rate / run.gpu.dram_gb_per_s:.0%} of the data sheet's memory rate"
     return {"point": [per_byte, tflops], "said": f"{said}."}
 
 
-# ---------------------------------------------------------------------------------------- waits
-
-
 def _waits(run: ProfiledRun) -> dict[str, Any]:
     shares = stall_shares(run.values)
     shown = {reason: share for reason, share in shares.items() if share >= LEAST_STATE_SHARE}
-    bars = [
-        {
-            "name": reason.replace("_", " "),
-            "issuing": reason == "selected",
-            "share": round(share, 4),
-            "says": _say_wait(reason),
-        }
-        for reason, share in shown.items()
-    ]
+    bars = []
+    for reason, share in shown.items():
+        named = {"name": reason.replace("_", " "), "issuing": reason == "selected"}
+        bars.append({**named, "share": round(share, 4), "says": _say_wait(reason)})
     rest = math.fsum(shares.values()) - math.fsum(shown.values())
     small = len(shares) - len(shown)
     unmeasured = [state.replace("_", " ") for state in missing_states(run.values)]
+    said = f"{small} more states take {rest:.1%} together."
     if not shares:
         said = "No state of a warp was measured."
-    else:
-        said = f"{small} more states take {rest:.1%} together."
     if unmeasured:
         said += f" Missing: {', '.join(unmeasured)}."
     return {"bars": bars, "said": said}
@@ -126,25 +103,22 @@ def _say_wait(reason: str) -> str:
     return f"{said[0].upper()}{said[1:]}. {WAIT_CAUTIONS.get(reason, '')}".rstrip()
 
 
-# --------------------------------------------------------------------------------------- memory
-
-
 def _memory(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
     """Bytes at each level, from the kernel down to DRAM, with the hit rates between them."""
     asked = None if forecast is None else math.fsum(one.l2_bytes for one in forecast.launches)
-    read, written = (
-        known_value(run.values, name) for name in ("dram_read_bytes", "dram_write_bytes")
-    )
+    read, written = (known_value(run.values, name) for name in _ROOFLINE[:2])
     levels = [
         _level("needed, each byte once", float(run.read_bytes), "computed", ""),
         _level("asked of the L2", asked, "forecast", "the records keep no counter of it"),
         _level("read from DRAM", read, run.word, "dram_read_bytes"),
         _level("written to DRAM", written, run.word, "dram_write_bytes"),
     ]
-    rates = [
-        _rate("L1 hit rate", known_value(run.values, "l1_hit_pct"), run.word),
-        _rate("L2 hit rate", known_value(run.values, "l2_hit_pct"), run.word),
-    ]
+    rates = []
+    for level in ("L1", "L2"):
+        percent = known_value(run.values, f"{level.lower()}_hit_pct")
+        text = "missing" if percent is None else f"{format_value(percent)} %"
+        of = {"label": f"{level} hit rate", "percent": percent}
+        rates.append({**of, "text": text, "word": run.word})
     said = []
     if run.apart:
         said.append("These bytes need not be those of the run whose waits stand above.")
@@ -160,14 +134,6 @@ def _level(label: str, amount: float | None, word: str, about: str) -> dict[str,
     return {"label": label, "bytes": amount, "text": text, "word": word, "about": about}
 
 
-def _rate(label: str, percent: float | None, word: str) -> dict[str, Any]:
-    text = "missing" if percent is None else f"{format_value(percent)} %"
-    return {"label": label, "percent": percent, "text": text, "word": word}
-
-
-# ------------------------------------------------------------------------------ counters, bound
-
-
 def counter_rows(values: Mapping[str, float | None]) -> list[dict[str, str]]:
     """The counters of the bench that have a value, by their stable names, with value and unit."""
     rows = []
@@ -181,21 +147,17 @@ def counter_rows(values: Mapping[str, float | None]) -> list[dict[str, str]]:
 
 def missing_counters(values: Mapping[str, float | None]) -> list[str]:
     """Labels of the counters of the bench that have no value."""
-    return [
-        one.label for name, one in COUNTER_MEANINGS.items() if known_value(values, name) is None
-    ]
+    meanings = COUNTER_MEANINGS.items()
+    return [one.label for name, one in meanings if known_value(values, name) is None]
 
 
 def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
     counted = run.counted
-    bound, why, reason = run.forecast_bound, "", counted.reason
-    if forecast is not None:
-        bound = forecast.bound
-        why = explain_disagreement(forecast.bound, forecast.terms_us, counted, run.values)
-    elif bound is not None:
-        why = explain_disagreement(bound, {}, counted, run.values)
+    bound = forecast.bound if forecast else run.forecast_bound
+    terms_us = forecast.terms_us if forecast else {}
+    why = "" if bound is None else explain_disagreement(bound, terms_us, counted, run.values)
     # The rule's own reason stands above it.
-    why = why.replace(f": {counted.reason}", "", 1)
+    why, reason = why.replace(f": {counted.reason}", "", 1), counted.reason
     if counted.apart:  # which is said once, below
         why, reason = f"The forecast says {bound}." if bound else "", "it is not asked"
     return {
@@ -205,9 +167,6 @@ def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
         "differs": bound is not None and bound != counted.bound,
         "why": why,
     }
-
-
-# ---------------------------------------------------------------------------------------- panel
 
 
 def _say_apart(run: ProfiledRun) -> str:

@@ -25,16 +25,13 @@ class ProfiledRun:
 
     rung: Rung  # the kernel, with its default knobs
     problem: Problem  # what it ran
-    # counters by their stable names; None where one was asked for and is missing
-    values: Mapping[str, float | None]
+    values: Mapping[str, float | None]  # counters by stable names; None: asked for and missing
     word: str  # ``recorded`` or ``live``
     where: str  # GPU, day and tool
     gpu: Gpu  # its data sheet
     read_bytes: int  # bytes that the kernel must read of the cache as it keeps it, each once
-    # as timed without the profiler, microseconds; None where that is not known
-    time_us: float | None = None
-    # the bound of the forecast that was stored before the run, or None
-    forecast_bound: str | None = None
+    time_us: float | None = None  # as timed without the profiler, microseconds, where known
+    forecast_bound: str | None = None  # of the forecast that was stored before the run, or None
 
     def __post_init__(self) -> None:
         check_word(self.word)

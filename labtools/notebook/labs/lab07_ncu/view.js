@@ -4,14 +4,8 @@ const DASHES = ["", "9 5", "2 4"];
 const SLOPES = [1.5, 6];
 const [WIDTH, HEIGHT] = [620, 380];
 const EDGE = { left: 100, right: 36, top: 16, bottom: 66 };
-const MIDDLE = { "text-anchor": "middle" };
 
 // ---------------------------------------------------------------- roofline
-
-function scaleOf([low, high], from, to) {
-  const [a, b] = [Math.log10(low), Math.log10(high)];
-  return (value) => from + ((Math.log10(value) - a) / (b - a)) * (to - from);
-}
 
 // Whole decades that hold every value, from the first to the last.
 function decades(values) {
@@ -33,8 +27,8 @@ function drawRoof(tables, row, chosen) {
   const lowest = (Math.min(...memory.map((one) => one.rate)) * xs[0]) / 1000;
   const ys = decades([...compute.map((one) => one.rate), lowest, ...shown.map((point) => point[1])]);
   const [first, last] = [xs[0], xs[xs.length - 1]];
-  const x = scaleOf([first, last], EDGE.left, WIDTH - EDGE.right);
-  const y = scaleOf([ys[0], ys[ys.length - 1]], HEIGHT - EDGE.bottom, EDGE.top);
+  const x = logScale([first, last], EDGE.left, WIDTH - EDGE.right);
+  const y = logScale([ys[0], ys[ys.length - 1]], HEIGHT - EDGE.bottom, EDGE.top);
   const between = (from, to, attributes) =>
     line(x(from[0]), y(from[1]), x(to[0]), y(to[1]), attributes);
   const grid = { class: "lt-grid" };
@@ -84,12 +78,12 @@ function roofKeys(tables, cell) {
   const keysOf = (ceilings, shape, widths = []) => ceilings.map((one, place) => [
     look(line(0, 7, 32, 7, { "stroke-width": widths[place] ?? 2, "stroke-dasharray": DASHES[place] })),
     `${shape}: ${one.label}, ${one.text} `, mark(one.word)]);
-  return html("ul", { class: "lt-ncu-keys" }, [
+  return bullets([
     [dot(6, "lt-ncu-point"), `${cell.name}: ${cell.roofline.said} `, mark(cell.word)],
     [dot(4.5, "lt-ncu-other"), "the other rungs on this workload"],
     ...keysOf(tables.ceilings.memory, "slope", SLOPES),
     ...keysOf(tables.ceilings.compute, "level"),
-  ].map((parts) => html("li", {}, parts)));
+  ], "lt-drawn-keys");
 }
 
 // ---------------------------------------------------------------- bars
@@ -98,11 +92,11 @@ function bar({ label, share, kind = "", value, word, about }) {
   return html("div", { class: "lt-ncu-bar" }, [
     html("div", { class: "lt-ncu-label" }, [label]),
     html("div", { class: "lt-ncu-track" }, [
-      ...(share === null ? [] : [html("div", { class: `lt-ncu-fill ${kind}`,
-        style: `--share:${share.toFixed(4)}`, "aria-hidden": "true" })]),
-      html("span", { class: "lt-ncu-value" }, [value, ...(word ? [" ", mark(word)] : [])]),
+      share !== null && html("div", { class: `lt-ncu-fill ${kind}`,
+        style: `--share:${share.toFixed(4)}`, "aria-hidden": "true" }),
+      html("span", { class: "lt-ncu-value" }, [value, word && [" ", mark(word)]]),
     ]),
-    ...(about ? [paragraph([about], "lt-ncu-about")] : []),
+    about && paragraph([about], "lt-ncu-about"),
   ]);
 }
 
@@ -128,7 +122,7 @@ function drawMemory({ levels, rates }) {
     about: one.bytes === null || one.word === "forecast" ? one.about : null,
   }));
   const said = (one) => html("div", { class: "lt-ncu-rate" }, [`${one.label}: ${one.text} `,
-    ...(one.percent === null ? [] : [mark(one.word)])]);
+    one.percent !== null && mark(one.word)]);
   // The L1 answers before the L2 is asked, the L2 before DRAM is.
   return html("div", { class: "lt-ncu-bars" },
     [drawn[0], said(rates[0]), drawn[1], said(rates[1]), drawn[2], drawn[3]]);
@@ -137,7 +131,7 @@ function drawMemory({ levels, rates }) {
 function drawCounters(meanings, counters) {
   return html("div", { class: "lt-ncu-counters" }, counters.map(({ name, value }) =>
     html("div", { class: "lt-ncu-counter" }, [
-      html("div", {}, [html("strong", {}, [meanings[name].label]), value]),
+      html("div", {}, [strong(meanings[name].label), value]),
       html("div", {}, [meanings[name].means]),
       html("div", {}, [meanings[name].not]),
     ])));
@@ -149,14 +143,14 @@ function summary(cell) {
   const { bound } = cell;
   const times = [`${cell.profiled ?? "a missing time"} under the profiler`];
   if (cell.time !== null) times.push(`${cell.time} as timed`);
-  return html("div", { class: "lt-now", "aria-live": "polite" }, [
+  return now([
     html("div", {}, [html("span", { class: "lt-value lt-ncu-bound" }, [`bound: ${bound.counted} `]),
       mark(cell.word)]),
     html("div", {}, [`By the one rule: ${bound.reason}`]),
-    html("div", {}, [html("strong", {}, [cell.name]), `, ${cell.title}. ${times.join(", ")}. `,
+    html("div", {}, [strong(cell.name), `, ${cell.title}. ${times.join(", ")}. `,
       `${cell.where}.`]),
-    ...(cell.apart ? [html("div", { class: "lt-ncu-apart", role: "note" }, [cell.apart])] : []),
-    ...(bound.forecast === null ? [] : [html("div", {}, [`${bound.why} `, mark("forecast")])]),
+    cell.apart && html("div", { class: "lt-ncu-apart", role: "note" }, [cell.apart]),
+    bound.forecast !== null && html("div", {}, [`${bound.why} `, mark("forecast")]),
   ]);
 }
 
@@ -165,8 +159,7 @@ function draw(tables, chosen, workload) {
   const cell = row[chosen];
   if (!cell) {
     const there = tables.rungs.filter((_, place) => row[place]);
-    return [html("div", { class: "lt-now lt-ncu-none", "aria-live": "polite" },
-      [`${tables.empty[chosen]} There are some of ${there.join(", ")}.`])];
+    return [now([`${tables.empty[chosen]} There are some of ${there.join(", ")}.`], "lt-ncu-none")];
   }
   return [
     summary(cell),

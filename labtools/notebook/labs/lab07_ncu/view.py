@@ -1,7 +1,5 @@
-"""The profiler bench: a rung and a workload, and what the counters say of them.
-
-Python makes every answer once, and the picture looks them up, so that the controls also work in a
-page that has no kernel.
+"""The profiler bench: a rung and a workload, and what the counters say of them. The picture looks
+up every answer, so that it needs no kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from labtools.problem import LabError, Problem, Rung
 from labtools.record import Record, best_reader
 from labtools.record.bound import known_value
 
-from ...bench import Bench, View, dropdown
+from ...bench import Bench, View, dropdown, place_of
 from ...live import can_run_live
 from ...records import GpuRecords, forecasts_of
 from ...tables import Shown, Word, format_value, make_note, show_table
@@ -26,16 +24,12 @@ NO_COUNTERS = "No counters of {rung} were recorded for this workload."
 
 
 def ncu_tables(runs: Sequence[ProfiledRun], reader: Record | None = None) -> dict[str, Any]:
-    """Every answer that the picture may need.
-
-    Returns:
-        The choices, the ceilings, the meanings of counters, and ``cells``: for each workload and
-        rung what `make_panel` gives, or None where nothing was profiled.
+    """Every answer that the picture may need: ``cells`` hold for each workload and rung what
+    `make_panel` gives, or None where nothing was profiled.
     """
     if not runs:
-        raise LabError(
-            "There is nothing to show.", "no kernel was profiled", "labtools record makes a record"
-        )
+        why = "no kernel was profiled"
+        raise LabError("There is nothing to show.", why, "labtools record makes a record")
     rungs = list({run.rung.id: run.rung for run in runs}.values())
     problems = list({run.problem.key(): run.problem for run in runs}.values())
     found = {
@@ -69,11 +63,8 @@ class NcuView(View, script="view", controls=("rung", "workload")):
 
 
 class NcuBench(Bench):
-    """The bench, which knows what was chosen on it.
-
-    Args:
-        records: where the best rate comes from; None leaves it out.
-        rung: what is shown first, by id or number; empty takes the first run's.
+    """The bench, which knows what was chosen on it; it shows a rung first, by id or number. The
+    best rate comes from ``records``.
     """
 
     def __init__(
@@ -83,15 +74,11 @@ class NcuBench(Bench):
         self._rungs = list({run.rung.id: run.rung for run in runs}.values())
         self._problems = list({run.problem.key(): run.problem for run in runs}.values())
         names = [one.id for one in self._rungs]
-        start = next((at for at, name in enumerate(names) if name.startswith(rung)), None)
-        if start is None:
-            raise LabError(
-                f"{rung} is not on this bench.", f"it offers {names}", "start with one of them"
-            )
-        lists = {"rung": (names, start), "workload": (tables["workloads"], 0)}
+        start = place_of(next((name for name in names if name.startswith(rung)), rung), names)
+        widths: dict[str, Any] = {"label_width": "6em", "most_width": "30em"}
         controls = {
-            label: dropdown(label, options, index, label_width="6em", most_width="30em")
-            for label, (options, index) in lists.items()
+            "rung": dropdown("rung", names, start, **widths),
+            "workload": dropdown("workload", tables["workloads"], **widths),
         }
         super().__init__(controls, NcuView, tables)
 
@@ -103,14 +90,8 @@ class NcuBench(Bench):
 
 
 def show_live(rung: Rung, problem: Problem, records: GpuRecords) -> list[Any]:
-    """Profile a rung on this machine's GPU, beside its recorded counters.
-
-    Args:
-        rung: with its default knobs.
-
-    Returns:
-        A table and a bench of the live run; without a GPU, or where the counters are not
-        permitted, a note that says why.
+    """Profile a rung with its default knobs on this machine's GPU, beside its recorded counters, or
+    say why that cannot be.
     """
     kept = recorded_run(records, rung.id, problem)
     if not can_run_live():
@@ -123,11 +104,7 @@ def show_live(rung: Rung, problem: Problem, records: GpuRecords) -> list[Any]:
 
 
 def compare_runs(live: ProfiledRun, kept: ProfiledRun | None) -> Shown:
-    """Counters read now beside recorded ones of the same rung and workload.
-
-    Args:
-        kept: the recorded run; None where there is none.
-    """
+    """Counters read now beside those recorded of the same rung and workload."""
     rows: list[tuple[object, ...]] = []
     for name, meaning in COUNTER_MEANINGS.items():
         now = known_value(live.values, name)
@@ -144,6 +121,5 @@ def compare_runs(live: ProfiledRun, kept: ProfiledRun | None) -> Shown:
     for word, run in (("live", live), ("recorded", kept)):
         if run is not None and run.apart:
             note += f". The {word} counters do not belong together: {run.apart}"
-    return show_table(
-        ("counter", "live", "recorded", "live / recorded"), rows, word="live", note=note
-    )
+    columns = ("counter", "live", "recorded", "live / recorded")
+    return show_table(columns, rows, word="live", note=note)

@@ -1,7 +1,5 @@
-"""What the bench says of a kernel with one method out, or two: times, verdict, machine code.
-
-Every number comes from the recorded grid and the table of opcode counts beside it, or from a
-launch, which is computed. Nothing is compiled.
+"""What the bench says of a kernel with one method out, or two, from the recorded grid and the
+opcode counts beside it. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -9,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from labtools.optimize import attribution
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
 from labtools.optimize.attribution import (
     Attribution,
     Interaction,
+    MethodClass,
     Outcome,
-    interactions,
+    classify,
     outcome_of,
-    ratio_of,
 )
 from labtools.optimize.bench import RecordedBench
-from labtools.optimize.classes import MethodClass, classify
 from labtools.optimize.family import WITHOUT, Method, Point
 from labtools.optimize.loop import check_methods, proof_values
 from labtools.optimize.opcode_table import KernelCounts, OpcodeTable
@@ -44,13 +42,10 @@ OUTCOMES: Mapping[Outcome, str] = {
 CLASS_WORDS: Mapping[MethodClass, str] = {
     "effective": "it is there, and its whole interval lies above the threshold",
     "ineffective": "it is there, and its whole interval lies below the threshold",
-    "implementation_failed": "the machine code lacks what the method promises, whatever the time "
-    "did",
+    "implementation_failed": "the machine code lacks what the method promises, whatever the time"
+    " did",
     "undecided": "the measurement, or the proof, does not tell",
 }
-
-
-# --------------------------------------------------------------------------------------- in words
 
 
 def say_outcome(found: Attribution) -> str:
@@ -72,6 +67,12 @@ def say_factor(ratio: float) -> str:
     return f"{ratio:.3f}" if ratio < 2 else f"{ratio:.2f}"
 
 
+def say_interval(found: Attribution) -> str:
+    """The factor of an effect, with the ends of its interval."""
+    middle, low, high = (say_factor(1 + one) for one in (found.relative, found.low, found.high))
+    return f"{middle} ({low} to {high})"
+
+
 def say_percent(relative: float) -> str:
     """A relative effect with its sign."""
     return f"{100 * relative:+.1f} %"
@@ -83,19 +84,11 @@ def say_count(value: float | None) -> str:
     return format_value(int(value) if whole and value is not None else value)
 
 
-# ------------------------------------------------------------------------------------- one removal
-
-
 def _timed(found: Attribution) -> dict[str, Any]:
     """The numbers of an attribution, for the picture and in words."""
-    low, high = 1 + found.low, 1 + found.high
-    return {
-        "ratio": round(1 + found.relative, 4),
-        "low": round(low, 4),
-        "high": round(high, 4),
-        "said": f"{say_factor(1 + found.relative)} ({say_factor(low)} to {say_factor(high)})",
-        "percent": say_percent(found.relative),
-    }
+    ends = {"ratio": found.relative, "low": found.low, "high": found.high}
+    said = {"said": say_interval(found), "percent": say_percent(found.relative)}
+    return {**{name: round(1 + value, 4) for name, value in ends.items()}, **said}
 
 
 NUMBERS: Mapping[str, str] = {
@@ -120,15 +113,14 @@ def _numbers_of(
     launches = timed_launches(rung.launches(bench.problem, bench.limits, dict(point.knobs)))
     largest = next((one for one in launches if one.entry == entry), launches[0])
     launched = launch_numbers(rung, point, bench.problem, bench.limits, entry)
+    shared = counts.shared_bytes + largest.smem_bytes if counts else None
     of_code, number = bench.numbers(point), bench.grid.number(point)
     assert number is not None  # it has a time
     return {
         "registers a thread": bench.grid.registers[number],
         "bytes spilled a thread": bench.grid.spills[number],
         "instructions in the code": sum(counts.opcodes.values()) if counts else None,
-        "shared memory a block, bytes": counts.shared_bytes + largest.smem_bytes
-        if counts
-        else None,
+        "shared memory a block, bytes": shared,
         "threads a block": launched["threads"],
         "blocks": launched["blocks"],
         "launches of a call": launched["launches"],
@@ -139,17 +131,18 @@ def _numbers_of(
 
 def _change(bench: RecordedBench, table: OpcodeTable, point: Point, left: Point) -> dict[str, Any]:
     """How the machine code of the longest kernel changes when methods are taken out."""
-    before, after = (_counts_of(bench, table, one) for one in (point, left))
+    before, after = (
+        table.codes.get(bench.code_hash(one) or "", {}).get(bench.entry(one) or "")
+        for one in (point, left)
+    )
     values, others = _numbers_of(bench, point, before), _numbers_of(bench, left, after)
-    change: dict[str, Any] = {
-        "same": bench.code_hash(point) == bench.code_hash(left),
-        "numbers": [
-            [name, say_count(values[name]), say_count(others[name]), word]
-            for name, word in NUMBERS.items()
-        ],
-    }
+    numbers = [
+        [name, say_count(values[name]), say_count(others[name]), word]
+        for name, word in NUMBERS.items()
+    ]
+    same = bench.code_hash(point) == bench.code_hash(left)
     if before is None or after is None:
-        return {**change, "known": False}
+        return {"same": same, "numbers": numbers, "known": False}
     differing = [
         (name, held, then)
         for name in {**before.opcodes, **after.opcodes}
@@ -159,38 +152,39 @@ def _change(bench: RecordedBench, table: OpcodeTable, point: Point, left: Point)
     differing.sort(key=lambda one: (-abs(one[2] - one[1]), one[0]))
     one_sided = [one for one in differing if not (one[1] and one[2])][:MOST_ONE_SIDED]
     changed = [one for one in differing if one[1] and one[2]][:MOST_CHANGED]
-    named = [*one_sided, *changed]
-    return {
-        **change,
-        "known": True,
-        "opcodes": [list(one) for one in named],
-        "others": len(differing) - len(named),
-    }
-
-
-def _counts_of(bench: RecordedBench, table: OpcodeTable, point: Point) -> KernelCounts | None:
-    """Of a point's longest kernel."""
-    code = table.codes.get(bench.code_hash(point) or "", {})
-    return code.get(bench.entry(point) or "")
+    named = [list(one) for one in (*one_sided, *changed)]
+    told = {"opcodes": named, "others": len(differing) - len(named)}
+    return {"same": same, "numbers": numbers, "known": True, **told}
 
 
 def proof_rows(
     bench: RecordedBench, method: Method, verdict: SassVerdict, point: Point, left: Point
 ) -> dict[str, Any]:
-    """What was looked for in the machine code, and what was found with and without the method.
+    """What was looked for in the machine code, and what was found.
 
-    Returns:
-        ``kind``, ``signature`` or ``proof``; ``rows``, each a line or a number with its values with
-        and without the method; ``said``, what follows; ``note``.
+    ``kind`` is ``signature`` or ``proof``; of ``rows`` each is a line or a number with its values
+    with and without the method; ``said`` is what follows.
     """
     if method.signature:
-        without = dict(verdict.without)
+        kind, note, without = "signature", verdict.note, dict(verdict.without)
         rows = [[text, str(count), say_count(without.get(text))] for text, count in verdict.found]
-        return {"kind": "signature", "rows": rows, "said": str(verdict), "note": verdict.note}
-    values, others = proof_values(bench, point), proof_values(bench, left)
-    asked = sorted({name.removesuffix(WITHOUT) for name in names_in(method.proof_when)})
-    rows = [[name, say_count(values.get(name)), say_count(others.get(name))] for name in asked]
-    return {"kind": "proof", "rows": rows, "said": str(verdict), "note": method.proof}
+    else:
+        kind, note = "proof", method.proof
+        values, others = proof_values(bench, point), proof_values(bench, left)
+        asked = sorted({name.removesuffix(WITHOUT) for name in names_in(method.proof_when)})
+        rows = [[name, say_count(values.get(name)), say_count(others.get(name))] for name in asked]
+    return {"kind": kind, "rows": rows, "said": str(verdict), "note": note}
+
+
+def _out(bench: RecordedBench, table: OpcodeTable, point: Point, found: Attribution) -> Any:
+    """What is shown of any removal, of one method or of two."""
+    left = bench.family.read_key(found.without)
+    return {
+        **_timed(found),
+        "time": f"{bench.time([left]).median_us(left):.2f}",
+        "turns": bench.in_turns(point, left),
+        "change": _change(bench, table, point, left),
+    }
 
 
 def _removal(
@@ -201,44 +195,26 @@ def _removal(
     left = family.remove(point, found.method)
     kind = classify(found, verdict)
     return {
-        **_timed(found),
-        "time": f"{bench.time([left]).median_us(left):.2f}",
-        "turns": bench.in_turns(point, left),
+        **_out(bench, table, point, found),
         "goes": [family.method(name).title for name in family.dependents(point, found.method)],
         "outcome": outcome_of(found),
         "verdict": say_outcome(found),
         "class": kind.replace("_", " "),
         "why": CLASS_WORDS[kind],
         "proof": proof_rows(bench, method, verdict, point, left),
-        "change": _change(bench, table, point, left),
     }
 
 
-def _pair(
-    bench: RecordedBench,
-    table: OpcodeTable,
-    point: Point,
-    found: Attribution,
-    single: Mapping[str, Attribution],
-    met: Interaction,
-) -> dict[str, Any]:
-    left = bench.family.read_key(found.without)
+def _together(single: Mapping[str, Attribution], met: Interaction) -> dict[str, Any]:
+    """What two methods cost together, held against each alone."""
     first, second = (single[name].relative for name in met.methods)
-    outcome = "as" if met.additive else "less" if met.together < met.product else "more"
     return {
-        **_timed(found),
-        "time": f"{bench.time([left]).median_us(left):.2f}",
-        "turns": bench.in_turns(point, left),
         "alone": [say_percent(first), say_percent(second)],
         "sum": say_percent(first + second),
         "product": say_percent(met.product),
         "product_ratio": round(1 + met.product, 4),
-        "outcome": outcome,
-        "change": _change(bench, table, point, left),
+        "outcome": "as" if met.additive else "less" if met.together < met.product else "more",
     }
-
-
-# ------------------------------------------------------------------------------------ one kernel
 
 
 def make_kernel(
@@ -246,10 +222,9 @@ def make_kernel(
 ) -> dict[str, Any]:
     """All that the bench shows of a kernel, as JSON can hold it.
 
-    Returns:
-        Its time and ``methods``, in the family's order, and ``cells``: what is shown with some of
-        them out, by their numbers, ``3`` or ``3+5``. A pair that the grid does not have, or of
-        which one method goes with the other, has no cell.
+    ``cells`` are what is shown with some of its ``methods`` out, by their numbers, ``3`` or
+    ``3+5``. A pair that the grid does not have, or of which one method goes with the other, has no
+    cell.
     """
     family = bench.family
     methods = family.methods_on(point)
@@ -261,19 +236,20 @@ def make_kernel(
         place[one]: _removal(bench, table, point, found, verdicts[one])
         for one, found in single.items()
     }
-    for met in interactions(tuple(single.values()), tuple(pairs.values()), bench.least_effect()):
+    for met in attribution.interactions(
+        tuple(single.values()), tuple(pairs.values()), bench.least_effect()
+    ):
         first, second = met.methods
-        found = pairs[f"{first} + {second}"]
-        key = f"{place[first]}+{place[second]}"
-        cells[key] = _pair(bench, table, point, found, single, met)
+        out = _out(bench, table, point, pairs[f"{first} + {second}"])
+        cells[f"{place[first]}+{place[second]}"] = {**out, **_together(single, met)}
     return {
         "name": name,
         "about": about,
         "key": point.key,
         "time": f"{bench.time([point]).median_us(point):.2f}",
         "methods": [
-            {"id": one.id, "title": one.title, "idea": one.idea, "axis": one.axis}
-            for one in map(family.method, methods)
+            {name: getattr(family.method(one), name) for name in ("id", "title", "idea", "axis")}
+            for one in methods
         ],
         "with": {  # methods that go with another: a pair of the two is the other alone
             place[one]: [place[other] for other in family.dependents(point, one)] for one in methods
@@ -284,4 +260,6 @@ def make_kernel(
 
 def identical_ratios(bench: RecordedBench) -> list[float]:
     """Time of a kernel over that of the same kernel under another name, of each pair."""
-    return [round(ratio_of(second, first).ratio, 4) for first, second in bench.identical]
+    return [
+        round(attribution.ratio_of(second, first).ratio, 4) for first, second in bench.identical
+    ]

@@ -66,19 +66,17 @@ function changeWord(before, after) {
   return after > before ? `+${after - before}` : `${after - before}`;
 }
 
-const asCode = (name) => html("code", {}, [name]);
-
 function drawProof(proof) {
   const head = proof.kind === "signature" ? "instructions that match" : "number";
-  const rows = proof.rows.map(([name, held, then]) => [asCode(name), held, then]);
-  const told = [`${capital(proof.said)}. `];
-  if (proof.kind === "proof") told.unshift(`No opcode of its own. It is proved where ${proof.note}. `);
-  else if (proof.note) told.push(`${capital(proof.note)}. `);
+  const rows = proof.rows.map(([name, held, then]) => [code(name), held, then]);
+  const isProof = proof.kind === "proof";
   return [
     html("h4", {}, ["Claimed against compiled"]),
-    ...(rows.length ? [table([head, "with it", "without it"], rows,
-      { label: "What the method promises, scrolls sideways", name: "lt-numbers" })] : []),
-    paragraph([...told, mark("recorded")]),
+    rows.length > 0 && table([head, "with it", "without it"], rows,
+      { label: "What the method promises, scrolls sideways", name: "lt-numbers" }),
+    paragraph([isProof && `No opcode of its own. It is proved where ${proof.note}. `,
+      `${capital(proof.said)}. `, !isProof && proof.note && `${capital(proof.note)}. `,
+      mark("recorded")]),
   ];
 }
 
@@ -93,7 +91,7 @@ function drawOpcodes(change, opcodes) {
     : "No other opcode differs. ";
   return [
     table(["opcode", "with", "without", "change", "what it does"], change.opcodes.map(
-      ([name, before, after]) => [asCode(name), before, after, changeWord(before, after),
+      ([name, before, after]) => [code(name), before, after, changeWord(before, after),
         opcodes[name.split(".")[0]] ?? ""]), {
       label: "How often each opcode stands in the code, scrolls sideways",
       name: "lt-numbers lt-ablation-opcodes" }),
@@ -106,12 +104,12 @@ function drawChange(change, opcodes) {
   const still = change.numbers.filter(([, held, then]) => held === then && held !== "-");
   return [
     html("h4", {}, ["What changes in the machine code"]),
-    ...drawOpcodes(change, opcodes),
-    ...(moved.length ? [table(["", "with", "without", "kind"],
+    drawOpcodes(change, opcodes),
+    moved.length > 0 && table(["", "with", "without", "kind"],
       moved.map(([name, held, then, word]) => [name, held, then, mark(word)]),
-      { label: "Numbers of the kernel, scrolls sideways", name: "lt-numbers" })] : []),
-    ...(still.length ? [paragraph([`The same: ${still.map(([name, held]) =>
-      `${name} ${held}`).join("; ")}.`], "lt-note")] : []),
+      { label: "Numbers of the kernel, scrolls sideways", name: "lt-numbers" }),
+    still.length > 0 && paragraph([`The same: ${still.map(([name, held]) =>
+      `${name} ${held}`).join("; ")}.`], "lt-note"),
   ];
 }
 
@@ -146,7 +144,7 @@ function render({ model, el }) {
     const cell = kernel.cells[number];
     const seen = cell && guessOf(number) !== undefined;
     const isOut = out.includes(number);
-    const named = tick("checkbox", { "data-focus": `method-${number}`, ...(isOut ? {} : { checked: "" }) },
+    const named = tick("checkbox", { "data-focus": `method-${number}`, checked: !isOut },
       () => toggle(number), [` ${method.title} `,
         html("span", { class: "lt-ablation-axis-of" }, [method.axis])], "lt-ablation-label");
     return rowOf(named, tables.threshold, seen ? intervalOf(cell, tables.threshold) : [],
@@ -158,8 +156,8 @@ function render({ model, el }) {
   function askFor(key, text, outcomes) {
     return [
       paragraph([text]),
-      html("div", { class: "lt-tools", role: "group", "aria-label": text },
-        Object.entries(outcomes).map(([name, said]) => button(said, () => guess(key, name)))),
+      tools(Object.entries(outcomes).map(([name, said]) => button(said, () => guess(key, name))),
+        { role: "group", "aria-label": text }),
       link("Show it without a guess", () => guess(key, SKIPPED)),
     ];
   }
@@ -183,21 +181,19 @@ function render({ model, el }) {
     const [method, cell] = [kernel.methods[number], kernel.cells[number]];
     const head = [html("h4", { class: "lt-ablation-head" }, [`Without: ${method.title}`]),
       paragraph([`The method: ${method.idea}.`])];
-    if (!cell) return [...head, paragraph(["The kernel without it has no time."])];
-    if (cell.goes.length) {
-      head.push(paragraph([`With it goes what needs it: ${cell.goes.join("; ")}.`]));
-    }
+    if (!cell) return [head, paragraph(["The kernel without it has no time."])];
+    if (cell.goes.length) head.push(paragraph([`With it goes what needs it: ${cell.goes.join("; ")}.`]));
     if (guessOf(number) === undefined) {
       const outcomes = Object.fromEntries(GUESSES.map((name) => [name, tables.outcomes[name]]));
-      return [...head, ...askFor(number, "Without it, the kernel is", outcomes)];
+      return [head, askFor(number, "Without it, the kernel is", outcomes)];
     }
-    return [...head,
+    return [head,
       sayTimes(cell),
       paragraph([`${cell.said} times as long, ${cell.percent}. ${cell.verdict} `, mark("recorded")]),
-      ...sayGuess(number, cell.outcome, tables.outcomes),
-      paragraph(["Class: ", html("strong", {}, [cell.class]), `, because ${cell.why}.`]),
-      ...drawProof(cell.proof),
-      ...drawChange(cell.change, tables.opcodes)];
+      sayGuess(number, cell.outcome, tables.outcomes),
+      paragraph(["Class: ", strong(cell.class), `, because ${cell.why}.`]),
+      drawProof(cell.proof),
+      drawChange(cell.change, tables.opcodes)];
   }
 
   function drawTwo() {
@@ -206,31 +202,31 @@ function render({ model, el }) {
     const [first, second] = out.map(String);
     for (const [one, other] of [[first, second], [second, first]]) {
       if (kernel.with[one].includes(other)) {
-        return [...head, paragraph([`“${kernel.methods[other].title}” needs ` +
+        return [head, paragraph([`“${kernel.methods[other].title}” needs ` +
           `“${kernel.methods[one].title}” and goes with it. Both out is the latter out.`])];
       }
     }
     const key = out.join("+");
     const cell = kernel.cells[key];
     if (!cell) {
-      return [...head, paragraph(["The recorded grid does not have the kernel without both. It has " +
+      return [head, paragraph(["The recorded grid does not have the kernel without both. It has " +
         "every single removal, and of pairs only those that it met by the way. A GPU can time it: " +
         "see the end of this page."])];
     }
     const unseen = out.filter((number) => guessOf(number) === undefined);
     if (unseen.length) {
-      return [...head, paragraph(["Take each out alone first. What two do together is held against " +
-        "that."]), ...unseen.map((number) => button(
+      return [head, paragraph(["Take each out alone first. What two do together is held against " +
+        "that."]), unseen.map((number) => button(
         `Only without: ${kernel.methods[number].title}`, () => set({ out: [number] })))];
     }
     head.push(paragraph([`Alone they cost ${cell.alone.join(" and ")} `, mark("recorded"),
       `. If each did the same without the other, both would cost their product, ${cell.product} `,
       mark("computed"), "."]));
     if (guessOf(key) === undefined) {
-      return [...head, ...askFor(key, "Taking both out costs", PAIR_OUTCOMES)];
+      return [head, askFor(key, "Taking both out costs", PAIR_OUTCOMES)];
     }
     const [interval, point] = intervalOf(cell, tables.threshold);
-    return [...head,
+    return [head,
       sayTimes(cell),
       rowOf(label(["both; the open mark is the product"]), tables.threshold,
         [interval, spot("lt-ablation-product", cell.product_ratio, tables.threshold), point], cell.said),
@@ -238,8 +234,8 @@ function render({ model, el }) {
         `${cell.product}, the sum ${cell.sum} `, mark("computed"), `. ${cell.outcome === "as"
         ? "Within what can be told the two do not interact."
         : "The two interact: neither has an effect of its own that could be added."}`]),
-      ...sayGuess(key, cell.outcome, PAIR_OUTCOMES),
-      ...drawChange(cell.change, tables.opcodes)];
+      sayGuess(key, cell.outcome, PAIR_OUTCOMES),
+      drawChange(cell.change, tables.opcodes)];
   }
 
   function drawOut() {
@@ -278,8 +274,8 @@ function render({ model, el }) {
     replaceKeepingFocus(root, [
       html("div", { class: "lt-now" }, [
         html("div", { class: "lt-value" }, [`${kernel.time} us `, mark("recorded")]),
-        html("div", {}, [html("strong", {}, [kernel.name]), `. ${kernel.about}`]),
-        html("div", {}, [asCode(kernel.key)]),
+        html("div", {}, [strong(kernel.name), `. ${kernel.about}`]),
+        html("div", {}, [code(kernel.key)]),
         html("div", {}, [`${tables.workload}. ${tables.where}.`]),
       ]),
       axis(threshold),
@@ -289,12 +285,12 @@ function render({ model, el }) {
       ...kernel.methods.map(drawMethod),
       paragraph([`The grey band is the threshold, ${percent(threshold)}: an effect counts from ` +
         "there on. A bar is a 95 % interval. ", mark("recorded")], "lt-note"),
-      html("div", { class: "lt-tools" }, [
+      tools([
         link("Put all back", () => set({ out: [] })),
         link("Show all single ones without a guess", showAll),
         html("strong", { class: "lt-ablation-score", role: "status" }, [score()]),
       ]),
-      html("div", { class: "lt-now lt-ablation-panel", "aria-live": "polite" }, drawOut()),
+      now(drawOut(), "lt-ablation-panel"),
     ], ".lt-ablation-head"); // where a button is gone, reading goes on where its answer stands
   }
 

@@ -1,7 +1,5 @@
-"""The ablation bench: a kernel of the family, a method or two taken out, and what that does.
-
-Python makes every answer once, from the recorded grid, and the picture looks them up, so that the
-bench also works in a page that has no kernel. Before it shows an answer it asks for a guess.
+"""The ablation bench: a kernel of the family, a method or two taken out, and what that does. The
+picture looks up every answer, which a guess comes before, and needs no kernel.
 """
 
 from __future__ import annotations
@@ -12,22 +10,21 @@ from typing import Any
 import traitlets
 
 from labtools.optimize.attribution import THRESHOLD, threshold_of
-from labtools.optimize.bench import RecordedBench, TimingBench
+from labtools.optimize.bench import RecordedBench, TimingBench, open_bench
 from labtools.optimize.family import Family, Point
 from labtools.optimize.loop import ablate_point
 from labtools.optimize.opcode_table import opcodes_path, read_opcodes
-from labtools.optimize.opening import open_bench
 from labtools.optimize.state import AblatedPoint
 from labtools.problem import LabError
 
-from ...bench import Bench, View, dropdown
+from ...bench import Bench, View, dropdown, place_of
 from ...book.reading_sass.opcodes import WORDS
 from ...live import can_run_live
 from ...packing import pack_tables
 from ...ratios import Speedup
 from ...tables import Word, make_note, show_table
 from .kernels import KERNELS, ShownKernel, point_of
-from .panels import OUTCOMES, identical_ratios, make_kernel, say_factor
+from .panels import OUTCOMES, identical_ratios, make_kernel, say_interval
 
 YOUR_OWN = "your own"
 """Name of the kernel that a reader put on the bench."""
@@ -43,11 +40,8 @@ def recorded_bench(family: Family) -> RecordedBench:
 def ablation_tables(
     bench: RecordedBench, shown: Sequence[tuple[ShownKernel, Point]]
 ) -> dict[str, Any]:
-    """Every answer that the picture may need at a workload.
-
-    Returns:
-        ``kernels`` as `make_kernel` gives them, what identical kernels say, the threshold, and what
-        the opcodes do.
+    """Every answer that the picture may need at a workload: ``kernels`` as `make_kernel` gives
+    them, what identical kernels say, the threshold, and what the opcodes do.
     """
     table = read_opcodes(opcodes_path(bench.family.rung.id, bench.gpu))
     kernels = [make_kernel(bench, table, one.name, one.about, point) for one, point in shown]
@@ -72,11 +66,8 @@ def ablation_tables(
 
 
 class AblationView(View, script="view", controls=("workload", "kernel")):
-    """The picture.
-
-    ``tables`` are those of each workload, packed. ``workload_index`` and ``kernel_index`` say which
-    of them a control shows, ``out`` the numbers of the methods that are out, and ``guesses`` what
-    was guessed, by workload, kernel and cell.
+    """The picture of the packed ``tables`` of each workload. ``out`` are the numbers of the methods
+    that are out, ``guesses`` what was guessed, by workload, kernel and cell.
     """
 
     out = traitlets.List(traitlets.Int()).tag(sync=True)
@@ -86,12 +77,9 @@ class AblationView(View, script="view", controls=("workload", "kernel")):
 class AblationBench(Bench):
     """The bench, which knows what was chosen on it.
 
-    Args:
-        recorded: where its times come from. Its workload is shown first; the family's others may
-            be chosen as well, for the same kernels.
-        kernel: the name of what is shown first.
-        own: key of a further point that a round may crown, shown first instead; empty: none. Of
-            its code the bench knows what the grid counted, and not all opcodes.
+    The workload of ``recorded`` is shown first; the family's others may be chosen as well, for the
+    same kernels. ``own`` is the key of a further point that a round may lead with, shown first
+    instead of ``kernel``: of its code the bench knows what the grid counted, and not all opcodes.
     """
 
     def __init__(
@@ -102,10 +90,7 @@ class AblationBench(Bench):
             kernel = YOUR_OWN
             kernels.append(_own_kernel(recorded, own))
         names = [one.name for one in kernels]
-        if kernel not in names:
-            raise LabError(
-                f"{kernel} is not on this bench.", f"it offers {names}", "start with one of them"
-            )
+        start = place_of(kernel, names)
         family, grid = recorded.family, recorded.grid
         others = [one for one in family.workloads if one != recorded.problem]
         self.at = [recorded, *(RecordedBench(family, one, grid) for one in others)]
@@ -114,8 +99,8 @@ class AblationBench(Bench):
         self.tables = [ablation_tables(one, shown) for one in self.at]
         widths = {"label_width": "6em", "most_width": "30em"}
         controls = {
-            "workload": dropdown("workload", [str(one.problem) for one in self.at], 0, **widths),
-            "kernel": dropdown("kernel", names, names.index(kernel), **widths),
+            "workload": dropdown("workload", [one.problem for one in self.at], 0, **widths),
+            "kernel": dropdown("kernel", names, start, **widths),
         }
         super().__init__(controls, AblationView, pack_tables(self.tables))
 
@@ -135,13 +120,9 @@ class AblationBench(Bench):
 def _own_kernel(bench: RecordedBench, key: str) -> ShownKernel:
     point = bench.family.read_key(key)
     if why := bench.refuses(point):
-        raise LabError(
-            f"{point.key} is not on this bench.", why, "a point of RecordedBench.family.grid()"
-        )
+        name = f"{point.key} is not on this bench."
+        raise LabError(name, why, "a point of RecordedBench.family.grid()")
     return ShownKernel(YOUR_OWN, point.key, "A point of the grid that you chose.")
-
-
-# ---------------------------------------------------------------------------------- two points
 
 
 def recorded_gain(bench: RecordedBench, before: Point, after: Point) -> Speedup:
@@ -166,17 +147,12 @@ def _speedup(bench: TimingBench, before: Point, after: Point, word: str, what: s
     return Speedup(found.ratio, word, what, (found.low, found.high), *both)
 
 
-# ------------------------------------------------------------------------------------------- live
-
-
 def show_live_ablation(bench: AblationBench) -> list[Any]:
     """Time what is chosen on the bench on this machine's GPU, beside the record.
 
     The kernel, and the kernel without each method that is out, are timed in one call; where none is
-    out, all methods of the kernel are. Two that are out are also taken out together.
-
-    Returns:
-        A table; without a GPU a note that says why.
+    out, all methods of the kernel are. Two that are out are also taken out together. Without a GPU
+    a note says why.
     """
     if not can_run_live():
         return [make_note("There is no GPU here. The bench above holds the recorded times.")]
@@ -193,34 +169,24 @@ def show_live_ablation(bench: AblationBench) -> list[Any]:
 
 def compare_ablations(live: AblatedPoint, kept: AblatedPoint) -> Any:
     """Two ablations of one point, method by method, with the least effect that each can tell."""
+    least = (f"{one.aa.effect:.1%}" for one in (live, kept))
+    both = Word("live", also="recorded")
     rows: list[tuple[object, ...]] = [
-        ("least effect, from identical kernels", *(f"{one.aa.effect:.1%}" for one in (live, kept)))
+        ("least effect, from identical kernels", *least, "", "", both)
     ]
-    rows = [(*rows[0], "", "", Word("live", also="recorded"))]
     recorded = {one.method: one for one in (*kept.attribution, *kept.pairs)}
     for one in (*live.attribution, *live.pairs):
-        then = recorded.get(one.method)
-        rows.append(
-            (
-                one.method,
-                _say(one.relative, one.low, one.high),
-                _say(then.relative, then.low, then.high) if then else "not recorded",
-                _class_of(live, one.method),
-                _class_of(kept, one.method) if then else "",
-                Word("live", also="recorded" if then else ""),
-            )
-        )
-    return show_table(
-        ("without", "time, live", "time, recorded", "class, live", "class, recorded"),
-        rows,
-        word="live",
-        note=f"{live.of.point}: {live.of.time_us:.2f} us live, {kept.of.time_us:.2f} us recorded. "
-        "Times are over that of the kernel itself, with the 95 % interval.",
+        now, then = say_interval(one), recorded.get(one.method)
+        old = (say_interval(then), _class_of(kept, one.method)) if then else ("not recorded", "")
+        classes = _class_of(live, one.method), old[1]
+        word = Word("live", also="recorded" if then else "")
+        rows.append((one.method, now, old[0], *classes, word))
+    columns = ("without", "time, live", "time, recorded", "class, live", "class, recorded")
+    note = (
+        f"{live.of.point}: {live.of.time_us:.2f} us live, {kept.of.time_us:.2f} us recorded. "
+        "Times are over that of the kernel itself, with the 95 % interval."
     )
-
-
-def _say(relative: float, low: float, high: float) -> str:
-    return f"{say_factor(1 + relative)} ({say_factor(1 + low)} to {say_factor(1 + high)})"
+    return show_table(columns, rows, word="live", note=note)
 
 
 def _class_of(found: AblatedPoint, method: str) -> str:

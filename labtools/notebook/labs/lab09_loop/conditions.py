@@ -11,11 +11,7 @@ def say_condition(text: str) -> str:
     """When an expression holds, or is above 0, in words.
 
     Of a product every factor counts, of a sum one part is enough, and of a ramp the end at which it
-    begins. What is always above 0 is left out.
-
-    Args:
-        text: the expression, one that `labtools.record.expressions` lets through; its names read
-            as words.
+    begins. What is always above 0 is left out. `labtools.record.expressions` lets ``text`` through.
     """
     return _say_positive(ast.parse(text.strip(), mode="eval").body) or "always"
 
@@ -29,12 +25,8 @@ _COMPARED: Mapping[type[ast.cmpop], str] = {
     ast.GtE: "is at least",
 }
 _SIGNS: Mapping[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "modulo",
+    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*"},
+    **{ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "modulo"},
 }
 
 

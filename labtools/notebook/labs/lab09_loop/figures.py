@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from labtools.optimize.searches import (
-    MOST_RUNS,
-    NEAR_FACTORS,
-    Searches,
-    SearchResult,
-    best_after_runs,
-)
+from labtools.optimize.searches import MOST_RUNS, NEAR_FACTORS, Searches, best_after_runs
 
 from ...figures import GREYS, LINES, MARKERS, draw_picture
 from ...tables import Shown
@@ -34,12 +28,12 @@ BestAfter = Sequence[float | None]
 def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> Shown:
     """The best time so far against the runs, for each search the median of its seeds.
 
-    The band is the middle half of the seeds of the loop.
-
-    Args:
-        you: times of a reader's runs in their order, microseconds; ablations are runs as well.
+    The band is the middle half of the seeds of the loop. ``you`` are times of a reader's runs in
+    their order, microseconds; ablations are runs as well.
     """
-    curves: dict[str, BestAfter] = {_label(one): one.middle_us for one in searches.searches}
+    curves: dict[str, BestAfter] = {
+        f"{one.title} ({one.seeds} seeds)": one.middle_us for one in searches.searches
+    }
     if you:
         curves[YOU] = [float(us) for us in best_after_runs(you, min(len(you), MOST_RUNS))]
     loop = next((one for one in searches.searches if one.name == "loop"), None)
@@ -52,37 +46,26 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
         for number, (label, curve) in enumerate(curves.items()):
             heights = _excess(curve, searches.best_us)
             drawn = any(map(math.isfinite, heights))  # matplotlib cannot place marks on nothing
-            axes.step(
-                range(1, len(curve) + 1),
-                heights,
-                where="post",
-                label=label,
-                color=GREYS[0] if label == YOU else GREYS[number % 3],
-                linestyle=LINES[number % len(LINES)],
-                linewidth=3 if label == YOU else 1.6,
-                marker=MARKERS[number % len(MARKERS)],
-                markersize=8 if label == YOU else 5,
-                # Each curve's marks begin elsewhere, or two curves on each other look like one.
-                markevery=(0.012 * number, MARK_EVERY) if drawn else None,
-            )
+            colour, width, size = (GREYS[0], 3, 8) if label == YOU else (GREYS[number % 3], 1.6, 5)
+            look: dict[str, Any] = {"color": colour, "linewidth": width, "markersize": size}
+            look |= {"linestyle": LINES[number % 4], "marker": MARKERS[number % 6]}
+            # Each curve's marks begin elsewhere, or two curves on each other look like one.
+            every = (0.012 * number, MARK_EVERY) if drawn else None
+            runs = range(1, len(curve) + 1)
+            axes.step(runs, heights, where="post", label=label, markevery=every, **look)
         axes.axhline(NEAR_FACTORS[0] - 1, color=GREYS[0], linestyle=LINES[3], linewidth=1)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set(xscale="log", yscale="log", xlabel="candidates timed")
         axes.set_xticks(RUN_TICKS, [str(count) for count in RUN_TICKS])
         axes.set_yticks(EXCESS_TICKS, [f"{100 * excess:g} %" for excess in EXCESS_TICKS])
         axes.minorticks_off()
-        axes.set_xlim(1, MOST_RUNS)
-        axes.set_ylim(*EXCESS_SHOWN)
-        axes.set_xlabel("candidates timed")
+        axes.set(xlim=(1, MOST_RUNS), ylim=EXCESS_SHOWN)
         axes.set_ylabel("best so far, over the fastest point")
         axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), fontsize=9)
 
-    spoken = "; ".join(
-        f"{label}: {_say(curve, searches.best_us)}" for label, curve in curves.items()
-    )
+    told = (f"{label}: {_say(curve, searches.best_us)}" for label, curve in curves.items())
     alt = (
         "Curves that fall with the number of candidates timed: how far the best time so far is "
-        f"over the fastest point of the grid. {spoken}."
+        f"over the fastest point of the grid. {'; '.join(told)}."
     )
     caption = (
         f"Searches on the {searches.points:,} recorded points of {searches.rung} on "
@@ -90,10 +73,6 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
         f"middle half of them. The fastest point takes {searches.best_us:.2f} us. Lower is better"
     )
     return draw_picture(paint, alt, caption, "recorded", size=(7.2, 5.2))
-
-
-def _label(one: SearchResult) -> str:
-    return f"{one.title} ({one.seeds} seeds)"
 
 
 def _excess(curve: BestAfter, best_us: float) -> list[float]:
@@ -104,11 +83,6 @@ def _excess(curve: BestAfter, best_us: float) -> list[float]:
 def _say(curve: BestAfter, best_us: float) -> str:
     """A curve in words: where it is after a few runs."""
     excess = _excess(curve, best_us)
-    known = [
-        (count, excess[count - 1])
-        for count in (*RUN_TICKS, len(curve))
-        if count <= len(curve) and math.isfinite(excess[count - 1])
-    ]
-    return (
-        ", ".join(f"{part:.1%} after {count}" for count, part in dict(known).items()) or "no time"
-    )
+    counts = sorted({len(curve), *(count for count in RUN_TICKS if count <= len(curve))})
+    known = [(count, excess[count - 1]) for count in counts if math.isfinite(excess[count - 1])]
+    return ", ".join(f"{part:.1%} after {count}" for count, part in known) or "no time"

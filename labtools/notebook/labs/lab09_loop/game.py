@@ -1,43 +1,26 @@
-"""The table that the game looks up: every round that can be played on a recorded grid.
-
-All of it comes from `labtools.optimize`, whose rules stand nowhere else: the browser only looks up
-which points a round can try, what each of them took, and what leaving a method out does there.
+"""The table that the game looks up: every round that can be played on a recorded grid. All of it
+comes from `labtools.optimize`, whose rules stand nowhere else.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, get_args
 
+from labtools.optimize import budget, pick
 from labtools.optimize.ablation import ablate_methods
-from labtools.optimize.attribution import threshold_of
+from labtools.optimize.attribution import classify, threshold_of
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import varied_knobs, with_methods
-from labtools.optimize.budget import (
-    CAP,
-    DEFAULT_BRANCHES,
-    NEGLIGIBLE,
-    SLOTS,
-    ApportionmentRule,
-    allocate,
-)
-from labtools.optimize.classes import classify
+from labtools.optimize.budget import CAP, SLOTS
 from labtools.optimize.family import METHOD_AXES, Family, InvalidPoint, Method, Point
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import check_methods, settled
-from labtools.optimize.pick import (
-    WEAK_STRENGTH,
-    Considered,
-    Retry,
-    Taken,
-    pick_methods,
-    retried_form,
-    why_not_again,
-)
+from labtools.optimize.pick import Considered, Retry, Taken
 from labtools.optimize.searches import NEAR_FACTORS, Searches
 from labtools.optimize.state import METHOD_CLASSES, RoundKept
 
@@ -47,11 +30,7 @@ from .conditions import say_condition
 NO_POINT = "no recorded point that a round may lead with has these methods on together"
 """Why a round can try nothing, where a choice of methods is not refused by the family itself."""
 
-# fmt: off
-REMOVAL_COLUMNS = (
-    "point", "leads", "time_us", "relative", "low", "high", "class", "harms", "evidence", "gone",
-)
-# fmt: on
+REMOVAL_COLUMNS = "point leads time_us relative low high class harms evidence gone".split()
 """Of what leaving a method out does: number of the point without it in the grid; its place among
 the points of the table, or -1; microseconds; the effect with its interval; number of the class;
 1 where the next round leads without it; texts: what the machine code shows, as JSON of
@@ -62,35 +41,26 @@ MethodChoice = tuple[str, ...]
 """Ids of a round's methods, in the family's order."""
 
 
-@dataclass(frozen=True)
-class MovesFrom:
-    """Where rounds lead from a point."""
-
-    tried: Mapping[MethodChoice, tuple[Point, ...]]  # points that a round can try, by its methods
-    # why the family refuses other choices; `NO_POINT` holds for the rest
-    refused: Mapping[MethodChoice, str]
-
-
 class GameGrid:
-    """A recorded grid as a game: its points, and the moves between them.
-
-    Attributes:
-        leading: the points that a round may lead with.
-    """
+    """A recorded grid as a game: the points that a round may lead with, and the moves between."""
 
     def __init__(self, bench: RecordedBench) -> None:
         self.family = bench.family
-        self._hypers = frozenset(one.knob for one in self.family.hypers)
-        self._varied_by: dict[MethodChoice, frozenset[str]] = {}
         self.leading = bench.leading
         self._by_methods: dict[MethodChoice, list[Point]] = {}
         for one in self.leading:
             self._by_methods.setdefault(self.family.methods_on(one), []).append(one)
         self._together = [frozenset(names) for names in self._by_methods]
         self._forms = {one.id: self._groups(one) for one in self.family.switchable}
+        # The same methods are asked for again and again.
+        self._varied = functools.cache(functools.partial(varied_knobs, self.family))
 
-    def moves(self, point: Point, eligible: Sequence[str]) -> MovesFrom:
-        """What rounds from a point can try, with every choice of methods that the slots allow."""
+    def moves(
+        self, point: Point, eligible: Sequence[str]
+    ) -> tuple[dict[MethodChoice, tuple[Point, ...]], dict[MethodChoice, str]]:
+        """The points that rounds from a point can try, by their methods, and why the family refuses
+        other choices that the slots allow; `NO_POINT` holds for the rest.
+        """
         tried: dict[MethodChoice, tuple[Point, ...]] = {}
         refused: dict[MethodChoice, str] = {}
         able = [held for held in self._together if held & set(eligible)]
@@ -103,12 +73,11 @@ class GameGrid:
                 tried[methods] = found
             elif why:
                 refused[methods] = why
-        return MovesFrom(tried, refused)
+        return tried, refused
 
     def _reached(self, point: Point, methods: MethodChoice) -> tuple[tuple[Point, ...], str]:
-        """The points among `branch.variants` that may lead, or why the family refuses them all.
-
-        Of the hyperparameters' settings only those of the points are tried.
+        """The points among `branch.variants` that may lead, with settings of the hyperparameters
+        that a point has, or why the family refuses them all.
         """
         found: dict[Point, None] = {}
         why = ""
@@ -131,12 +100,6 @@ class GameGrid:
         except InvalidPoint:
             return False
 
-    def _varied(self, held: MethodChoice) -> frozenset[str]:
-        """See `branch.varied_knobs`; the same methods are asked for again and again."""
-        if held not in self._varied_by:
-            self._varied_by[held] = varied_knobs(self.family, held)
-        return self._varied_by[held]
-
     def _plain(self, point: Point, methods: MethodChoice) -> Iterable[Point | str]:
         """The point with the methods in each form, before the hyperparameters are set.
 
@@ -157,9 +120,10 @@ class GameGrid:
 
     def _groups(self, method: Method) -> list[list[int]]:
         """Numbers of a method's forms; those that differ in hyperparameters alone are a group."""
+        hypers = {one.knob for one in self.family.hypers}
         alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
         for number, form in enumerate(method.on):
-            rest = tuple(one for one in form.items() if one[0] not in self._hypers)
+            rest = tuple(one for one in form.items() if one[0] not in hypers)
             alike.setdefault(rest, []).append(number)
         return list(alike.values())
 
@@ -176,138 +140,127 @@ def choices(family: Family, eligible: Sequence[str]) -> Iterable[MethodChoice]:
 # ------------------------------------------------------------------------------------ the table
 
 
-class _Numbers:
-    """Texts, each kept once and called by its number."""
+Numbers = dict[str, int]
+"""Texts, each kept once and called by its number."""
 
-    def __init__(self) -> None:
-        self.every: dict[str, int] = {}
 
-    def number(self, text: str) -> int:
-        return self.every.setdefault(text, len(self.every))
+def _number(kept: Numbers, text: str) -> int:
+    return kept.setdefault(text, len(kept))
 
 
 def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
-    """All that the game looks up, as JSON can hold it. The first point is the start.
-
-    Both are at one workload; a reader is compared with the searches.
+    """All that the game looks up, as JSON can hold it, and the searches that a reader is compared
+    with. The first point is the start.
     """
-    grid, family, texts = GameGrid(bench), bench.family, _Numbers()
-    numbers = {one.id: number for number, one in enumerate(family.switchable)}
-    every = list(dict.fromkeys((family.start, *grid.leading)))
-    places = {one: place for place, one in enumerate(every)}
-    texts.number("")  # nothing stands against it
-    slots = _Numbers()
-    taken_out = [set[str]() for _ in every]
-    made = []
-    for point in every:
-        checks = _checks(bench, point)
-        moves = grid.moves(point, [name for name, one in checks.items() if not one[1]])
-        for methods, found in moves.tried.items():
-            for one in found:
-                taken_out[places[one]] |= set(methods)
-        told = {
-            "slots": slots.number(json.dumps(_slots_told(bench.gaps(point), texts))),
-            "forms": {
-                numbers[name]: family.form_of(point, name) for name in family.methods_on(point)
-            },
-            "checks": [
-                [strength, texts.number(why) if why else -1]
-                for strength, why in map(checks.__getitem__, numbers)
-            ],
-            "moves": {
-                _name_choice(numbers, methods): [places[one] for one in found]
-                for methods, found in moves.tried.items()
-            },
-            "refused": {
-                _name_choice(numbers, methods): texts.number(why)
-                for methods, why in moves.refused.items()
-            },
-        }
-        made.append({**_of_point(bench, point), **told})
-    for point, told, names in zip(every, made, taken_out, strict=True):
-        told["removals"] = {
-            numbers[name]: row
-            for name, row in _removals(bench, point, sorted(names), places, texts).items()
-        }
+    family = bench.family
+    texts: Numbers = {"": 0}  # nothing stands against it
+    slots: Numbers = {}
+    made = _points(bench, texts, slots)
     least = bench.least_effect()
-    ends = _add_ends(made, least.effect)
     best = bench.best_leading()
     assert best is not None  # the points above have times
+    told = [
+        {"title": one.title, "seeds": one.seeds, "best_us": one.middle_us}
+        for one in searches.searches
+    ]
     tables = {
         "word": bench.origin,
         "axes": list(METHOD_AXES),
         "slots": SLOTS,
         "cap": CAP,
-        "weak": WEAK_STRENGTH,
-        "branches": DEFAULT_BRANCHES,
+        "weak": pick.WEAK_STRENGTH,
+        "branches": budget.DEFAULT_BRANCHES,
         "least": least.effect,
         "threshold": threshold_of(least),
-        "rules": list(get_args(ApportionmentRule)),
+        "rules": list(get_args(budget.ApportionmentRule)),
         "classes": list(METHOD_CLASSES),
         "class_words": [CLASS_WORDS[name] for name in METHOD_CLASSES],
         "settled": _settled(bench),
         "retries": [_retries(one) for one in family.switchable],
         "knobs": list(family.start.knobs),
         "methods": [_of_method(family, one) for one in family.switchable],
-        "columns": list(REMOVAL_COLUMNS),
+        "columns": REMOVAL_COLUMNS,
         "points": made,
-        "slots_told": [json.loads(one) for one in slots.every],
+        "slots_told": [json.loads(one) for one in slots],
         "room": _room(),
-        "ends": ends,
+        "ends": _add_ends(made, least.effect),
         "no_point": NO_POINT,
         "best": {"key": best[0].key, "time_us": best[1]},
         "near": NEAR_FACTORS[0],
         "points_in_all": len(bench.grid),
         "best_us": searches.best_us,
-        "searches": [
-            {"title": one.title, "seeds": one.seeds, "best_us": one.middle_us}
-            for one in searches.searches
-        ],
-        "texts": list(texts.every),
+        "searches": told,
+        "texts": list(texts),
     }
     packed = json.dumps(tables, sort_keys=True).encode()
+    # What explains the table: no move depends on it, so the version does not either.
     note = bench.gaps(family.start).note
     sizes = {one.knob for one in family.hypers}
-    return {
-        **tables,
-        "version": hashlib.sha256(packed).hexdigest()[:8],
-        # What explains the table: no move depends on it, so the version does not either.
+    knobs_told = [
+        {"name": one.name, "values": one.choices, "doc": one.doc, "size": one.name in sizes}
+        for one in family.rung.knobs
+    ]
+    explained = {
         "gaps_note": note[:1].upper() + note[1:] + "." if note else "",
-        "knobs_told": [
-            {
-                "name": one.name,
-                "values": list(one.choices),
-                "doc": one.doc,
-                "size": one.name in sizes,
-            }
-            for one in family.rung.knobs
-        ],
+        "knobs_told": knobs_told,
     }
+    return {**tables, "version": hashlib.sha256(packed).hexdigest()[:8], **explained}
 
 
-def _slots_told(gaps: Gaps, texts: _Numbers) -> dict[str, int]:
+def _points(bench: RecordedBench, texts: Numbers, slots: Numbers) -> list[dict[str, Any]]:
+    """Of each point all that the game looks up, the start first."""
+    grid, family = GameGrid(bench), bench.family
+    numbers = {one.id: number for number, one in enumerate(family.switchable)}
+    places = {one: n for n, one in enumerate(dict.fromkeys((family.start, *grid.leading)))}
+    taken_out = [set[str]() for _ in places]
+    made = []
+
+    def name(methods: Iterable[str]) -> str:
+        return ",".join(str(numbers[one]) for one in methods)
+
+    for point in places:
+        checks = _checks(bench, point)
+        tried, refused = grid.moves(point, [name for name, one in checks.items() if not one[1]])
+        for methods, found in tried.items():
+            for one in found:
+                taken_out[places[one]] |= set(methods)
+        on = family.methods_on(point)
+        told = {
+            "slots": _number(slots, json.dumps(_slots_told(bench.gaps(point), texts))),
+            "forms": {numbers[one]: family.form_of(point, one) for one in on},
+            "checks": [
+                [strength, _number(texts, why) if why else -1]
+                for strength, why in (checks[one] for one in numbers)
+            ],
+            "moves": {name(one): [places[to] for to in found] for one, found in tried.items()},
+            "refused": {name(one): _number(texts, why) for one, why in refused.items()},
+        }
+        made.append({**_of_point(bench, point), **told})
+    for point, told, names in zip(places, made, taken_out, strict=True):
+        removals = _removals(bench, point, sorted(names), places, texts)
+        told["removals"] = {numbers[name]: row for name, row in removals.items()}
+    return made
+
+
+def _slots_told(gaps: Gaps, texts: Numbers) -> dict[str, int]:
     """Of every way to share slots out, the number of the text that says why not."""
     known = [gaps.of(axis) for axis in METHOD_AXES]
     told = {}
     for slots in itertools.product(range(CAP + 1), repeat=len(METHOD_AXES)):
-        tiny = [
-            axis
-            for axis, count, gap in zip(METHOD_AXES, slots, known, strict=True)
-            if count and (gap is None or gap < NEGLIGIBLE)
-        ]
+        each = zip(METHOD_AXES, slots, known, strict=True)
+        tiny = [axis for axis, n, gap in each if n and (gap is None or gap < budget.NEGLIGIBLE)]
         why = "" if sum(slots) else "Give at least one slot."
         if sum(slots) > SLOTS:
             why = f"There are {SLOTS} slots, and you gave {sum(slots)}."
         if tiny:
             why = f"The {tiny[0]} gap is negligible, so it gets no slot."
-        told["".join(map(str, slots))] = texts.number(why)
+        told["".join(map(str, slots))] = _number(texts, why)
     return told
 
 
 def _room() -> dict[str, dict[str, str]]:
-    """How many methods each axis may take, by its slots and then by how many strong ones it has.
-
-    A slot that no strong method of its axis can use may go to another axis.
+    """How many methods each axis may take, by its slots and then by how many strong ones it has. A
+    slot that no strong method of its axis can use may go to another axis.
     """
     every = list(itertools.product(range(CAP + 1), repeat=len(METHOD_AXES)))
     room: dict[str, dict[str, str]] = {}
@@ -324,39 +277,37 @@ def _retries(method: Method) -> dict[str, dict[str, Any]]:
     ``forms`` by themselves, and the form that is tried ``beside`` another knob where none is said,
     -1 for any.
     """
-    every = range(len(method.on))
-    beside = Retry(knob="another", value=0)
+
+    def known(dropped: tuple[int, ...], retry: Retry) -> Taken:
+        return Taken(failed={method.id: dropped}, acknowledged={method.id: retry})
+
+    def may(dropped: tuple[int, ...], form: int) -> bool:
+        return not pick.why_not_again(method, known(dropped, Retry(form=form)))
+
+    every, beside = range(len(method.on)), Retry(knob="another", value=0)
     made = {}
     for count in range(1, len(method.on) + 1):
         for dropped in itertools.combinations(every, count):
-
-            def known(retry: Retry, dropped: tuple[int, ...] = dropped) -> Taken:
-                return Taken(failed={method.id: dropped}, acknowledged={method.id: retry})
-
-            made[".".join(map(str, dropped))] = {
-                "forms": [n for n in every if not why_not_again(method, known(Retry(form=n)))],
-                "beside": retried_form(method, known(beside)).get(method.id, -1),
-            }
+            form = pick.retried_form(method, known(dropped, beside)).get(method.id, -1)
+            forms = [n for n in every if may(dropped, n)]
+            made[".".join(map(str, dropped))] = {"forms": forms, "beside": form}
     return made
 
 
 def _add_ends(points: list[dict[str, Any]], least: float) -> list[dict[str, Any]]:
     """Put behind each candidate of a move how a round ends with it as the champion.
 
-    Returns:
-        the different ends: whether the gain is taken, the number of the method that harms and is
-        left out, and of each method the verdict that later rounds have to believe, or nothing.
+    Returns the different ends: whether the gain is taken, the number of the method that harms and
+    is left out, and of each method the verdict that later rounds have to believe, or nothing.
     """
-    ends = _Numbers()
+    ends: Numbers = {}
     for begun in points:
         for name, found in begun["moves"].items():
             methods = [int(number) for number in name.split(",")] if name else []
-            numbers = [
-                ends.number(json.dumps(_round_end(begun, points[place], methods, least)))
-                for place in found
-            ]
+            told = (_round_end(begun, points[place], methods, least) for place in found)
+            numbers = (_number(ends, json.dumps(end)) for end in told)
             begun["moves"][name] = [*itertools.chain(*zip(found, numbers, strict=True))]
-    return [json.loads(one) for one in ends.every]
+    return [json.loads(one) for one in ends]
 
 
 def _round_end(
@@ -380,24 +331,16 @@ def _round_end(
     }
 
 
-def _name_choice(numbers: Mapping[str, int], methods: Iterable[str]) -> str:
-    return ",".join(str(numbers[name]) for name in methods)
-
-
 def _of_method(family: Family, one: Method) -> dict[str, Any]:
+    # Numbers of the knobs that its forms leave alone.
     beside = [number for number, name in enumerate(family.start.knobs) if name not in one.off]
-    return {
-        "id": one.id,
-        "axis": one.axis,
-        "title": one.title,
-        "idea": one.idea,
-        "forms": list(one.on),
-        "beside": beside,  # numbers of the knobs that its forms leave alone
-    }
+    told = {name: getattr(one, name) for name in ("id", "axis", "title", "idea")}
+    return {**told, "forms": list(one.on), "beside": beside}
 
 
 def _of_point(bench: RecordedBench, point: Point) -> dict[str, Any]:
     gaps = bench.gaps(point)
+    shared = [budget.allocate(gaps, rule) for rule in get_args(budget.ApportionmentRule)]
     return {
         "number": bench.grid.number(point),
         "knobs": list(point.knobs.values()),
@@ -406,29 +349,22 @@ def _of_point(bench: RecordedBench, point: Point) -> dict[str, Any]:
         "gaps": [gaps.of(axis) for axis in METHOD_AXES],
         "bound": gaps.bound,
         "waits_for": gaps.waits_for,
-        "budgets": _budgets(gaps),
+        # The slots of each axis under each rule, a digit an axis.
+        "budgets": ["".join(str(one.of(axis)) for axis in METHOD_AXES) for one in shared],
     }
-
-
-def _budgets(gaps: Gaps) -> list[str]:
-    """The slots of each axis under each rule, a digit an axis."""
-    made = [allocate(gaps, rule) for rule in get_args(ApportionmentRule)]
-    return ["".join(str(one.of(axis)) for axis in METHOD_AXES) for one in made]
 
 
 def _checks(bench: RecordedBench, point: Point) -> dict[str, tuple[float | None, str]]:
-    """Of each method the strength of its trigger, and why the four checks refuse it, or nothing.
-
-    Earlier rounds are left out; what they say is `_settled`.
+    """Of each method the strength of its trigger, and why the four checks refuse it, or nothing, if
+    no earlier round says more.
     """
-    return {
-        one.method: (
-            None if one.strength is None else round(one.strength, 3),
-            "" if one.checks.passed else _say_refusal(bench.family.method(one.method), one),
-        )
-        for one in _considered(bench, point)
-        if bench.family.method(one.method).pair is None
-    }
+    found = {}
+    for one in _considered(bench, point):
+        method = bench.family.method(one.method)
+        if method.pair is None:
+            why = "" if one.checks.passed else _say_refusal(method, one)
+            found[one.method] = None if one.strength is None else round(one.strength, 3), why
+    return found
 
 
 def _say_refusal(method: Method, seen: Considered) -> str:
@@ -446,17 +382,9 @@ def _considered(
     bench: RecordedBench, point: Point, taken: Taken | None = None
 ) -> tuple[Considered, ...]:
     gaps = bench.gaps(point)
-    return pick_methods(
-        bench.family,
-        point,
-        gaps,
-        allocate(gaps),
-        bench.shares(point),
-        bench.problem,
-        bench.limits,
-        taken,
-        entry=bench.entry(point),
-    ).considered
+    of_point = bench.family, point, gaps, budget.allocate(gaps), bench.shares(point)
+    where = bench.problem, bench.limits
+    return pick.pick_methods(*of_point, *where, taken, entry=bench.entry(point)).considered
 
 
 def _settled(bench: RecordedBench) -> dict[str, str]:
@@ -479,7 +407,7 @@ def _removals(
     point: Point,
     methods: Sequence[str],
     places: Mapping[Point, int],
-    texts: _Numbers,
+    texts: Numbers,
 ) -> dict[str, list[Any]]:
     """What leaving out each of some methods does, by its id; see `REMOVAL_COLUMNS`."""
     family = bench.family
@@ -488,18 +416,13 @@ def _removals(
     for one in ablate_methods(bench, point, methods):
         method, verdict = family.method(one.method), verdicts[one.method]
         left = family.read_key(one.without)
-        class_ = classify(one, verdict)
-        leads = places.get(left, -1)
-        harms = leads >= 0 and one.high < -one.threshold
-        gone = family.dependents(point, one.method)
-        found[one.method] = [
-            bench.grid.number(left),
-            leads,
-            round(bench.time([left]).median_us(left), 3),
-            *(round(value, 5) for value in (one.relative, one.low, one.high)),
-            METHOD_CLASSES.index(class_),
-            int(harms),
-            texts.number(json.dumps(proof_rows(bench, method, verdict, point, left))),
-            texts.number(", ".join(family.method(name).title for name in gone)),
-        ]
+        number, leads = bench.grid.number(left), places.get(left, -1)
+        time_us = round(bench.time([left]).median_us(left), 3)
+        effect = [round(value, 5) for value in (one.relative, one.low, one.high)]
+        class_ = METHOD_CLASSES.index(classify(one, verdict))
+        harms = int(leads >= 0 and one.high < -one.threshold)
+        proof = _number(texts, json.dumps(proof_rows(bench, method, verdict, point, left)))
+        titles = (family.method(name).title for name in family.dependents(point, one.method))
+        gone = _number(texts, ", ".join(titles))
+        found[one.method] = [number, leads, time_us, *effect, class_, harms, proof, gone]
     return found

@@ -47,13 +47,12 @@ function foldKnobs(tables) {
     .map((one) => [one.title, new Set(one.forms.map((form) => form[name]))])
     .filter(([, values]) => !values.has(undefined))
     .map(([title, values]) => `“${title}” (${[...values].join(", ")})`).join(", ");
-  return html("details", { class: "lt-loop-knobs" }, [
-    html("summary", {}, ["What the knobs mean"]),
+  return fold("What the knobs mean", [
     paragraph(["In brackets stand the values of a knob, and those that a method sets."]),
-    html("ul", {}, tables.knobs_told.map((one) => html("li", {}, [
-      html("code", {}, [one.name]), ` (${one.values.join(", ")}). ${capital(one.doc)}.`,
-      setBy(one) && ` Set by ${setBy(one)}.`, one.size ? " Branches try its values." : ""]))),
-  ]);
+    bullets(tables.knobs_told.map((knob) => [
+      code(knob.name), ` (${knob.values.join(", ")}). ${capital(knob.doc)}.`,
+      setBy(knob) && ` Set by ${setBy(knob)}.`, knob.size && " Branches try its values."])),
+  ], "lt-loop-knobs");
 }
 
 // ---------------------------------------------------------------- drawings
@@ -66,17 +65,15 @@ function gapBar(gap) {
 }
 
 // What lies far off stands at the drawing's edge, or the threshold could not be seen.
-const endOfDrawing = (tables) => THRESHOLDS_SHOWN * tables.threshold;
-
 function sayBeyond(tables, one) {
-  const most = endOfDrawing(tables);
+  const most = THRESHOLDS_SHOWN * tables.threshold;
   if (Math.abs(one.relative) < most) return "";
   return `The arrow: it is beyond the end of the drawing, at ${signed(Math.sign(one.relative) * most)}.`;
 }
 
 // The interval of an effect on a line, with the threshold on both sides of nothing.
 function drawInterval(tables, one) {
-  const most = endOfDrawing(tables);
+  const most = THRESHOLDS_SHOWN * tables.threshold;
   const x = (value) => 110 + (100 * Math.min(Math.max(value, -most), most)) / most;
   const tickAt = (value, dash) => line(x(value), 3, x(value), 25, { "stroke-dasharray": dash });
   const said = `${signed(one.relative)}, 95 % interval ${signed(one.low)} to ${signed(one.high)}; ` +
@@ -100,11 +97,9 @@ function drawSearches(tables, state) {
       look: { "stroke-width": 4, "stroke-dasharray": "" } },
   ];
   const most = Math.max(...curves.map((one) => one.best.length));
-  const scale = ([low, high], from, to) => (value) => from +
-    ((Math.log(value) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (to - from);
-  const x = scale([1, most], PLOT.left, PLOT.right);
+  const x = logScale([1, most], PLOT.left, PLOT.right);
   const inside = (over) => Math.min(Math.max(over, OVER_SHOWN[0]), OVER_SHOWN[1]);
-  const upwards = scale(OVER_SHOWN, PLOT.bottom, PLOT.top);
+  const upwards = logScale(OVER_SHOWN, PLOT.bottom, PLOT.top);
   const y = (over) => upwards(inside(over));
   const over = (time) => time / tables.best_us - 1;
   const across = (height, look) => line(PLOT.left, height, PLOT.right, height, look);
@@ -126,16 +121,17 @@ function drawSearches(tables, state) {
       words(PLOT.left - 6, y(share) + 5, `${100 * share} %`, { "text-anchor": "end" })]),
     ...RUN_TICKS.filter((count) => count <= most).flatMap((count) => [
       line(x(count), PLOT.top, x(count), PLOT.bottom, { class: "lt-grid" }),
-      words(x(count), PLOT.bottom + 18, count, { "text-anchor": "middle" })]),
+      words(x(count), PLOT.bottom + 18, count, MIDDLE)]),
     across(y(near), { "stroke-dasharray": "1 3" }),
     ...curves.map(({ best, look }) => svg("path", { d: pathOf(best), fill: "none", ...INK, ...look })),
     svg("circle", { cx: x(mine.length), cy: y(over(mine[mine.length - 1])), r: 6, fill: "currentColor" }),
-    words((PLOT.left + PLOT.right) / 2, PLOT.height - 8, "candidates timed", { "text-anchor": "middle" }),
+    words((PLOT.left + PLOT.right) / 2, PLOT.height - 8, "candidates timed", MIDDLE),
   ]);
   return html("figure", { class: "lt-loop-figure" }, [
     drawn,
-    html("ul", { class: "lt-loop-keys" }, curves.map(({ told, look }) => html("li", {}, [
-      svg("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, [line(0, 6, 36, 6, look)]), told]))),
+    bullets(curves.map(({ told, look }) => [
+      svg("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, [line(0, 6, 36, 6, look)]), told]),
+    "lt-drawn-keys"),
     html("figcaption", {}, ["Best so far, in percent over the fastest of all " +
       `${tables.points_in_all} recorded points, against candidates timed. The dotted line is ` +
       `${percent(near, 0)}. A curve at the lower edge is ${percent(OVER_SHOWN[0])} off or less. `,

@@ -60,7 +60,7 @@ function renderGame({ model, el }) {
 
   // One more move; `change` writes it into the rounds.
   function move(change) {
-    moves = { ...moves, rounds: moves.rounds.map((one) => ({ ...one })) };
+    moves = { ...moves, rounds: moves.rounds.map((round) => ({ ...round })) };
     [message, begin] = ["", undefined];
     change(moves.rounds);
     ownRun(textOf());
@@ -69,10 +69,23 @@ function renderGame({ model, el }) {
   const inRound = (values) => move((rounds) => Object.assign(rounds[rounds.length - 1], values));
 
   const press = (text, act, off = false) => button(text, act, { off });
-  const told = (children = []) => html("p", { class: "lt-loop-told", role: "status" }, children);
+  const told = (text = "") => html("p", { class: "lt-loop-told", role: "status" }, [text]);
   const field = (legend, name, parts) =>
-    html("fieldset", { class: name }, [html("legend", {}, [legend]), ...parts]);
-  const tools = (parts) => html("div", { class: "lt-tools" }, parts);
+    html("fieldset", { class: name }, [html("legend", {}, [legend]), parts]);
+  const title = (m) => tables.methods[m].title;
+  const timeOf = (place) => tables.points[place].time_us;
+  const sayTime = (place) => us(timeOf(place));
+
+  // Radio buttons side by side.
+  const choices = (name, texts, chosen, change) =>
+    html("span", { class: "lt-loop-choices" }, texts.map((text, n) => tick("radio",
+      { name: `${id}-${name}`, checked: n === chosen }, () => change(n), [` ${text}`], "lt-gate-choice")));
+
+  // A checkbox that keeps a value in a set.
+  const member = (set, value, attributes, change, words) => tick("checkbox", attributes, (box) => {
+    set[box.checked ? "add" : "delete"](value);
+    change();
+  }, [html("span", {}, words)], "lt-loop-method");
 
   // A form whose button is pressed only where nothing stands against what is chosen.
   function checked(text, whyNot, act, hint = () => "") {
@@ -89,53 +102,51 @@ function renderGame({ model, el }) {
 
   // The point where the last round ended, or another of the frontier.
   function chooseBeginning(state, leading) {
-    if (!state.frontier.size) return [];
-    const time = (place) => tables.points[place].time_us;
+    if (!state.frontier.size) return null;
     const others = [...state.frontier].filter(([place]) => place !== leading)
-      .sort(([a], [b]) => time(a) - time(b));
+      .sort(([a], [b]) => timeOf(a) - timeOf(b));
     const places = [leading, ...others.map(([place]) => place)];
     const here = state.rounds.length ? "where the last round ended" : "the start";
-    const label = "This round begins from";
-    const list = dropdown(label, [`${here}, ${us(time(leading))}`, ...others.map(([place, number]) =>
-      `${sayOrigin(number)}, ${us(time(place))}: ${sayKnobs(tables, place, [leading])}`)],
+    const list = dropdown("This round begins from", [`${here}, ${sayTime(leading)}`,
+      ...others.map(([place, number]) =>
+        `${sayOrigin(number)}, ${sayTime(place)}: ${sayKnobs(tables, place, [leading])}`)],
     places.indexOf(state.at), (n) => {
       begin = n ? places[n] : undefined;
       draw();
     });
-    [...list.querySelectorAll("option")].forEach((option, n) => {
+    list.querySelectorAll("option").forEach((option, n) => {
       option.value = tables.points[places[n]].number;
     });
-    return [list];
+    return list;
   }
 
   function stepSlots(state, _, leading) {
     const point = tables.points[state.at];
     const beginning = chooseBeginning(state, leading);
     if (!hasOpenChoice(tables, state)) {
-      return [...beginning, paragraph(["No choice of methods leads from here to a recorded point that " +
-        `was not timed before. ${beginning.length ? "Begin from another candidate, or end" : "End"} ` +
-        "the game."])];
+      return [beginning, paragraph(["No choice of methods leads from here to a recorded point that " +
+        `was not timed before. ${beginning ? "Begin from another candidate, or end" : "End"} the game.`])];
     }
     const slots = tables.axes.map(() => 0);
+    const counts = Array.from({ length: tables.cap + 1 }, (__, count) => count);
     const form = checked("Commit the slots", () => slotsTold(tables, state.at, slots), () => {
       const from = begin === undefined ? {} : { begin };
       move((rounds) => rounds.push({ ...from, slots }));
     });
     const rows = tables.axes.map((axis, a) => field(axis, "lt-loop-axis", [gapBar(point.gaps[a]),
-      html("span", { class: "lt-loop-choices" }, Array.from({ length: tables.cap + 1 }, (__, count) =>
-        tick("radio", { name: `${id}-slots-${a}`, ...(count ? {} : { checked: "" }) }, () => {
-          slots[a] = count;
-          form.check();
-        }, [` ${count}`], "lt-gate-choice")))]));
+      choices(`slots-${a}`, counts, 0, (count) => {
+        slots[a] = count;
+        form.check();
+      })]));
     form.check();
     return [
-      ...beginning,
+      beginning,
       paragraph([`It takes ${us(point.time_us)} `, mark(tables.word), `. Its bound is ${point.bound}, ` +
         `and the longest wait of a warp is “${point.waits_for.replaceAll("_", " ")}”.`]),
       paragraph(["The first two bars are what is left of a utilisation. The third is the largest share " +
         "of a warp's time in one kind of wait ", mark("forecast"), `. ${tables.gaps_note}`]),
       paragraph([`Share out ${tables.slots} slots for methods, at most ${tables.cap} to an axis.`]),
-      ...rows, form.line, tools([form.commit]),
+      rows, form.line, tools([form.commit]),
     ];
   }
 
@@ -146,8 +157,7 @@ function renderGame({ model, el }) {
       : `Begun from ${sayOrigin(round.begunOf)}, ${us(round.before)}. `;
     return [
       paragraph([`${again}Slots ${round.slots.join("/")} for ${tables.axes.join("/")}.`]),
-      html("details", { class: "lt-loop-rules" }, [html("summary", {}, ["What each rule gives"]),
-        paragraph([`${rules}.`])]),
+      fold("What each rule gives", [paragraph([`${rules}.`])], "lt-loop-rules"),
     ];
   }
 
@@ -155,7 +165,8 @@ function renderGame({ model, el }) {
   function retryFields(state, m, change) {
     const { forms: all, beside } = tables.methods[m];
     const { forms } = retriesOf(tables, state, m);
-    const retry = { form: forms[0] ?? null, knob: null, value: null };
+    const formAlone = { form: forms[0] ?? null, knob: null, value: null };
+    const retry = { ...formAlone };
     const place = html("div", { class: "lt-loop-retry" });
     const set = (values) => {
       Object.assign(retry, values);
@@ -170,10 +181,9 @@ function renderGame({ model, el }) {
           offered.indexOf(retry.form), (n) => set({ form: offered[n] })),
         dropdown("another knob", ["none", ...beside.map((n) => tables.knobs[n])],
           retry.knob === null ? 0 : beside.indexOf(retry.knob) + 1, (n) => set(n
-            ? { knob: beside[n - 1], value: tables.knobs_told[beside[n - 1]].values[0] }
-            : { form: forms[0] ?? null, knob: null, value: null })),
-        ...(values.length ? [dropdown("its value", values, values.indexOf(retry.value),
-          (n) => set({ value: values[n] }))] : []),
+            ? { knob: beside[n - 1], value: tables.knobs_told[beside[n - 1]].values[0] } : formAlone)),
+        values.length > 0 && dropdown("its value", values, values.indexOf(retry.value),
+          (n) => set({ value: values[n] })),
       ]);
     }
     show();
@@ -197,12 +207,8 @@ function renderGame({ model, el }) {
         return `${plural(count, "recorded candidate")}, not timed yet.`;
       });
     // Where an axis has no room, nothing of it can be chosen.
-    const choose = (m, a, text) => tick("checkbox", { "data-method": tables.methods[m].id,
-      ...(room[a] ? {} : { disabled: "" }) }, (box) => {
-      if (box.checked) taken.add(m);
-      else taken.delete(m);
-      form.check();
-    }, [html("span", {}, [html("strong", {}, [tables.methods[m].title]), text])], "lt-loop-method");
+    const choose = (m, a, text) => member(taken, m, { "data-method": tables.methods[m].id,
+      disabled: room[a] === 0 }, form.check, [strong(title(m)), text]);
     const groups = tables.axes.map((axis, a) => {
       const mine = [...tables.methods.keys()].filter((m) => tables.methods[m].axis === axis);
       const able = mine.filter((m) => refusalOf(tables, state, m) === "")
@@ -211,27 +217,24 @@ function renderGame({ model, el }) {
       const rest = mine.filter((m) => !able.includes(m) && !dropped.includes(m));
       return field(room[a] ? `${axis}: ${plural(room[a], "method")} at most` : `${axis}: no slot`,
         "lt-loop-methods", [
-          ...able.map((m) => choose(m, a,
+          able.map((m) => choose(m, a,
             ` (strength ${checks[m][0].toFixed(2)}): ${tables.methods[m].idea}`)),
-          ...(able.length ? [] : [paragraph(["No method of this axis passes the four checks."])]),
-          ...dropped.map((m) => {
+          !able.length && paragraph(["No method of this axis passes the four checks."]),
+          dropped.map((m) => {
             const [place, retry] = retryFields(state, m, () => form.check());
             retries.set(m, retry);
             return html("div", { class: "lt-loop-again" }, [choose(m, a, ": the compiler dropped it. " +
               "Try it again? Say what is different this time."), place]);
           }),
-          html("details", {}, [html("summary", {}, [`${rest.length} refused by the checks`]),
-            html("ul", {}, rest.map((m) => html("li", {},
-              [`${tables.methods[m].title}: ${refusalOf(tables, state, m)}`])))]),
+          fold(`${rest.length} refused by the checks`,
+            [bullets(rest.map((m) => `${title(m)}: ${refusalOf(tables, state, m)}`))]),
         ]);
     });
     form.check();
     return [
       paragraph(["These methods pass the four checks; the strength is that of their trigger ",
         mark("forecast"), ". A slot that no method of its axis can use may go to another."]),
-      ...groups,
-      ...(retries.size ? [foldKnobs(tables)] : []),
-      form.line,
+      groups, retries.size > 0 && foldKnobs(tables), form.line,
       tools([form.commit, press("Share the slots out again", () => move((rounds) => rounds.pop()))]),
     ];
   }
@@ -250,6 +253,10 @@ function renderGame({ model, el }) {
     return [place];
   }
 
+  // The knobs that tell some candidates apart; of a single one those that the round changed.
+  const sayBranch = (round, place, places) =>
+    code(sayKnobs(tables, place, places.length > 1 ? places : [round.from]));
+
   function stepBranches(state, round) {
     const forecast = (place) => tables.points[place].forecast_us;
     const ranked = [...round.candidates].sort((a, b) =>
@@ -261,15 +268,10 @@ function renderGame({ model, el }) {
       return chosen.size ? "" : "Choose at least one.";
     }, () => inRound({ branches: ranked.filter((place) => chosen.has(place)) }),
     () => `${plural(chosen.size, "run")}.`);
-    const rows = ranked.map((place) => tick("checkbox", { "data-point": tables.points[place].number,
-      ...(many ? {} : { checked: "" }) }, (box) => {
-      if (box.checked) chosen.add(place);
-      else chosen.delete(place);
-      form.check();
-    }, [html("span", {}, [
-      html("code", {}, [sayKnobs(tables, place, ranked.length > 1 ? ranked : [round.from])]), " ",
-      ...(forecast(place) === null ? ["no forecast"] : [us(forecast(place)), " ", mark("forecast")])])],
-    "lt-loop-method"));
+    const rows = ranked.map((place) => member(chosen, place,
+      { "data-point": tables.points[place].number, checked: !many }, form.check,
+      [sayBranch(round, place, ranked), " ", forecast(place) === null ? "no forecast"
+        : [us(forecast(place)), " ", mark("forecast")]]));
     const first = press(`Take the forecast's first ${tables.branches}`, () => {
       rows.forEach((row, n) => {
         const box = row.querySelector("input");
@@ -282,20 +284,17 @@ function renderGame({ model, el }) {
         : `${ranked.length} recorded candidates have these methods. Choose at most ` +
           `${tables.branches} to time.`]),
       field("Branches, by forecast", "lt-loop-methods", rows),
-      foldKnobs(tables),
-      form.line,
-      tools([form.commit, ...(many ? [first] : [])]),
+      foldKnobs(tables), form.line, tools([form.commit, many && first]),
     ];
   }
 
   function doneBranches(round) {
-    const time = (place) => tables.points[place].time_us;
-    const ranked = [...round.branches].sort((a, b) => time(a) - time(b));
+    const ranked = [...round.branches].sort((a, b) => timeOf(a) - timeOf(b));
     return [
       table(["branch", "forecast", "time", "against its beginning"], ranked.map((place) => {
         const { forecast_us: forecast } = tables.points[place];
-        return [html("code", {}, [sayKnobs(tables, place, ranked.length > 1 ? ranked : [round.from])]),
-          forecast === null ? "none" : us(forecast), us(time(place)), sayRatio(round.before / time(place))];
+        return [sayBranch(round, place, ranked), forecast === null ? "none" : us(forecast),
+          sayTime(place), sayRatio(round.before / timeOf(place))];
       }), { name: "lt-loop-branches" }),
       paragraph([`You said: ${sayRatio(round.guess.ratio)}. It is ${sayRatio(round.ratio)} `,
         mark(tables.word), ". ", verdict(round.guess, scoredAgainst(tables, round))], "lt-loop-verdict"),
@@ -316,21 +315,21 @@ function renderGame({ model, el }) {
     const said = kind === "proof" ? `No opcode of its own. It is proved where ${note}.`
       : note && `Here ${note}.`;
     return [
-      ...(rows.length ? [table([head, "with it", "without"], rows.map(([name, ...counts]) =>
-        [html("code", {}, [name]), ...counts]), { name: "lt-loop-evidence" })] : []),
-      ...(said ? [paragraph([said], "lt-note")] : []),
+      rows.length > 0 && table([head, "with it", "without"],
+        rows.map(([name, ...counts]) => [code(name), ...counts]), { name: "lt-loop-evidence" }),
+      said && paragraph([said], "lt-note"),
     ];
   }
 
   function showRemoval(m, one, more) {
     const [gone, beyond] = [tables.texts[one.gone], sayBeyond(tables, one)];
     return html("div", { class: "lt-loop-removal" }, [
-      html("strong", {}, [tables.methods[m].title]),
+      strong(title(m)),
       html("div", {}, [`Without it ${us(one.time_us)}: ${signed(one.relative)}, 95 % interval ` +
         `${signed(one.low)} to ${signed(one.high)} `, mark(tables.word), drawInterval(tables, one)]),
-      ...(beyond ? [paragraph([beyond], "lt-note")] : []),
-      ...(gone ? [html("div", {}, [`With it goes: ${gone}.`])] : []),
-      ...showEvidence(JSON.parse(tables.texts[one.evidence])),
+      beyond && paragraph([beyond], "lt-note"),
+      gone && html("div", {}, [`With it goes: ${gone}.`]),
+      showEvidence(JSON.parse(tables.texts[one.evidence])),
       more,
     ]);
   }
@@ -338,19 +337,18 @@ function renderGame({ model, el }) {
   function stepClasses(state, round) {
     const picked = round.methods.map(() => null);
     const commit = press("Commit the classes", () => inRound({ classes: picked }), true);
+    const names = tables.classes.map((_, number) => sayClass(tables, number));
     const parts = round.methods.map((m, n) => showRemoval(m, round.removals[n],
-      field(`${tables.methods[m].title} is`, "lt-loop-classes", [
-        html("span", { class: "lt-loop-choices" }, tables.classes.map((_, number) =>
-          tick("radio", { name: `${id}-class-${n}` }, () => {
-            picked[n] = number;
-            commit.disabled = picked.includes(null);
-          }, [` ${sayClass(tables, number)}`], "lt-gate-choice")))])));
+      field(`${title(m)} is`, "lt-loop-classes", [choices(`class-${n}`, names, null, (number) => {
+        picked[n] = number;
+        commit.disabled = picked.includes(null);
+      })])));
     return [
       paragraph([`An effect counts from ${percent(tables.threshold)} on; the dashed lines show that. A ` +
         "method that the machine code does not show failed, whatever the time did. Class each method."]),
       paragraph(["Before a pattern “>=8” asks for so many instructions and “!” for none; “more” and " +
         "“fewer” compare with the code without the method. All patterns of a method must hold."]),
-      ...parts, tools([commit]),
+      parts, tools([commit]),
     ];
   }
 
@@ -359,20 +357,19 @@ function renderGame({ model, el }) {
       const [mine, right] = [round.classes[n], round.removals[n].class];
       return showRemoval(m, round.removals[n], paragraph([
         mine === right ? "You were right: " : `You said ${sayClass(tables, mine)}. It is `,
-        html("strong", {}, [sayClass(tables, right)]), `: ${tables.class_words[right]}.`],
-      "lt-loop-verdict"));
+        strong(sayClass(tables, right)), `: ${tables.class_words[right]}.`], "lt-loop-verdict"));
     });
   }
 
   function doneRound(round) {
-    const harm = round.end.without === null ? null : tables.methods[round.end.without].title;
+    const harm = round.end.without === null ? null : title(round.end.without);
     if (!round.end.taken) {
       const without = harm ? `, and without ${harm}, which harms, it ${sayGain(round.gain)}` : "";
       return paragraph([`The champion ${sayGain(round.ratio - 1)}${without}. That is no gain above the ` +
         `${percent(tables.least, 2)} that can be told here. The next round begins where this one began.`]);
     }
     return paragraph([`A gain of ${percent(round.gain)}. The next round begins from the champion` +
-      `${harm ? ` without ${harm}, which harms` : ""}, at ${us(tables.points[round.next].time_us)}.`]);
+      `${harm ? ` without ${harm}, which harms` : ""}, at ${sayTime(round.next)}.`]);
   }
 
   const SHOWN = {
@@ -384,58 +381,55 @@ function renderGame({ model, el }) {
   // What of a round is committed, in its order.
   function shownRound(round) {
     return [
-      ...(round.slots ? doneSlots(round) : []),
-      ...(round.methods ? [paragraph([`Methods: ${titles(tables, round.methods)}.`])] : []),
-      ...Object.entries(round.again ?? {}).map(([m, retry]) => paragraph(
-        [`${tables.methods[m].title}, tried again: ${sayRetry(tables, m, retry)}`])),
-      ...(round.champion === undefined ? [] : doneBranches(round)),
-      ...(round.end ? [...doneClasses(round), doneRound(round)] : []),
+      round.slots && doneSlots(round),
+      round.methods && paragraph([`Methods: ${titles(tables, round.methods)}.`]),
+      Object.entries(round.again ?? {}).map(([m, retry]) =>
+        paragraph([`${title(m)}, tried again: ${sayRetry(tables, m, retry)}`])),
+      round.champion !== undefined && doneBranches(round),
+      round.end && [doneClasses(round), doneRound(round)],
     ];
   }
 
   // ---- the end
 
   function scores(rounds) {
-    const right = rounds.filter((one) => {
-      const { ratio, interval } = scoredAgainst(tables, one);
-      return one.guess.direction === directionOf(ratio, interval);
+    const right = rounds.filter((round) => {
+      const { ratio, interval } = scoredAgainst(tables, round);
+      return round.guess.direction === directionOf(ratio, interval);
     });
-    const off = rounds.map((one) => Math.max(one.guess.ratio / one.ratio, one.ratio / one.guess.ratio))
+    const off = rounds.map(({ guess, ratio }) => Math.max(guess.ratio / ratio, ratio / guess.ratio))
       .sort((a, b) => a - b);
     const middle = (off[(off.length - 1) >> 1] + off[off.length >> 1]) / 2;
-    const classed = rounds.flatMap((one) =>
-      one.methods.map((_, n) => one.classes[n] === one.removals[n].class));
-    const ruled = rounds.filter((one) =>
-      tables.points[one.from].budgets[0] === one.slots.join(""));
-    return html("ul", { class: "lt-loop-scores" }, [
+    const classed = rounds.flatMap((round) =>
+      round.methods.map((_, n) => round.classes[n] === round.removals[n].class));
+    const ruled = rounds.filter((round) =>
+      tables.points[round.from].budgets[0] === round.slots.join(""));
+    return bullets([
       `Directions right: ${right.length} of ${rounds.length}; magnitude off by ${middle.toFixed(2)} ` +
         "times in the median.",
-      `Classes right: ${classed.filter((one) => one).length} of ${classed.length}.`,
+      `Classes right: ${classed.filter(Boolean).length} of ${classed.length}.`,
       `Slots as ${tables.rules[0]} shares them out: ${ruled.length} of ${rounds.length}.`,
-    ].map((text) => html("li", {}, [text])));
+    ], "lt-loop-scores");
   }
 
   // What a round left to the next one, and how it came about.
   function sayKept({ next, end }) {
-    const time = us(tables.points[next].time_us);
-    if (!end.taken) return `${time}, where it began`;
-    return end.without === null ? `${time}, the champion`
-      : `${time}, without “${tables.methods[end.without].title}”`;
+    if (!end.taken) return `${sayTime(next)}, where it began`;
+    return `${sayTime(next)}, ${end.without === null ? "the champion" : `without “${title(end.without)}”`}`;
   }
 
   function migration(state) {
     const heads = ["round", "from", `gaps, ${tables.axes.join(" / ")}`, "bound", "slots", "runs",
       "champion", "kept", "gain of what is kept"];
-    return table(heads, state.rounds.map((one) => {
-      const point = tables.points[one.from];
+    return table(heads, state.rounds.map((round) => {
+      const { gaps, bound } = tables.points[round.from];
       return [
-        one.number,
-        us(one.before) + (one.begin === undefined ? "" : `, ${sayOrigin(one.begunOf)}`),
-        point.gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))).join("/"),
-        point.bound, one.slots.join("/"),
-        state.runs.filter((run) => run.round === one.number).length,
-        us(tables.points[one.champion].time_us), sayKept(one),
-        one.end.taken ? signed(one.gain) : "none",
+        round.number,
+        us(round.before) + (round.begin === undefined ? "" : `, ${sayOrigin(round.begunOf)}`),
+        gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))).join("/"),
+        bound, round.slots.join("/"),
+        state.runs.filter((run) => run.round === round.number).length,
+        sayTime(round.champion), sayKept(round), round.end.taken ? signed(round.gain) : "none",
       ];
     }), { name: "lt-loop-migration lt-stacks" });
   }
@@ -443,13 +437,12 @@ function renderGame({ model, el }) {
   function showEnd(state) {
     const reached = Math.min(...bestAfter(state.runs));
     return [
-      paragraph([
-        html("strong", {}, [`The fastest that you timed takes ${us(reached)} `]), mark(tables.word),
+      paragraph([strong(`The fastest that you timed takes ${us(reached)} `), mark(tables.word),
         `, after ${plural(state.runs.length, "run")} in ${plural(state.rounds.length, "round")}. The ` +
         `fastest of all ${tables.points_in_all} recorded points takes ${us(tables.best_us)}: you are at `,
-        html("strong", {}, [`${(reached / tables.best_us).toFixed(3)} times`]),
+        strong(`${(reached / tables.best_us).toFixed(3)} times`),
         ` that. The fastest that a round may lead with takes ${us(tables.best.time_us)}: `,
-        html("code", {}, [tables.best.key]), "."], "lt-loop-result"),
+        code(tables.best.key), "."], "lt-loop-result"),
       scores(state.rounds),
       drawSearches(tables, state),
       html("h4", {}, ["How the bottleneck moved"]),
@@ -462,12 +455,11 @@ function renderGame({ model, el }) {
   // ---- the whole
 
   function showShare(text, open) {
-    const wide = (label, attributes) => {
-      const input = html("input", { type: "text", class: "lt-loop-field", ...attributes });
+    const wide = (label, readonly) => {
+      const input = html("input", { type: "text", class: "lt-loop-field", readonly });
       return [html("label", {}, [`${label} `, input]), input];
     };
-    const [link, linkField] = wide(onSite ? "A link to this run" : "The moves of this run",
-      { readonly: "" });
+    const [link, linkField] = wide(onSite ? "A link to this run" : "The moves of this run", true);
     linkField.value = onSite ? `${location.href.split("#")[0]}#loop=${text}` : text;
     linkField.addEventListener("focus", () => linkField.select());
     const copied = html("span", { role: "status" });
@@ -480,18 +472,17 @@ function renderGame({ model, el }) {
         copied.textContent = "Selected: copy it with your keyboard or menu.";
       }
     });
-    const [other, otherField] = wide("A link or the moves of a run", {});
+    const [other, otherField] = wide("A link or the moves of a run", false);
     const refused = told();
-    return html("details", { class: "lt-loop-share", ...(open ? { open: "" } : {}) }, [
-      html("summary", {}, ["Share this run, or open another"]),
-      ...(text ? [tools([link, copy, copied])] : []),
+    return fold("Share this run, or open another", [
+      text && tools([link, copy, copied]),
       tools([other, press("Open", () => {
         refused.textContent = showLinked(otherField.value.trim().split("#loop=").pop());
         if (!refused.textContent) draw(true);
         else refused.scrollIntoView({ block: "nearest" });
       })]),
       refused,
-    ]);
+    ], "lt-loop-share", open);
   }
 
   // A run that was opened is looked at; the own one is kept until its reader decides otherwise.
@@ -514,14 +505,10 @@ function renderGame({ model, el }) {
   }
 
   function showNow(state, heading, leading) {
-    if (state.ended) {
-      heading.textContent = "The end";
-      return [heading, ...showEnd(state)];
-    }
-    const [title, step] = SHOWN[state.step];
-    heading.textContent = `Round ${state.rounds.length + 1}: ${title}`;
-    return [...(state.now ? shownRound(state.now) : []), heading,
-      ...(readOnly ? [] : step(state, state.now, leading))];
+    const [name, step] = state.ended ? [] : SHOWN[state.step];
+    heading.textContent = state.ended ? "The end" : `Round ${state.rounds.length + 1}: ${name}`;
+    if (state.ended) return [heading, showEnd(state)];
+    return [state.now && shownRound(state.now), heading, !readOnly && step(state, state.now, leading)];
   }
 
   function draw(moved = false) {
@@ -530,31 +517,27 @@ function renderGame({ model, el }) {
     const leading = state.at;
     if (state.frontier.has(begin)) state.at = begin;
     const heading = html("h4", { tabindex: "-1" });
-    const past = state.rounds.map((round, n) => {
-      const open = n === state.rounds.length - 1 && !state.now && !state.ended ? { open: "" } : {};
-      return html("details", { class: "lt-loop-past", ...open }, [
-        html("summary", {}, [`Round ${round.number}: ${titles(tables, round.methods)}, ` +
-          `${us(round.before)} to ${us(tables.points[round.next].time_us)}`]),
-        ...shownRound(round)]);
-    });
+    const past = state.rounds.map((round, n) => fold(
+      `Round ${round.number}: ${titles(tables, round.methods)}, ${us(round.before)} to ` +
+        sayTime(round.next), shownRound(round), "lt-loop-past",
+      n === state.rounds.length - 1 && !state.now && !state.ended));
     const where = state.ended ? "The last round ended at" : `Round ${state.rounds.length + 1} begins from`;
     const fastest = state.runs.length ? ` The fastest after ${plural(state.runs.length, "run")} takes ` +
       `${us(Math.min(...bestAfter(state.runs)))}.` : "";
-    const canEnd = !readOnly && !state.ended && state.step === "slots" && state.rounds.length;
+    const canEnd = !readOnly && !state.ended && state.step === "slots" && state.rounds.length > 0;
     replaceKeepingFocus(root, [
-      paragraph([`${where} ${us(tables.points[state.at].time_us)} `, mark(tables.word), ".", fastest],
-        "lt-loop-status"),
-      ...(readOnly ? [showReadOnly(text)] : []),
-      ...past,
-      told([message]),
+      paragraph([`${where} ${sayTime(state.at)} `, mark(tables.word), ".", fastest], "lt-loop-status"),
+      readOnly && showReadOnly(text),
+      past,
+      told(message),
       html("div", { class: "lt-now lt-loop-now" }, showNow(state, heading, leading)),
       tools([
-        ...(canEnd ? [press("End the game", () => move(() => { moves.ended = true; }))] : []),
-        ...(moves.rounds.length && !readOnly ? [press("Start over", () => {
+        canEnd && press("End the game", () => move(() => { moves.ended = true; })),
+        moves.rounds.length > 0 && !readOnly && press("Start over", () => {
           move(() => { moves = { rounds: [], ended: false }; });
           message = `The moves of the run that you left: ${text}`;
           draw(true);
-        })] : []),
+        }),
       ]),
       showShare(text, root.querySelector(".lt-loop-share")?.open),
     ]);

@@ -18,27 +18,35 @@ def compile_and_forecast(
 ) -> dict[str, Any]:
     """What the compiler and the forecast say of a kernel; neither needs a GPU.
 
-    Args:
-        knobs: those that differ from its defaults.
-        floor_us: what no kernel can beat; a forecast below it is not believed.
-
-    Returns:
-        ``registers``, ``spilled`` and ``smem`` bytes, or None with the reason as ``not_compiled``;
-        ``time``, ``bound`` and ``calibrated``, or None with the reason as ``not_forecast``.
+    ``registers``, ``spilled`` and ``smem`` bytes are None with the reason as ``not_compiled``;
+    ``time``, ``bound`` and ``calibrated`` with the reason as ``not_forecast``. A forecast below
+    ``floor_us``, which no kernel can beat, is not believed.
     """
     rung, problem = load_rung(kernel), parse_problem(workload)
-    return {
-        **_compiled(rung, problem, gpu, knobs),
-        **_forecast(rung, problem, gpu, knobs, floor_us),
-    }
+    compiled: dict[str, Any] = dict.fromkeys(("registers", "spilled", "smem"))
+    made: dict[str, Any] = dict.fromkeys(("time", "bound", "calibrated"))
+    try:
+        compiled = _compiled(rung, problem, gpu, knobs)
+    except LabError as error:
+        compiled["not_compiled"] = _said(error)
+    try:
+        model = forecast(rung, problem, gpu, knobs)
+        if model.time_us < BELIEVED * floor_us:
+            made["not_forecast"] = (
+                f"It would say {model.time_us:.3g} us, and no kernel can take less than "
+                f"{floor_us:.3g}: the model does not understand this machine code yet."
+            )
+        else:
+            made = {"time": round(model.time_us, 3), "bound": model.bound}
+            made |= {"calibrated": model.calibrated, "not_forecast": ""}
+    except LabError as error:
+        made["not_forecast"] = _said(error)
+    return {**compiled, **made}
 
 
 def _compiled(rung: Rung, problem: Problem, gpu: Gpu, knobs: Mapping[str, int]) -> dict[str, Any]:
-    try:
-        launch = timed_launches(rung.launches(problem, gpu.limits, knobs))[-1]
-        used = compile_rung(rung, problem, gpu.limits, knobs).resources_of(launch.entry)
-    except LabError as error:
-        return {"registers": None, "spilled": None, "smem": None, "not_compiled": _said(error)}
+    launch = timed_launches(rung.launches(problem, gpu.limits, knobs))[-1]
+    used = compile_rung(rung, problem, gpu.limits, knobs).resources_of(launch.entry)
     return {
         "registers": used.registers,
         "spilled": used.spill_store_bytes,
@@ -46,27 +54,6 @@ def _compiled(rung: Rung, problem: Problem, gpu: Gpu, knobs: Mapping[str, int]) 
         "threads": launch.num_threads,
         "blocks": launch.num_blocks,
         "not_compiled": "",
-    }
-
-
-def _forecast(
-    rung: Rung, problem: Problem, gpu: Gpu, knobs: Mapping[str, int], floor_us: float
-) -> dict[str, Any]:
-    try:
-        model = forecast(rung, problem, gpu, knobs)
-    except LabError as error:
-        return {"time": None, "bound": None, "calibrated": None, "not_forecast": _said(error)}
-    if model.time_us < BELIEVED * floor_us:
-        said = (
-            f"It would say {model.time_us:.3g} us, and no kernel can take less than "
-            f"{floor_us:.3g}: the model does not understand this machine code yet."
-        )
-        return {"time": None, "bound": None, "calibrated": None, "not_forecast": said}
-    return {
-        "time": round(model.time_us, 3),
-        "bound": model.bound,
-        "calibrated": model.calibrated,
-        "not_forecast": "",
     }
 
 

@@ -43,7 +43,7 @@ function drawBar(one) {
   const part = Math.min(BEYOND, (one.value ?? 0) / (one.limit || 1)) / BEYOND;
   const word = one.kept ? "holds" : "fails";
   return html("div", { class: "lt-budget-row" }, [
-    html("strong", {}, [one.name]),
+    strong(one.name),
     html("div", { class: "lt-budget-track", role: "img",
       "aria-label": `${one.name}: ${figures(one)}, ${word}` }, [
       html("div", { class: `lt-budget-fill-${word}`, style: `width:${100 * part}%` }),
@@ -84,17 +84,14 @@ function drawKernel(tables, { busy, built, live, derivedCell }) {
       "specification."])];
   }
   const knobs = tables.knobs.map(([name, value]) => `${name} ${value}`).join(", ");
-  const parts = [paragraph(["What is derived specifies ", html("code", {}, [tables.kernel]),
-    knobs ? ` with ${knobs}` : " with its usual knobs", "."])];
-  if (busy) {
-    parts.push(html("p", { role: "status" },
-      ["Compiling and forecasting. This takes some seconds."]));
-  } else if (built) parts.push(...drawBuilt(tables, built, derivedCell));
-  else if (!live) {
-    parts.push(paragraph(["This page has no Python to compile it. On the command line: ",
-      html("code", {}, [tables.command])]));
-  }
-  return parts;
+  const wait = "Compiling and forecasting. This takes some seconds.";
+  return [
+    paragraph(["What is derived specifies ", code(tables.kernel),
+      knobs ? ` with ${knobs}` : " with its usual knobs", "."]),
+    busy ? html("p", { role: "status" }, [wait]) : built ? drawBuilt(tables, built, derivedCell)
+      : !live && paragraph(["This page has no Python to compile it. On the command line: ",
+        code(tables.command)]),
+  ];
 }
 
 function render({ model, el }) {
@@ -147,12 +144,12 @@ function render({ model, el }) {
         ...tables.sizes.map(([name, values], n) => dropdown(name, values, at[n], move(n))),
         dropdown("rows in shared memory", tables.layouts.map(([name]) => name), at[3], move(3)),
       ]),
-      html("div", { class: "lt-tools" }, [
+      tools([
         button("Derive", () => setAll(model, { at: tables.derived }), { off: derived }),
-        ...(tables.kernel && live ? [button("Compile and forecast",
-          () => model.send({ kind: "build" }), { off: busy })] : []),
+        tables.kernel && live && button("Compile and forecast",
+          () => model.send({ kind: "build" }), { off: busy }),
       ]),
-      html("div", { class: "lt-now lt-budget-now", "aria-live": "polite" }, [
+      now([
         html("div", { class: "lt-value lt-budget-headline" }, [said]),
         html("div", {}, state.runs && state.time !== null
           ? [`Expected: ${say(state.time)} us where rows lie without conflicts; the derived one: ` +
@@ -160,7 +157,7 @@ function render({ model, el }) {
           : ["This kernel cannot run as it is, so it has no time."]),
         html("div", {}, [`No kernel can beat the ${tables.bound} here.${tables.calibrated ? ""
           : " This GPU's latencies and rates were not measured by this project."}`]),
-      ]),
+      ], "lt-budget-now"),
       html("h4", {}, ["Budgets ", mark("computed")]),
       ...budgets.map(drawBar),
       paragraph([`The line is the limit. ${budgets.every((one) => one.at_most)
@@ -170,10 +167,9 @@ function render({ model, el }) {
       table([], state.found.map(drawConstraint),
         { label: "Constraints", name: "lt-budget-table", rowClass: () => "lt-budget-constraint" }),
       html("div", { class: "lt-budget-panel" }, [
-        ...(derived ? [html("h4", {}, ["What was decided"]),
-          html("ol", { class: "lt-budget-steps" }, tables.steps.map(([question, decision]) =>
-            html("li", {}, [html("strong", {}, [question]), ` ${decision}.`])))] : []),
-        ...drawKernel(tables, { busy, live, derivedCell, built: model.get("built")[`${number}`] }),
+        derived && [html("h4", {}, ["What was decided"]), bullets(tables.steps.map(
+          ([question, decision]) => [strong(question), ` ${decision}.`]), "lt-budget-steps", "ol")],
+        drawKernel(tables, { busy, live, derivedCell, built: model.get("built")[`${number}`] }),
       ]),
     ]);
   }

@@ -1,8 +1,6 @@
-"""The bench of budgets: a proposed tile against a GPU's limits, and the one that is derived.
-
-Python works out every proposal once, and the picture looks them up, so that the bench also works in
-a page that has no kernel. Only compiling and forecasting ask Python: in a thread of its own where a
-reader is here, and when the page is made for the choices that it names.
+"""The bench of budgets: a proposed tile against a GPU's limits, and the one that is derived. The
+picture looks up every proposal; only compiling and forecasting ask Python, in a thread of its own
+or, for the choices that it names, when the page is made.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from labtools.derive.proposals import ALIGNMENT_LIMIT, CONFLICT_LIMIT, SMEM_BUDG
 from labtools.predict import Gpu, load_gpu
 from labtools.problem import LabError, as_lab_error
 
-from ...bench import View
+from ...bench import View, place_of
 from ...newest import Newest
 from ...packing import pack_tables
 from ...reader import reader_present
@@ -74,13 +72,11 @@ def _number(value: float) -> float:
 def choice_tables(choice: BenchCase, space: DesignSpace) -> dict[str, Any]:
     """Every answer that the picture may need for a choice.
 
-    Returns:
-        ``sizes`` with their values, ``constraints``, ``layouts``, ``cells`` by the places of the
-        three sizes (fixed bytes, bytes of rows, why not, time, then a number and a limit of each
-        constraint), and what is ``derived``.
+    ``cells`` are by the places of the three sizes: fixed bytes, bytes of rows, why not, time, then
+    a number and a limit of each constraint.
     """
     names = [one.name for one in space.constraints]
-    lists = list(space.sizes.values())
+    first, second, third = (range(len(values)) for values in space.sizes.values())
 
     def cell(*at: int) -> list[Any]:
         one = space.proposals[at]
@@ -89,15 +85,16 @@ def choice_tables(choice: BenchCase, space: DesignSpace) -> dict[str, Any]:
         return [one.fixed_bytes, one.row_bytes, one.cannot, time, *figures]
 
     at, layout = space.derived
-    design = space.design
-    specified = space.specified
+    kernel, knobs = space.specified or ("", {})
+    command = f"labtools forecast {kernel} -w {choice.workload} --gpu {choice.gpu.name}"
+    command += "".join(f" -k {name}={value}" for name, value in knobs.items())
     return {
         "gpu": choice.gpu.title,
         "op": choice.op,
         "shape": choice.shape,
         "precision": choice.precision,
         "bound": space.bound,
-        "calibrated": design.calibrated,
+        "calibrated": space.design.calibrated,
         "smem_limit": space.smem_limit,
         "smem": asdict(SMEM_BUDGET),
         "alignment": asdict(ALIGNMENT_LIMIT),
@@ -108,24 +105,13 @@ def choice_tables(choice: BenchCase, space: DesignSpace) -> dict[str, Any]:
             [name, one.row_share, one.beside, one.turns, one.refused]
             for name, one in space.layouts.items()
         ],
-        "cells": [
-            [[cell(a, b, c) for c in range(len(lists[2]))] for b in range(len(lists[1]))]
-            for a in range(len(lists[0]))
-        ],
+        "cells": [[[cell(a, b, c) for c in third] for b in second] for a in first],
         "derived": [*at, list(space.layouts).index(layout)],
-        "steps": [[one.question, one.decision] for one in design.steps],
-        "kernel": specified[0] if specified else "",
-        "knobs": [[name, value] for name, value in specified[1].items()] if specified else [],
-        "command": _command(choice, specified),
+        "steps": [[one.question, one.decision] for one in space.design.steps],
+        "kernel": kernel,
+        "knobs": [[name, value] for name, value in knobs.items()],
+        "command": command if kernel else "",
     }
-
-
-def _command(choice: BenchCase, specified: tuple[str, dict[str, int]] | None) -> str:
-    if specified is None:
-        return ""
-    kernel, chosen = specified
-    knobs = "".join(f" -k {name}={value}" for name, value in chosen.items())
-    return f"labtools forecast {kernel} -w {choice.workload} --gpu {choice.gpu.name}{knobs}"
 
 
 class BudgetView(View, script="view"):
@@ -145,15 +131,8 @@ class BudgetView(View, script="view"):
 
 
 class BudgetBench(BudgetView):
-    """The bench, which builds what is asked for.
-
-    Args:
-        workloads: by operation; None takes `BENCH_WORKLOADS`.
-        built: choices that are built at once, as (GPU, operation, workload): the first such choice.
-
-    Attributes:
-        choices: what can be chosen.
-        spaces: of each.
+    """The bench, which builds what is asked for, and at once the choices ``built`` as (GPU,
+    operation, workload). ``workloads`` are by operation.
     """
 
     def __init__(
@@ -164,9 +143,7 @@ class BudgetBench(BudgetView):
     ) -> None:
         self.choices = every_choice(gpus, workloads)
         self.spaces = [space_of(one.op, one.workload, one.gpu, one.bits) for one in self.choices]
-        tables = [
-            choice_tables(one, space) for one, space in zip(self.choices, self.spaces, strict=True)
-        ]
+        tables = list(map(choice_tables, self.choices, self.spaces))
         super().__init__(tables=pack_tables(tables), live=reader_present())
         self._work = Newest(self._answer, BUILD_REST_S)
         self.on_msg(self._receive)
@@ -175,28 +152,17 @@ class BudgetBench(BudgetView):
 
     def number_of(self, gpu: str, op: str, workload: str) -> int:
         """The number of a choice."""
-        for number, one in enumerate(self.choices):
-            if (one.gpu.name, one.op, one.workload) == (gpu, op, workload):
-                return number
-        raise LabError(
-            f"{gpu}, {op}, {workload} is not on this bench.",
-            f"it offers {len(self.choices)} choices of {', '.join(BENCH_WORKLOADS)}",
-            "name one of them",
-        )
+        named = [f"{one.gpu.name}, {one.op}, {one.workload}" for one in self.choices]
+        return place_of(f"{gpu}, {op}, {workload}", named)
 
     def build(self, number: int) -> dict[str, Any]:
         """Compile and forecast what is derived for a choice, and show it."""
         one, specified = self.choices[number], self.spaces[number].specified
         if specified is None:
-            raise LabError(
-                f"No shipped kernel computes {one.workload}.",
-                "what is derived is a specification",
-                "the operations decode, prefill and gemm have kernels",
-            )
-        kernel, knobs = specified
-        found = compile_and_forecast(
-            kernel, knobs, one.workload, one.gpu, self.spaces[number].floor_us
-        )
+            why = "what is derived is a specification"
+            raise LabError(f"No shipped kernel computes {one.workload}.", why, "another operation")
+        floor_us = self.spaces[number].floor_us
+        found = compile_and_forecast(*specified, one.workload, one.gpu, floor_us)
         self.built = {**self.built, str(number): found}
         return found
 

@@ -39,24 +39,17 @@ class CpuTry:
 
     rung: Rung  # p00 or p01
     knobs: Mapping[str, int] = field(default_factory=dict)  # those that differ from the defaults
-    # halfs from one row of a tile to the next; None leaves the header as it is
-    stride: int | None = None
+    stride: int | None = None  # halfs from one row to the next; None leaves the header as it is
 
 
 def with_stride(rung: Rung, stride: int) -> Rung:
-    """The rung with another length of row in its header; its own source is unchanged.
-
-    Args:
-        rung: one whose source includes `HEADER`.
-    """
+    """The rung, whose source includes `HEADER`, with another length of row in that header."""
     header = rung.source.parent / HEADER
     text = header.read_text() if header.is_file() else ""
     if STRIDE_LINE not in text or HEADER not in rung.source_text:
-        raise LabError(
-            f"The rows of {rung.id} cannot be given another length.",
-            f"it includes no {HEADER} with the line {STRIDE_LINE}",
-            "p00 and p01 do",
-        )
+        what = f"The rows of {rung.id} cannot be given another length."
+        why = f"it includes no {HEADER} with the line {STRIDE_LINE}"
+        raise LabError(what, why, "p00 and p01 do")
     new = f'constexpr int STRIDE = {stride};\nstatic_assert(STRIDE >= HEAD_DIM, "a row fits");'
 
     def launch(problem: Problem, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
@@ -104,14 +97,11 @@ def ending_of(run: CpuRun) -> Ending:
 
 
 def say_run(run: CpuRun) -> dict[str, Any]:
-    """What a run on the CPU says, in parts.
-
-    Returns:
-        ``outcome``, ``message``, and of a fault ``file``, ``line``, ``code`` (the text of that
-        line), ``block`` and ``thread``; these are None without one.
+    """What a run on the CPU says: ``outcome``, ``message``, and of a fault ``file``, ``line``,
+    ``code`` (the text of that line), ``block`` and ``thread``; these are None without one.
     """
-    said: dict[str, Any] = dict.fromkeys(("file", "line", "code", "block", "thread"))
     if not run.faults:
+        said: dict[str, Any] = dict.fromkeys(("file", "line", "code", "block", "thread"))
         return {**said, "outcome": ending_of(run), "message": str(run.comparison)}
     first = run.faults[0]
     return {
@@ -133,9 +123,8 @@ def first_addresses(faults: Sequence[CpuFault]) -> str:
 def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
     """A row a try: what its launch asks for, what it does on the CPU, and where."""
     rows: list[list[Cell]] = []
-    for (name, tried), run in zip(
-        tries.items(), run_tries(list(tries.values()), problem), strict=True
-    ):
+    runs = run_tries(list(tries.values()), problem)
+    for (name, tried), run in zip(tries.items(), runs, strict=True):
         said = say_run(run)
         launch = _changed(tried).launches(problem, load_gpu(DEFAULT_GPU).limits, tried.knobs)[-1]
         where = f"{said['file']}:{said['line']}" if said["file"] else ""
@@ -151,11 +140,7 @@ def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
 def recorded_verdicts(
     records: GpuRecords, rung: Rung, knobs: Mapping[str, int]
 ) -> tuple[list[SanitizerVerdict], Word | None]:
-    """What compute-sanitizer said on a GPU, and where; nothing where it was not recorded.
-
-    Args:
-        knobs: those that differ from the defaults.
-    """
+    """What compute-sanitizer said on a GPU, and where; nothing where it was not recorded."""
     found, record = sanitizer_verdicts(records.every, rung, knobs)
     return found, recorded(record) if record is not None else None
 
@@ -167,11 +152,7 @@ def show_sanitizer(
     problem: Problem,
     tools: Sequence[str] = ("memcheck",),
 ) -> Shown:
-    """compute-sanitizer's report: made now where a GPU and the tool are here, else as recorded.
-
-    Args:
-        knobs: those that differ from the defaults.
-    """
+    """compute-sanitizer's report: made now where a GPU and the tool are here, else as recorded."""
     verdicts: list[SanitizerVerdict] = []
     word: Word | None = None
     note = ""
@@ -188,23 +169,17 @@ def show_sanitizer(
         verdicts, word = recorded_verdicts(records, rung, knobs)
     if word is None:
         return make_note(f"There is no report of {rung.id} with {say_knobs(knobs)}. {note}".strip())
-    rows = [_verdict_row(one, word) for one in verdicts]
+    rows: list[list[Cell]] = []
+    for one in verdicts:
+        first = "; then ".join(one.text.splitlines()[:2])
+        rows.append([one.tool, one.verdict, first if one.verdict == "errors" else one.text, word])
     name = f"{rung.id}, {say_knobs(knobs) or 'repaired'}"
     shown = make_table(("tool", "verdict", "what it says", "where from"), rows, name)
     return shown + make_note(note) if note else shown
 
 
-def _verdict_row(verdict: SanitizerVerdict, word: Word) -> list[Cell]:
-    lines = verdict.text.splitlines()
-    shown = "; then ".join(lines[:2]) if verdict.verdict == "errors" else verdict.text
-    return [verdict.tool, verdict.verdict, shown, word]
-
-
 def describe_verdict(records: GpuRecords, rung: Rung, knobs: Mapping[str, int]) -> dict[str, Any]:
-    """The recorded report of memcheck for a picture: ``verdict``, ``lines`` and ``where``.
-
-    ``verdict`` is an empty string where there is none.
-    """
+    """The recorded report of memcheck for a picture; ``verdict`` is empty where there is none."""
     verdicts, word = recorded_verdicts(records, rung, knobs)
     found = next((one for one in verdicts if one.tool == "memcheck"), None)
     if found is None or word is None:

@@ -4,7 +4,7 @@ const COPY = 16;
 const COLUMNS = ["halfs a row", "the kernel", "bytes a row", "copies that miss",
   "16-byte copy, ways", "matrix load, ways", "down a column, ways"];
 
-const code = (text) => html("div", { class: "lt-sanitizer-code" }, [text]);
+const quoted = (text) => html("div", { class: "lt-sanitizer-code" }, [text]);
 
 function drawRows(starts) {
   const isOff = (start) => start % COPY !== 0;
@@ -28,7 +28,7 @@ function sayRun(run) {
     html("div", { class: "lt-value lt-sanitizer-outcome", "aria-live": "polite" },
       [`${run.outcome} `, mark("computed")]),
     html("div", {}, [`The CPU runner: ${where}${run.message}.`]),
-    ...(run.code ? [code(`${run.line} | ${run.code}`)] : []),
+    run.code && quoted(`${run.line} | ${run.code}`),
   ];
 }
 
@@ -37,7 +37,7 @@ function sayReport(report) {
     return [html("div", {}, ["No report of compute-sanitizer was recorded for this point."])];
   }
   return [html("div", {}, [`compute-sanitizer, memcheck: ${report.verdict}, ${report.where} `,
-    mark("recorded")]), ...report.lines.map(code)];
+    mark("recorded")]), report.lines.map(quoted)];
 }
 
 function draw(tables, stride, repair) {

@@ -1,7 +1,5 @@
 """The sanitizer bench: the length of a row, the repairs of the arithmetic, and what comes of them.
-
-Python runs every case on the CPU once, and the picture looks the cases up, so that the controls
-also work in a page that has no kernel.
+The picture looks up every case, so that it needs no kernel.
 """
 
 from __future__ import annotations
@@ -33,10 +31,9 @@ _ACCESSES = ("copy", "matrix", "column")
 def sanitizer_tables(records: GpuRecords, problem: Prefill) -> dict[str, Any]:
     """Every answer that the picture may need.
 
-    Returns:
-        The choices, and ``cells``: for each stride the addresses of its rows, its copies that miss,
-        the turns of other accesses, and by repair what the CPU runner said and the recorded report.
-        Where a copy faults nothing behind it runs, so that the repairs share one run.
+    ``cells`` hold for each stride the addresses of its rows, its copies that miss, the turns of
+    other accesses, and by repair what the CPU runner said and the recorded report. Where a copy
+    faults nothing behind it runs, so that the repairs share one run.
     """
     p01 = load_rung("p01")
     as_written = {"pad": 0, **REPAIRS["nothing"]}
@@ -91,7 +88,7 @@ def sanitizer_bench(problem: Prefill, records: GpuRecords | None = None) -> Benc
     """A bench that starts with p01 as it was written."""
     tables = sanitizer_tables(records or GpuRecords(), problem)
     controls = {
-        "stride": slider("halfs a row", [str(one) for one in STRIDES], 0, label_width="7em"),
+        "stride": slider("halfs a row", STRIDES, 0, label_width="7em"),
         "repair": dropdown("repaired", tables["repairs"], label_width="7em", most_width="30em"),
     }
     return Bench(controls, SanitizerView, tables)
