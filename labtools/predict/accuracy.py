@@ -1,11 +1,6 @@
-"""The model held against measurements: point by point, by stratum, beside simpler forecasts.
-
-The kernels that the model may be calibrated on and those that test it are told apart by family in
-``points.toml``. By default the forecast of a point is the one that its record keeps: it was made
-before the run. The simpler forecasts are a roofline (least bytes at the best measured rate of the
-level that holds them, plus an empty launch) and a constant multiple of it, the best one for the
-calibration kernels.
-"""
+"""The model held against measurements: point by point, by stratum, beside simpler forecasts: a
+roofline and a constant multiple of it, the best one for the calibration kernels. ``points.toml``
+tells by family the kernels that calibrate the model and those that test it."""
 
 from __future__ import annotations
 
@@ -136,10 +131,7 @@ class Accuracy:
 
 
 def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accuracy:
-    """Compare forecasts with measurements of the same points.
-
-    Raises LabError: there are none, or not equally many.
-    """
+    """Compare forecasts with measurements. Raises LabError: there are none, or not equally many."""
     if not len(measured_us) or len(forecast_us) != len(measured_us):
         raise LabError(
             "There is nothing to compare.",
@@ -159,10 +151,7 @@ def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accu
 
 
 def accuracy_of(points: Sequence[JudgedKernel], which: Which = "forecast") -> Accuracy:
-    """Accuracy of the model, of the roofline or of the constant on some points.
-
-    Raises LabError: there is no point.
-    """
+    """Accuracy of the model, of the roofline or of the constant. Raises LabError: no point."""
     return accuracy([one.time_us(which) for one in points], [one.measured_us for one in points])
 
 
@@ -176,10 +165,7 @@ def points_file() -> dict[str, dict[str, Any]]:
 
 
 def point_families() -> dict[str, tuple[str, ...]]:
-    """The kernel families ``calibration`` and ``test``, each the ids of its kernels.
-
-    Raises LabError: a kernel stands in both.
-    """
+    """By ``calibration`` and ``test`` the ids of its kernels. Raises LabError: one is in both."""
     split = {name: tuple(ids) for name, ids in points_file()["families"].items()}
     both = set(split["calibration"]) & set(split["test"])
     if both:
@@ -207,13 +193,9 @@ def points_of(
     gpu: Gpu | str,
     predict: Callable[[Record], Predicted | None] | None = None,
 ) -> list[JudgedKernel]:
-    """Put forecast and measurement of every recorded point side by side.
-
-    Args:
-        stratum_of: what a record was measured for, or None.
-        predict: another way to a forecast; None takes the one stored in the record, which was
-            made before the run.
-    """
+    """Forecast and measurement of every recorded point side by side. The forecast is that of the
+    record, made before the run, unless ``predict`` makes it; ``stratum_of`` tells what a record was
+    measured for."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     machine = machine_of(gpu)
     rows: list[tuple[Record, str, str, Predicted, float]] = []
@@ -265,12 +247,8 @@ def bytes_roofline_us(
     knobs: Mapping[str, int] | None = None,
     machine: Machine | None = None,
 ) -> float:
-    """The best that a roofline can say: least bytes at the measured rate, plus an empty launch.
-
-    It knows which level holds the data (a warm cache that fits the L2 is read at the L2's rate)
-    and that a kernel with its own, smaller cache reads that one instead. It does not
-    look at the machine code. Microseconds.
-    """
+    """The best that a roofline can say, microseconds: least bytes at the measured rate of the level
+    that holds them, plus an empty launch. A kernel with its own, smaller cache reads that one."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     machine = machine or machine_of(gpu)
     moved = least_call_bytes(workload, rung.launches(workload, gpu.limits, knobs))
@@ -282,14 +260,9 @@ def bytes_roofline_us(
 
 
 def best_constant(pairs: Sequence[tuple[float, float]]) -> float:
-    """The factor on a simple forecast with the least median of \\|log2(forecast / measured)\\|.
-
-    Half of the points lie within the median of the best factor, so it stands in the middle of the
-    shortest stretch of log2(measured / simple) that holds half of them.
-
-    Args:
-        pairs: (simple forecast, measured), one unit; the factor is 1 where there is none.
-    """
+    """The factor on simple forecasts of (simple, measured) pairs with the least median of
+    |log2(forecast / measured)|: the middle of the shortest stretch of log2(measured / simple) that
+    holds half of them; 1 without pairs."""
     if not pairs:
         return 1.0
     logs = np.sort(np.log2([measured / simple for simple, measured in pairs]))
@@ -321,11 +294,7 @@ class Pair:
 
 
 def pairs_of(points: Sequence[JudgedKernel], threshold: float = DIRECTION_THRESHOLD) -> list[Pair]:
-    """Pairs of one kernel and workload that differ in one knob and truly differ in time.
-
-    Args:
-        threshold: the least relative difference of the measured times.
-    """
+    """Pairs of one kernel and workload that differ in one knob and by ``threshold`` in time."""
     groups: dict[tuple[str, str], list[JudgedKernel]] = {}
     for point in points:
         groups.setdefault((point.rung, point.workload.key()), []).append(point)

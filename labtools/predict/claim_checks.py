@@ -1,8 +1,5 @@
 """The checks of the claims ledger: a few, for all sources, since each claim brings its own formula.
-
-A check gets the claim, the ledger with its figures, and records. What it returns follows from these
-alone, so that a claim with another number gets another verdict.
-"""
+What a check returns follows from the claim, the ledger's figures and the records alone."""
 
 from __future__ import annotations
 
@@ -292,10 +289,8 @@ _SOURCES: Mapping[str, Callable[[Mapping[str, Any], FormulaNames, Evidence], Map
 
 
 def _names_of(claim: Claim, evidence: Evidence) -> FormulaNames:
-    """What the names of a claim's formulas stand for; ``claimed`` is the claim's own value.
-
-    Each source in ``given`` is one query or a list of them. ``as`` puts a prefix before its names.
-    """
+    """What the names of a claim's formulas stand for; ``claimed`` is the claim's own value. Each
+    source in ``given`` is one query or a list; ``as`` puts a prefix before its names."""
     names = FormulaNames()
     for kind, find in _SOURCES.items():
         asked = claim.given.get(kind, [])
@@ -318,12 +313,9 @@ _RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
 @_check
 def by_formula(claim: Claim, evidence: Evidence) -> Finding:
     """A formula of the ledger, or one for each value of the claim, over its sources (`_SOURCES`).
-
-    With a ``relation`` the claim's value is a limit. ``when`` names conditions under which a value
-    that fits is incomplete, or one that does not fit gets another verdict than the usual one.
-    ``say`` is the reason in words, with formulas in braces. Both may name ``ours``, what a single
-    formula came to.
-    """
+    With a ``relation`` the value is a limit. ``when`` names conditions under which a value that
+    fits is incomplete, or one that does not gets another verdict. ``say`` is the reason, with
+    formulas in braces; both may name ``ours``, what a single formula came to."""
     given = claim.given
     try:
         names = _names_of(claim, evidence)

@@ -1,9 +1,5 @@
-"""How long a kernel will take, from its machine code, before anything runs.
-
-The trace says what every block executes and reads; the SM model says how long that takes with so
-many blocks resident; what all SMs ask of memory together says how long each load waits. The grid
-then runs through the GPU block by block.
-"""
+"""How long a kernel will take, from its machine code, before anything runs: the trace says what
+blocks execute, the SM model how long that takes, the grid how they share the GPU."""
 
 from __future__ import annotations
 
@@ -58,16 +54,11 @@ def forecast(
     machine: Machine | None = None,
     counts: Callable[[], TripCounts] | None = None,
 ) -> Forecast:
-    """Predict the time of one call of a rung from its machine code. No GPU is needed.
-
-    Args:
-        scale: factors on latencies by class, for "what if": ``{"memory": 0.5}``; the classes are
-            in `CLASSES`, and ``bandwidth`` scales the memory ceiling.
-        machine: other latencies than those of the table, for an experiment.
-        counts: called where a jump on data leaves open how often a loop runs. The kernel is then
-            followed once more with the inputs, and what that gives is believed where a run of
-            some blocks agrees.
-    """
+    """Predict the time of one call of a rung from its machine code. No GPU is needed. ``scale`` are
+    factors on latencies by class (`CLASSES`), and on the memory ceiling as ``bandwidth``.
+    ``machine`` has other latencies than the table. ``counts`` is called where a jump on data leaves
+    trips open: the kernel is followed with the inputs, and believed where a run of some blocks
+    agrees."""
     _check_classes(scale or {})
     call = _Call.of(rung, workload, gpu, knobs, code, machine)
 
@@ -207,10 +198,8 @@ class _Call:
         ]
 
     def _followed(self, counts: TripCounts | None) -> tuple[LaunchBlocks, ...]:
-        """The blocks of each timed launch; those that were followed last need not be again.
-
-        What blocks execute is the same on every GPU of an architecture, in a cold and a warm cache.
-        """
+        """The blocks of each timed launch, the same on every GPU of an architecture, in a cold and
+        a warm cache; those that were followed last are kept."""
         launches, code = self.launches, self.code
         key = content_key(launches, self.workload.replace(cache_state="cold"), code.content)
         known = _recent.get(key) if counts is None else None
@@ -310,17 +299,10 @@ def what_if(
     classes: Sequence[str] = (*CLASSES, "bandwidth"),
     counts: Callable[[], TripCounts] | None = None,
 ) -> dict[str, float]:
-    """The time if every latency of one class were ``factor`` times as long, class by class.
-
-    Args:
-        factor: above 0; 0.5 halves the latency. For ``bandwidth`` the ceiling is divided by it.
-        classes: some of `CLASSES`, and ``bandwidth``.
-
-    Returns:
-        Class to time, microseconds. A class that the kernel does not use leaves the time as it is.
-        Where many warps compete, two simulations differ by some percent for no reason; a shorter
-        latency that would seem to make the kernel slower is said to change nothing.
-    """
+    """Class to time, microseconds, if every latency of it were ``factor`` (above 0) times as long,
+    for some of `CLASSES` and ``bandwidth``, whose ceiling is divided by it. Where many warps
+    compete, two simulations differ by some percent for no reason; a shorter latency that would seem
+    to make the kernel slower is said to change nothing."""
     _check_classes(dict.fromkeys(classes, factor))
     call = _Call.of(rung, workload, gpu, knobs)
     counted = counts and forecast(rung, workload, gpu, knobs, counts=counts).counted

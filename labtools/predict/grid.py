@@ -1,9 +1,6 @@
-"""One launch on one GPU: an SM simulated under the load of all, then the grid block by block.
-
-What all SMs ask of memory together says how long each load waits, and how long loads wait says
-how much is asked: the two are solved for together. The grid's blocks then start in order where a
-place is free.
-"""
+"""One launch on one GPU: an SM simulated under the load of all, then the grid block by block. What
+all SMs ask of memory says how long each load waits, and how long loads wait says how much is asked:
+the two are solved for together."""
 
 from __future__ import annotations
 
@@ -40,17 +37,8 @@ COMPETING = 1.06
 
 
 class LaunchModel:
-    """One launch on one GPU, with latencies scaled by class.
-
-    Args:
-        blocks: what is executed.
-        resources: what a block asks for.
-        gpu: where it runs.
-        machine: latencies, rates and the like of the GPU.
-        warm: what a call reads may lie in the L2 from the call before.
-
-    Raises LabError: no block fits on an SM.
-    """
+    """One launch on one GPU, with latencies scaled by class; ``warm`` if the L2 may hold what the
+    call before has read. Raises LabError: no block fits on an SM."""
 
     def __init__(
         self, blocks: LaunchBlocks, resources: Resources, gpu: Gpu, machine: Machine, warm: bool
@@ -132,11 +120,8 @@ class LaunchModel:
         return self._runs[key]
 
     def _solve(self, streams: BlockStreams, on_sm: int, active: int) -> tuple[SmRun, Pressure]:
-        """Find the wait that memory adds at the rate that this wait allows.
-
-        More wait means less traffic, and less traffic means less wait, so there is one answer; it
-        is found by bisection on the wait.
-        """
+        """Find by bisection the wait that memory adds at the rate that this wait allows: more of it
+        means less traffic, so there is one answer."""
         trips = 6 if on_sm * len(streams.warps) <= 16 else 4
         sms = active / on_sm
 
@@ -188,10 +173,8 @@ class LaunchModel:
 
     @cached_property
     def _slow_scale(self) -> dict[str, float]:
-        """Factors on latencies for the slowest of the SMs that are busy.
-
-        All SMs busy meet the slowest one; a single block meets the middle one, on average.
-        """
+        """Factors on latencies for the slowest of the busy SMs; a single block meets the middle
+        one."""
         busy = min(self.launch.num_blocks, self.sms)
         part = math.log(busy) / math.log(self.sms) if self.sms > 1 else 1.0
         base = self.scale.get("memory", 1.0)
@@ -229,12 +212,10 @@ class LaunchModel:
     # ---------------------------------------------------------------------------- the grid
 
     def _duration(self, number: int, active: int) -> float:
-        """Cycles of a block of a class while so many blocks run on the whole GPU.
-
-        Simulated where the GPU is full, at a third of that, and with one block an SM; in between
-        it is interpolated. Classes run the same code, so only the one with most work is simulated
-        at each; the others are as many times shorter as they are on an empty SM.
-        """
+        """Cycles of a block of a class while so many blocks run on the whole GPU: simulated where
+        the GPU is full, at a third of that, and with one block an SM, else interpolated. Classes
+        run the same code, so only the one with most work is simulated; the others are as many times
+        shorter as they are on an empty SM."""
         full = self.start_blocks
         most = self.blocks.main_class
         alone = self.run_at(number, 1, min(self.sms, self.launch.num_blocks))[0].cycles
@@ -250,10 +231,8 @@ class LaunchModel:
 
     @cached_property
     def cycles(self) -> float:
-        """Makespan of the grid: blocks start in order where a place is free.
-
-        Each block goes through its work at a rate that depends on how many run beside it.
-        """
+        """Makespan of the grid: blocks start in order where a place is free, and each goes through
+        its work at a rate that depends on how many run beside it."""
         classes, work = self.blocks.class_of_block, self.blocks.work_of_block
         slots = self.resident.blocks_per_sm * self.sms
         total = len(classes)
@@ -289,11 +268,8 @@ class LaunchModel:
         return clock
 
     def _uniform_cycles(self, total: int, slots: int) -> float:
-        """Equal blocks come and go together: full waves, then the rest.
-
-        Where warps compete for issue slots they do not advance together; what that costs is a
-        property of the schedule, so it is taken from the model whose latencies are not scaled.
-        """
+        """Equal blocks come and go together: full waves, then the rest. What competing for issue
+        slots costs is taken from the model whose latencies are not scaled."""
         on_sm = self.start_blocks
         run, _ = self.run_at(0, on_sm, min(total, on_sm * self.sms))
         stretch = self.plain._stretch
@@ -307,12 +283,8 @@ class LaunchModel:
 
     @cached_property
     def _stretch(self) -> float | None:
-        """Cycles of all blocks over those of one wave that advances together.
-
-        None where blocks do not compete: together they take as long as one alone. Where they do,
-        some blocks end early, the last ones run alone, and a block that waited starts meanwhile.
-        So the SM is simulated with all the blocks that pass through it.
-        """
+        """Cycles of all blocks over those of one wave that advances together; None where blocks do
+        not compete. Where they do some end early and waiting ones start, so all are simulated."""
         total, on_sm = self.launch.num_blocks, self.start_blocks
         run, pressure = self.run_at(0, on_sm, min(total, on_sm * self.sms))
         streams = self.blocks.classes[0].streams
@@ -326,12 +298,9 @@ class LaunchModel:
     def _competing_cycles(
         self, streams: BlockStreams, on_sm: int, through: int, pressure: Pressure
     ) -> float:
-        """Cycles until so many blocks have passed through an SM whose warps compete.
-
-        Simulated twice with loops cut short, and drawn on in a straight line over the number of
-        instructions. Beyond three waves each further one costs what the third did. A few trips may
-        fit into waits for memory, and many do not: so it is never less than the cycles in which all
-        instructions are issued.
+        """Cycles until so many blocks have passed through an SM whose warps compete: simulated
+        twice with loops cut short, and drawn on in a straight line over the instructions. Beyond
+        three waves each costs what the third did; and no less than issuing all instructions takes.
         """
 
         def passing(blocks: int) -> float:
@@ -415,11 +384,8 @@ class LaunchModel:
         scheduled: float,
         atomics_us: float,
     ) -> dict[str, float]:
-        """The launch's time term by term, of a kernel whose warps have roles; else nothing.
-
-        What an average SM does is the main class's account; until the last SM has done it, others
-        have nothing left.
-        """
+        """The launch's time by terms where warps have roles, else nothing: an average SM does the
+        main class's account, and waits until the last SM has done it."""
         main = self.blocks.main_class
         run = runs[main][1][0]
         terms = account_block(self.sass, run, self.machine) if self.sass.has_roles else {}

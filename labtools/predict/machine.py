@@ -1,8 +1,6 @@
-"""The numbers of one GPU that the SM model runs on: latencies, issue intervals, shared units.
-
-They come from its table of latencies (`labtools.predict.latencies`), which carries a source each;
-the clock, the memory's rate, the L2 and the number of SMs are the GPU's own.
-"""
+"""The numbers of one GPU that the SM model runs on: its table of latencies
+(`labtools.predict.latencies`), which carries a source each, and the clock, memory rate, L2 and SMs
+of its own."""
 
 from __future__ import annotations
 
@@ -115,11 +113,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class LoadCurve:
-    """Cycles that load adds to a latency, by share of the ceiling in use.
-
-    Between the measured points it is a straight line in log(wait) over log(u / (1 - u)); beyond
-    the last one the wait grows as u / (1 - u), as any queue's does near its limit.
-    """
+    """Cycles that load adds to a latency, by share of the ceiling: log(wait) is straight over log(u
+    / (1 - u)) between points, and grows beyond as u / (1 - u), as any queue's near its limit."""
 
     shares: tuple[float, ...]  # increasing, 0..1
     waits: tuple[float, ...]  # cycles, increasing
@@ -205,21 +200,16 @@ class Machine:
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def chunk_share(self, chunk_bytes: float) -> float:
-        """Share of the memory's ceiling by the bytes that a block reads side by side.
-
-        From 1 KiB (`scattered`) to 8 KiB (all of it) it rises with the logarithm: fewer pages of
-        the memory chips are opened for the same bytes.
-        """
+        """Share of the memory's ceiling by the bytes that a block reads side by side: it rises with
+        the logarithm from 1 KiB (`scattered`) to 8 KiB (all), since fewer pages are opened."""
         if chunk_bytes <= 0:
             return 1.0
         steps = min(3.0, max(0.0, math.log2(8192.0 / chunk_bytes)))
         return 1.0 - (1.0 - self.scattered) * steps / 3.0
 
     def bytes_in_flight(self, share: float) -> float:
-        """Bytes that every SM must have on the way for a share of the read ceiling, 0 to 1.
-
-        Little's law: rate times the latency of 512-byte copies with what the load adds there.
-        """
+        """Bytes that every SM must have on the way for a share of the read ceiling, 0 to 1: rate
+        times the latency of 512-byte copies under that load (Little's law)."""
         latency = self.dram_async(512) + self.dram_queue(share)
         return share * self.dram_bytes_per_cycle / self.sm_count * latency
 
@@ -439,10 +429,7 @@ def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
 
 def _box_rows(known: Latencies, level: str) -> Curve:
     """Latency of a copy by a tensor map by its bytes: measured, else that of other bulk copies.
-
-    From memory it is that of one SM alone, for the share of memory that is left to each while all
-    copy is `Machine.box_bytes_per_cycle`.
-    """
+    From memory it is that of one SM alone; `Machine.box_bytes_per_cycle` has what all share."""
     alone = "_one" if level == "hbm" else ""
     box, bulk = f"latency.box_{level}{alone}", f"latency.bulk_{level}{alone}"
     return _rows(known, box if known.by_number(box) else bulk, known.latency(level))
@@ -476,12 +463,9 @@ def _product_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:
 
 
 def _products(known: Latencies) -> dict[str, Any]:
-    """Products of a warpgroup.
-
-    m64 n N k16 is 2048 N operations, of which an SM of sm_90 does `PRODUCT_FLOPS` a cycle: N / 2
-    cycles. The microbenchmarks may say more. Without them the latency beyond those is that of a
-    warp's own product, and any number may be started.
-    """
+    """Products of a warpgroup. m64 n N k16 is 2048 N operations, of which an SM of sm_90 does
+    `PRODUCT_FLOPS` a cycle; the microbenchmarks may say more. Without them the latency beyond those
+    is that of a warp's own product, and any number may be started."""
     least = 2048 / PRODUCT_FLOPS
     taken = {}
     for source in ("shared", "registers"):
@@ -505,10 +489,8 @@ def _slowest(known: Latencies, name: str) -> float:
 
 
 def _barrier(known: Latencies) -> tuple[float, float]:
-    """(cycles after the last arrival, cycles of the barrier unit for each arriving warp).
-
-    A barrier of n warps takes a fixed time and one interval a warp: a straight line over 1..32.
-    """
+    """(cycles after the last arrival, cycles of the barrier unit for each arriving warp): a
+    straight line over 1 to 32 warps."""
     points = sorted(known.by_number("latency.barrier").items())
     if len(points) < 2:
         return 12.0, 2.0
@@ -518,10 +500,8 @@ def _barrier(known: Latencies) -> tuple[float, float]:
 
 
 def _cold_line(known: Latencies) -> float:
-    """First fetch of 128 bytes of instructions, beyond that of code that ran before.
-
-    The mean over straight-line code of 1 to 16 KiB, which kernels mostly are.
-    """
+    """First fetch of 128 bytes of instructions, beyond that of code that ran before: the mean over
+    straight-line code of 1 to 16 KiB, which kernels mostly are."""
     extra = [extra for size, extra in _cold_points(known) if size <= USUAL_CODE_KIB]
     return max(0.0, sum(extra) / len(extra)) if extra else 4.0
 
@@ -547,12 +527,9 @@ def _cold_lines(known: Latencies) -> Curve:
 
 
 def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCurve:
-    """What load adds to a latency, from bandwidth by bytes in flight.
-
-    By Little's law the latency is bytes in flight over the rate. In each series (loads and bytes
-    a lane fixed, warps rising) the first point is taken as unloaded; what the others have on top
-    is due to the load. The curve is the median over the series, by share of the ceiling.
-    """
+    """What load adds to a latency, from bandwidth by bytes in flight, which over the rate are the
+    latency (Little's law). In each series (loads and bytes a lane fixed, warps rising) the first
+    point counts as unloaded. The curve is the median over the series, by share of the ceiling."""
     sms, clock = max(1, known.num_sms), known.value("clock.sm", 1980.0) / 1e3
     by_series: dict[tuple[int, int], list[tuple[float, float]]] = {}
     ceilings: dict[int, float] = {}
@@ -615,10 +592,8 @@ def _launch_curve(known: Latencies) -> Curve:
 
 
 def measured_band(machine: Machine) -> tuple[float, float]:
-    """(lower, upper) factor on a forecast: how far it was off on the worst calibration point.
-
-    A factor of 2 either way where nothing was measured on the GPU itself.
-    """
+    """(lower, upper) factor on a forecast: how far it was off on the worst calibration point; 2
+    either way where nothing was measured on the GPU itself."""
     if not machine.calibrated or not _BAND.is_file():
         return 0.5, 2.0
     data = tomllib.loads(_BAND.read_text("utf-8"))

@@ -121,11 +121,8 @@ def read_record(path: Path | str) -> dict[str, Any]:
 
 
 def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of what ``run_microbench`` kept, as a published one of ``latencies/`` reads.
-
-    ``about``; groups of entries, each with value (a median), low, high, unit and source, those of
-    one name by count or bytes a level deeper; ``curve``. Cycles are of the SM's clock.
-    """
+    """The table of what ``run_microbench`` kept, as one of ``latencies/`` reads: entries in groups,
+    those of one name by count or bytes a level deeper, and curves; cycles of the SM's clock."""
     if record.get("schema") != SCHEMA:
         raise LabError(
             "This record of microbenchmarks has another layout.",
@@ -374,11 +371,9 @@ def _put_barriers(table: _Table) -> None:
 
 
 def _products_waiting(table: _Table, name: str, columns: int) -> list[float] | None:
-    """Products that are started and not done, where two warpgroups start as many as they can.
-
-    From the last one's start to the end of the wait pass the products that were before it in the
-    queue, its own, and what a product takes beyond its turn on the tensor cores.
-    """
+    """Products that are started and not done, where two warpgroups start as many as they can: from
+    the last one's start to the end of the wait pass those before it in the queue, its own, and what
+    a product takes beyond its turn on the tensor cores."""
     what = {"columns": columns, "groups": 2, "body": 16}
     whole, start = (table.all(name, test=test, **what) for test in ("product", "start"))
     alone = table.values(name, test="product", columns=columns, groups=1, body=1)
