@@ -102,32 +102,20 @@ class JudgedKernel:
 
     def time_us(self, which: Which = "forecast") -> float:
         """The model's forecast, or one of the simpler ones; microseconds."""
-        by_name = {
-            "forecast": self.forecast_us,
-            "roofline": self.roofline_us,
-            "constant": self.constant_us,
-        }
-        return by_name[which]
+        return float(getattr(self, f"{which}_us"))
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far forecasts are from measurements.
+    """How far forecasts are from measurements."""
 
-    Attributes:
-        points: how many.
-        median: median of \\|log2(forecast / measured)\\|.
-        within_10, within_35: share within a factor of 1.10 and of 1.35.
-        worst: largest factor that a forecast is off by.
-        bias: median of log2(forecast / measured).
-    """
-
-    points: int
-    median: float
+    points: int  # how many
+    median: float  # of |log2(forecast / measured)|
+    # within_10, within_35: share within a factor of 1.10 and of 1.35
     within_10: float
     within_35: float
-    worst: float
-    bias: float
+    worst: float  # largest factor that a forecast is off by
+    bias: float  # median of log2(forecast / measured)
 
 
 def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accuracy:
@@ -206,9 +194,8 @@ def points_of(
         made = record.forecast if predict is None else predict(record)
         if stratum is None or split is None or made is None:
             continue
-        roofline_us = bytes_roofline_us(
-            load_rung(record.name), record.problem, gpu, record.knobs, machine
-        )
+        rung = load_rung(record.name)
+        roofline_us = bytes_roofline_us(rung, record.problem, gpu, record.knobs, machine)
         rows.append((record, stratum, split, made, roofline_us))
     constant = best_constant(
         [(roofline, record.median_us) for record, _, split, _, roofline in rows if split != "test"]
@@ -303,9 +290,7 @@ def pairs_of(points: Sequence[JudgedKernel], threshold: float = DIRECTION_THRESH
         for place, first in enumerate(members):
             for second in members[place + 1 :]:
                 names = sorted({*first.knobs, *second.knobs})
-                differing = [
-                    name for name in names if first.knobs.get(name) != second.knobs.get(name)
-                ]
+                differing = [one for one in names if first.knobs.get(one) != second.knobs.get(one)]
                 ratio = second.measured_us / first.measured_us
                 if len(differing) == 1 and abs(math.log(ratio)) > math.log1p(threshold):
                     forecast_ratio = second.forecast_us / first.forecast_us
@@ -332,9 +317,7 @@ class BoundAgreement:
     @property
     def share_agreeing(self) -> float:
         """Of the qualifying points, 0..1."""
-        if not self.qualifying:
-            return 0.0
-        return 1 - len(self.misses) / len(self.qualifying)
+        return 1 - len(self.misses) / len(self.qualifying) if self.qualifying else 0.0
 
 
 def bound_agreement(points: Sequence[JudgedKernel]) -> BoundAgreement:
@@ -365,51 +348,25 @@ def check_targets(points: Sequence[JudgedKernel], which: Which = "forecast") -> 
         for name in dict.fromkeys(one.stratum for one in points)
     }
     worst = max(by_stratum, key=lambda name: by_stratum[name])
+    most, near = "|log2 ratio| at most {:g}", f"at least {WITHIN_TARGET:.0%}"
+    error, good = whole.median, whole.median <= MEDIAN_TARGET
+    told, worst_is_good = f"{by_stratum[worst]:.3f} ({worst})", by_stratum[worst] <= STRATUM_TARGET
+    off, is_near = f"worst {whole.worst:.2f}", whole.within_35 >= WITHIN_TARGET
     targets = [
-        Target(
-            "median error, all points",
-            f"|log2 ratio| at most {MEDIAN_TARGET:g}",
-            f"{whole.median:.3f}",
-            whole.median <= MEDIAN_TARGET,
-        ),
-        Target(
-            "median error, worst stratum",
-            f"|log2 ratio| at most {STRATUM_TARGET:g}",
-            f"{by_stratum[worst]:.3f} ({worst})",
-            by_stratum[worst] <= STRATUM_TARGET,
-        ),
-        Target(
-            f"within a factor of {WITHIN_FACTOR:g}",
-            f"at least {WITHIN_TARGET:.0%}",
-            f"{whole.within_35:.1%}",
-            whole.within_35 >= WITHIN_TARGET,
-        ),
-        Target(
-            f"off by a factor of {NEVER_FACTOR:g}",
-            "none",
-            f"worst {whole.worst:.2f}",
-            whole.worst < NEVER_FACTOR,
-        ),
+        Target("median error, all points", most.format(MEDIAN_TARGET), f"{error:.3f}", good),
+        Target("median error, worst stratum", most.format(STRATUM_TARGET), told, worst_is_good),
+        Target(f"within a factor of {WITHIN_FACTOR:g}", near, f"{whole.within_35:.1%}", is_near),
+        Target(f"off by a factor of {NEVER_FACTOR:g}", "none", off, whole.worst < NEVER_FACTOR),
     ]
     if which != "forecast":
         return targets
     pairs, bounds = pairs_of(points), bound_agreement(points)
-    right = sum(pair.right for pair in pairs)
     if pairs:
-        targets.append(
-            Target(
-                f"direction of one knob, times more than {DIRECTION_THRESHOLD:.0%} apart",
-                f"right for at least {DIRECTION_TARGET:.0%}",
-                f"{right / len(pairs):.1%} ({right} of {len(pairs)} pairs)",
-                right / len(pairs) >= DIRECTION_TARGET,
-            )
-        )
-    targets.append(
-        Target(
-            "points whose counters are unambiguous",
-            f"at least {QUALIFY_TARGET:.0%}",
-            f"{bounds.share_qualifying:.1%}",
-            bounds.share_qualifying >= QUALIFY_TARGET,
-        )
-    )
-    return targets
+        right = sum(pair.right for pair in pairs)
+        share, limit = right / len(pairs), f"right for at least {DIRECTION_TARGET:.0%}"
+        name = f"direction of one knob, times more than {DIRECTION_THRESHOLD:.0%} apart"
+        told = f"{share:.1%} ({right} of {len(pairs)} pairs)"
+        targets.append(Target(name, limit, told, share >= DIRECTION_TARGET))
+    share, limit = bounds.share_qualifying, f"at least {QUALIFY_TARGET:.0%}"
+    name = "points whose counters are unambiguous"
+    return [*targets, Target(name, limit, f"{share:.1%}", share >= QUALIFY_TARGET)]

@@ -15,16 +15,8 @@ import numpy as np
 from labtools.problem import LabError
 from labtools.toolchain.cubin import Resources
 
+from . import explain
 from .blocks import BlockClass, LaunchBlocks
-from .explain import (
-    account_block,
-    find_main_loop,
-    follow_chain,
-    list_loops,
-    stack_time,
-    true_chain,
-    unit_waits,
-)
 from .machine import Machine
 from .residency import occupancy
 from .result import LaunchForecast
@@ -34,6 +26,9 @@ from .streams import BlockStreams
 
 COMPETING = 1.06
 """Blocks that take this many times as long together as alone compete for the SM."""
+
+Runs = Sequence[tuple[BlockClass, tuple[SmRun, int]]]
+"""Classes of blocks with a simulation of each, and its blocks on an SM."""
 
 
 class LaunchModel:
@@ -124,7 +119,6 @@ class LaunchModel:
         means less traffic, so there is one answer."""
         trips = 6 if on_sm * len(streams.warps) <= 16 else 4
         sms = active / on_sm
-
         sm = OccupiedSm(streams, on_sm, self.machine, self.where, trips, self.scale)
 
         def wanted(result: SmRun) -> Pressure:
@@ -141,11 +135,10 @@ class LaunchModel:
         low, high, now = 0.0, math.inf, Pressure()
         guess = self._first_guess(result, sms, memory_bound)
         for _ in range(9):
-            now = (
-                Pressure(guess, need.l2 if need.l2 < guess else 0.0)
-                if memory_bound
-                else (Pressure(min(need.dram, guess), guess))
-            )
+            if memory_bound:
+                now = Pressure(guess, need.l2 if need.l2 < guess else 0.0)
+            else:
+                now = Pressure(min(need.dram, guess), guess)
             result = sm.simulate(now, watch=False)
             need = wanted(result)
             target = need.dram if memory_bound else need.l2
@@ -166,9 +159,8 @@ class LaunchModel:
         """The slowest SM with so many blocks on it."""
         key = (id(streams), blocks, trips)  # the streams live as long as this launch does
         if key not in self._slow_sms:
-            self._slow_sms[key] = OccupiedSm(
-                streams, blocks, self.machine, self.where, trips, self._slow_scale
-            )
+            numbers = self.machine, self.where, trips, self._slow_scale
+            self._slow_sms[key] = OccupiedSm(streams, blocks, *numbers)
         return self._slow_sms[key]
 
     @cached_property
@@ -223,10 +215,8 @@ class LaunchModel:
             return alone
         anchors = sorted({1, max(1, round(full / 3)), full})
         blocks = [min(one * self.sms, self.launch.num_blocks) for one in anchors]
-        cycles = [
-            self.run_at(most, one, count)[0].cycles
-            for one, count in zip(anchors, blocks, strict=True)
-        ]
+        places = zip(anchors, blocks, strict=True)
+        cycles = [self.run_at(most, one, count)[0].cycles for one, count in places]
         return alone * float(np.interp(active, blocks, cycles)) / cycles[0]
 
     @cached_property
@@ -344,12 +334,13 @@ class LaunchModel:
         cycles = max(makespan, dram / self._dram_ceiling, l2 / machine.l2_bytes_per_cycle)
         streams = self.blocks.classes[number].streams
         slots = machine.sub_partitions * max(1.0, run.cycles)
-        main = find_main_loop(self.sass, run.events)
+        main = explain.find_main_loop(self.sass, run.events)
         busy_us = cycles / machine.clock_at(run.tensor_share) / 1e3
         # The L2 does atomic operations on one address one after another. While they queue up,
         # nothing else is done.
         atomics_us = self.blocks.one_address_atomics * machine.atomic_ns / 1e3
         working = busy_us / (busy_us + atomics_us)
+        account = self._account_us(per_block, busy_us, busy_us * (makespan / cycles))
         return LaunchForecast(
             entry=self.launch.entry,
             blocks=self.launch.num_blocks,
@@ -357,7 +348,7 @@ class LaunchModel:
             time_us=busy_us + atomics_us,
             occupancy=self.resident,
             resident_blocks=on_sm,
-            trips=list_loops(streams, run),
+            trips=explain.list_loops(streams, run),
             dram_bytes=dram,
             l2_bytes=l2,
             footprint_bytes=sum(union for union, _ in self.blocks.footprint.values()),
@@ -367,38 +358,32 @@ class LaunchModel:
             tensor_share=run.tensor_share * working,
             in_flight_bytes=run.in_flight_bytes,
             load_latency_cycles=run.load_latency,
-            stack=stack_time(self.sass, run.events, machine),
-            unit_waits=unit_waits(self.sass, run.events, machine),
-            chain=follow_chain(self.sass, run.events, machine, main),
+            stack=explain.stack_time(self.sass, run.events, machine),
+            unit_waits=explain.unit_waits(self.sass, run.events, machine),
+            chain=explain.follow_chain(self.sass, run.events, machine, main),
             main_loop=main,
-            true_chain_cycles=(true_chain(self.sass, main, machine) if main is not None else None),
+            true_chain_cycles=None
+            if main is None
+            else explain.true_chain(self.sass, main, machine),
             notes=self.blocks.notes,
             doubts=self.blocks.doubts,
-            account_us=self._account_us(per_block, busy_us, makespan / cycles, atomics_us),
+            account_us=account and {**account, "atomics": atomics_us},
         )
 
-    def _account_us(
-        self,
-        runs: Sequence[tuple[BlockClass, tuple[SmRun, int]]],
-        busy_us: float,
-        scheduled: float,
-        atomics_us: float,
-    ) -> dict[str, float]:
+    def _account_us(self, runs: Runs, busy_us: float, makespan_us: float) -> dict[str, float]:
         """The launch's time by terms where warps have roles, else nothing: an average SM does the
         main class's account, and waits until the last SM has done it."""
         main = self.blocks.main_class
         run = runs[main][1][0]
-        terms = account_block(self.sass, run, self.machine) if self.sass.has_roles else {}
+        terms = explain.account_block(self.sass, run, self.machine) if self.sass.has_roles else {}
         if not terms:
             return {}
         worth = self.blocks.worth
         work = sum(float(worth[place]) * r.cycles / b for place, (_, (r, b)) in enumerate(runs))
-        makespan_us = busy_us * scheduled
         mean = min(1.0, work / self.sms / self.cycles)
         found = {name: makespan_us * mean * cycles / run.cycles for name, cycles in terms.items()}
         found["waves and tail"] = makespan_us * (1 - mean)
         found["memory's rate"] = busy_us - makespan_us
-        found["atomics"] = atomics_us
         return found
 
     def _any_run(self, number: int) -> tuple[SmRun, int]:

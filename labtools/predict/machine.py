@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median_high
 from typing import Any
@@ -105,6 +106,12 @@ class Curve:
     def __call__(self, at: float) -> float:
         """The curve's value at ``at``."""
         return float(np.interp(at, self.x, self.y))
+
+    @staticmethod
+    def through(points: Iterable[tuple[float, float]]) -> Curve:
+        """The curve of (x, y), x increasing."""
+        x, y = zip(*points, strict=True)
+        return Curve(tuple(map(float, x)), tuple(map(float, y)))
 
     def scaled(self, factor: float) -> Curve:
         """The same curve with every value times ``factor``."""
@@ -342,14 +349,10 @@ def machine_of(gpu: Gpu) -> Machine:
         variable=_variable(known),
         intervals=_intervals(known),
         shared_intervals={
-            "shuffle": known.interval("shfl_sm"),
-            "shared": known.interval("lds32_sm"),
-            "global": known.interval("ldg32_sm"),
+            name: known.interval(f"{of}_sm")
+            for name, of in (("shuffle", "shfl"), ("shared", "lds32"), ("global", "ldg32"))
         },
-        l1={
-            width // 32: cycles
-            for width, cycles in sorted(known.by_number("latency.l1_row").items())
-        },
+        l1={size // 32: hit for size, hit in sorted(known.by_number("latency.l1_row").items())},
         l2_rows=_rows(known, "latency.l2_row", known.latency("l2")),
         dram_rows=_rows(known, "latency.hbm_row", known.latency("hbm")).scaled(dram_scale),
         l2_async=_rows(known, "latency.async_l2", known.latency("l2")),
@@ -368,9 +371,7 @@ def machine_of(gpu: Gpu) -> Machine:
         dram_bytes_per_cycle=dram_rate / clock_ghz,
         l2_bytes_per_cycle=l2_rate / clock_ghz,
         dram_queue=_load_curve(known.curve("hbm"), known),
-        l2_queue=_load_curve(
-            [point for point in known.curve("l2") if point.get("mib") == 16], known
-        ),
+        l2_queue=_load_curve([one for one in known.curve("l2") if one.get("mib") == 16], known),
         scattered=fitted["scattered"],
         atomic_ns=fitted["atomic_ns"],
         l2_miss=_miss_curve(known.curve("l2_footprint"), scale),
@@ -424,7 +425,7 @@ def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
         # Another GPU's rows tell how the latency grows with the bytes; the level is its own.
         shift = otherwise - points[0][1]
         points = [(size, cycles + shift) for size, cycles in points]
-    return Curve(tuple(float(x) for x, _ in points), tuple(y for _, y in points))
+    return Curve.through(points)
 
 
 def _box_rows(known: Latencies, level: str) -> Curve:
@@ -438,9 +439,7 @@ def _box_rows(known: Latencies, level: str) -> Curve:
 def _store_lines(known: Latencies) -> Curve:
     """`Machine.store_lines`, from stores of 4 bytes a lane."""
     points = sorted(known.by_number("interval.store_sm").items()) or [(128, 0.0)]
-    return Curve(
-        tuple(float(size) for size, _ in points), tuple(each * size / 128 for size, each in points)
-    )
+    return Curve.through((size, each * size / 128) for size, each in points)
 
 
 def _box_rate(known: Latencies, otherwise: float) -> float:
@@ -471,7 +470,7 @@ def _products(known: Latencies) -> dict[str, Any]:
     for source in ("shared", "registers"):
         measured = sorted(known.by_number(f"interval.product_{source}_sm").items())
         points = [(float(n), max(least, found / n)) for n, found in measured] or [(64.0, least)]
-        taken[source] = Curve(tuple(n for n, _ in points), tuple(each for _, each in points))
+        taken[source] = Curve.through(points)
     latency = known.latency("hmma")
     if known.has("latency.product_shared.64") and known.has("interval.product_shared.64"):
         whole = known.latency("product_shared.64") - known.interval("product_shared.64")
@@ -522,8 +521,7 @@ def _cold_lines(known: Latencies) -> Curve:
         if USUAL_CODE_KIB <= size <= CACHED_CODE_KIB:
             sizes.setdefault(size, []).append(max(0.0, extra))
     points = [(size, sum(found) / len(found)) for size, found in sorted(sizes.items())]
-    points = points or [(float(USUAL_CODE_KIB), _cold_line(known))]
-    return Curve(tuple(size for size, _ in points), tuple(cycles for _, cycles in points))
+    return Curve.through(points or [(USUAL_CODE_KIB, _cold_line(known))])
 
 
 def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCurve:
@@ -551,15 +549,13 @@ def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCu
     edges = (0.0, 0.08, 0.2, 0.35, 0.45, 0.6, 0.75, 0.86, 0.92, 0.975)
     shares: list[float] = []
     waits: list[float] = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         inside = [one for one in samples if low < one[0] <= high and one[1] > 0]
-        if not inside:
-            continue
-        share, wait = (median_high(values) for values in zip(*inside, strict=True))
-        if waits and wait <= waits[-1]:
-            continue
-        shares.append(share)
-        waits.append(wait)
+        if inside:
+            share, wait = (median_high(values) for values in zip(*inside, strict=True))
+            if not waits or wait > waits[-1]:
+                shares.append(share)
+                waits.append(wait)
     if len(shares) < 2:
         return LoadCurve((0.3, 0.55, 0.85, 0.96), (22.0, 85.0, 325.0, 1150.0))
     return LoadCurve(tuple(shares), tuple(waits))
@@ -575,20 +571,13 @@ def _miss_curve(points: Sequence[Mapping[str, Any]], scale: float) -> Curve:
     kept = [(ordered[fastest]["mib"], 0.0)]
     for point in ordered[fastest + 1 :]:
         kept.append((point["mib"], max(kept[-1][1], float(point["missing"]))))
-    return Curve(
-        tuple(mib * 2.0**20 * scale for mib, _ in kept), tuple(missing for _, missing in kept)
-    )
+    return Curve.through((mib * 2.0**20 * scale, missing) for mib, missing in kept)
 
 
 def _launch_curve(known: Latencies) -> Curve:
-    points = sorted(
-        (point["grid"], point["us"])
-        for point in known.curve("launch")
-        if point["kind"] == "empty" and point["threads"] == 128
-    )
-    if not points:
-        return Curve((1.0, 1e5), (0.5, 60.0))
-    return Curve(tuple(float(x) for x, _ in points), tuple(float(y) for _, y in points))
+    empty = [one for one in known.curve("launch") if one["kind"] == "empty"]
+    points = sorted((one["grid"], one["us"]) for one in empty if one["threads"] == 128)
+    return Curve.through(points or [(1.0, 0.5), (1e5, 60.0)])
 
 
 def measured_band(machine: Machine) -> tuple[float, float]:
