@@ -60,7 +60,9 @@ class Cubin:
         why = f"its kernels are: {', '.join(sorted(self.entries)) or 'none'}"
         if mangled:
             why = f'the kernel is there under its C++ name {mangled[0]}; write extern "C" before it'
-        still = 'name one of its kernels in the launch, and declare kernels extern "C" __global__ void'
+        still = (
+            'name one of its kernels in the launch, and declare kernels extern "C" __global__ void'
+        )
         raise LabError(f"{self.name} has no kernel called {entry}.", why, still)
 
 

@@ -96,12 +96,16 @@ def _assembler_error(log: str, name: str) -> CompileError:
         used, limit = int(smem["used"], 16), int(smem["limit"], 16)
         declares = f"{smem['entry']} declares {used} bytes of static shared memory"
         why = f"a kernel may declare at most {limit} bytes with a fixed size"
-        still = "declare a smaller array, or use extern __shared__ and give smem_bytes in the launch"
+        still = (
+            "declare a smaller array, or use extern __shared__ and give smem_bytes in the launch"
+        )
         return CompileError(f"{name} does not compile: {declares}.", why, still, file=name, log=log)
     matches = (_PTXAS_ERROR.match(line.strip()) for line in log.splitlines())
     said = [match["text"].strip() for match in matches if match]
     what = f"{name} does not compile: {said[0] if said else 'the compiler gave no line'}."
-    usual = "the assembler refused the code; inline assembly and resource limits are the usual causes"
+    usual = (
+        "the assembler refused the code; inline assembly and resource limits are the usual causes"
+    )
     still = "correct the kernel and run it again; every other kernel is unaffected"
     return CompileError(what, usual if said else log.strip()[:600], still, file=name, log=log)
 

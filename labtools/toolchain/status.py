@@ -287,4 +287,7 @@ def _probe_torch() -> dict[str, Any]:
     version = re.search(r"^__version__ = ['\"]([^'\"]+)", text, re.MULTILINE)
     cuda = re.search(r"^cuda(?:: [^=]+)? = ['\"](\d+)", text, re.MULTILINE)
     number = int(cuda[1]) if cuda else None
-    return {"torch_version": version[1] if version else _version_of("torch"), "torch_cuda_major": number}
+    return {
+        "torch_version": version[1] if version else _version_of("torch"),
+        "torch_cuda_major": number,
+    }
