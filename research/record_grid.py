@@ -23,9 +23,8 @@ from labtools.optimize.campaign import (
     Clock,
     GridFolder,
     Timer,
-    find_codes,
-    find_models,
     make_plan,
+    make_points,
 )
 from labtools.optimize.family import load_family
 from labtools.optimize.grid import grid_path, read_grid, write_grid
@@ -84,8 +83,8 @@ def _renew(chosen: argparse.Namespace, folder: GridFolder, clock: Clock) -> int:
     path = chosen.table or grid_path(chosen.family, chosen.gpu)
     grid = read_grid(path)
     folder.settle(replace(grid.plan, model=model_name()))
-    limits = load_gpu(chosen.gpu).limits
-    models = find_models(folder, limits, processes=chosen.processes or 1, clock=clock)
+    limits, processes = load_gpu(chosen.gpu).limits, chosen.processes or 1
+    models = make_points(folder, limits, "models", processes=processes, clock=clock)
     print(_say_made("forecast", len(grid), [one.problem for one in models.values()], clock))
     renewed = renew_forecasts(grid, models, model_name())
     write_grid(path, renewed)
@@ -115,12 +114,12 @@ def _measure(chosen: argparse.Namespace, folder: GridFolder, clock: Clock) -> No
     folder.settle(plan)
     if device is not None and timing:
         folder.begin_on(device)
-    codes = folder.codes()
+    codes, processes = folder.codes(), chosen.processes or 1
     if "codes" in chosen.phase:
-        codes = find_codes(folder, limits, processes=chosen.processes or 1, clock=clock)
+        codes = make_points(folder, limits, "codes", processes=processes, clock=clock)
         print(_say_made("compiled", len(plan), [one.problem for one in codes.values()], clock))
     if "models" in chosen.phase:
-        models = find_models(folder, limits, processes=chosen.processes or 1, clock=clock)
+        models = make_points(folder, limits, "models", processes=processes, clock=clock)
         print(_say_made("forecast", len(plan), [one.problem for one in models.values()], clock))
     if "time" in chosen.phase:
         timer = Timer(folder, limits, clock, codes)

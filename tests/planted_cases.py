@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
-from labtools.optimize.attribution import Attribution, Interaction, interactions
+from labtools.optimize.attribution import (
+    Attribution,
+    Interaction,
+    MethodClass,
+    classify,
+    interactions,
+)
 from labtools.optimize.bench import TimingBench
-from labtools.optimize.classes import MethodClass, classify
 from labtools.optimize.family import Point
 from labtools.optimize.loop import check_methods
 from labtools.optimize.sass_check import SassVerdict

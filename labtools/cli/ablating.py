@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from labtools.optimize.ablation import single_variants
 from labtools.optimize.attribution import (
     FORECAST_INTERVALS,
     PAIR_COLUMNS,
@@ -17,7 +18,6 @@ from labtools.optimize.attribution import (
     say_untimed,
 )
 from labtools.optimize.loop import ablate_point
-from labtools.optimize.removals import single_variants
 from labtools.optimize.state import AblatedPoint
 from labtools.problem import Problem
 from labtools.problem.text import how_many

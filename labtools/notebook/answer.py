@@ -30,9 +30,8 @@ def check_choice(
     if reader_present() and chosen not in choices:
         raise _pending(f"The choices are: {', '.join(choices)}.")
     answer = right()
-    verdict = ""
-    if chosen in choices:
-        verdict = "You were right. " if chosen == answer else f"You said {chosen}. "
+    said = "You were right. " if chosen == answer else f"You said {chosen}. "
+    verdict = said if chosen in choices else ""
     who = {"recorded": "record", "computed": "arithmetic"}.get(word, "model")
     shown = make_note(f"{verdict}The {who} says: {answer}. {why()}", word)
     form = {"kind": "choice", "choices": list(choices)}
@@ -65,11 +64,9 @@ def check_numbers(
 
 
 def _pending(more: str) -> AnswerPending:
-    return AnswerPending(
-        "This answer waits for yours.",
-        "what was seen first cannot be predicted",
-        f"Set it in the cell above, run that cell, then this one and those below it. {more}",
-    )
+    still = f"Set it in the cell above, run that cell, then this one and those below it. {more}"
+    why = "what was seen first cannot be predicted"
+    return AnswerPending("This answer waits for yours.", why, still)
 
 
 def _for_whoever_is_here(

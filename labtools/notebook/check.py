@@ -27,10 +27,8 @@ def show_check(report: CheckReport) -> Shown:
     if report.faults:
         rows = [[f.kind, _place(f), f.message] for f in report.faults]
         shown = shown + make_table(["fault", "where", "what happened"], rows)
-    cases = make_table(
-        ["workload", "inputs", "verdict", "worst relative error"],
-        [_case_row(case) for case in report.cases],
-    )
+    columns = ["workload", "inputs", "verdict", "worst relative error"]
+    cases = make_table(columns, [_case_row(case) for case in report.cases])
     count = f"{len(report.cases)} of {report.planned} cases"
     folded = f'<details><summary style="cursor:pointer">{count}</summary>{cases.html}</details>'
     return shown + Shown(folded, f"{count}\n{cases.text}")

@@ -25,14 +25,13 @@ def _evidence() -> Evidence:
     return gather_evidence()
 
 
-def redo(group: str, evidence: Evidence | None = None) -> Shown:
+def redo(group: str) -> Shown:
     """Run the checks of a group of ``book/claims.yml``: what they find, with their code folded
     below."""
-    evidence = evidence or _evidence()
-    claims = evidence.ledger.group(group)
+    claims = _evidence().ledger.group(group)
     if not claims:
         return make_note(f"The ledger has no group {group}.")
-    return show_claims(*(claim.id for claim in claims), evidence=evidence) + _show_code(claims)
+    return show_claims(*(claim.id for claim in claims)) + _show_code(claims)
 
 
 def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> Shown:
@@ -47,13 +46,13 @@ def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> 
     return make_table((*columns, "where from", "redo"), rows, stacked=True)
 
 
-def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | None = None) -> Shown:
+def show_side_by_side(rows: Mapping[str, Sequence[str]]) -> Shown:
     """What was claimed beside what we have, a column for each origin.
 
     A row has the claims about it; each column takes the first that has something. Raises LabError:
     the ledger has no such claim.
     """
-    evidence = evidence or _evidence()
+    evidence = _evidence()
     table: list[list[Cell]] = []
     columns = ["", "claimed", "computed", "forecast", "recorded", "verdict"]
     for name, ids in rows.items():
@@ -81,7 +80,8 @@ def _row(claim: Claim, found: Finding, book: str) -> list[Cell]:
     if found.interval:
         ours += f" {_interval(*found.interval)}"
     origin: Cell = Word(found.origin, found.where) if found.origin else ""
-    claimed, within = "", ""
+    claimed: Cell = ""
+    within = ""
     if claim.value is not None:
         claimed = Word("claimed", say_number(claim.value, claim.unit))
         within = f"{100 * claim.tolerance:g} %" if claim.tolerance else "0"
@@ -115,9 +115,9 @@ def _show_code(claims: list[Claim]) -> Shown:
     return Shown(markup, code)
 
 
-def count_verdicts(evidence: Evidence | None = None, source: str | None = None) -> Shown:
+def count_verdicts(source: str | None = None) -> Shown:
     """How many claims got which verdict, with what each verdict means."""
-    evidence = evidence or _evidence()
+    evidence = _evidence()
     claims = [one for one in evidence.ledger.claims if source in (None, one.source)]
     found = Counter(check_claim(claim, evidence).verdict for claim in claims)
     rows = [(name, str(found[name]), meaning) for name, meaning in VERDICTS.items()]

@@ -28,11 +28,9 @@ def read_handed_in(folder: Path) -> dict[str, list[JournalRow]]:
             listed = json.loads(path.read_text())["predictions"]
             rows = [JournalRow.model_validate(row) for row in listed]
         except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
-            raise LabError(
-                f"{path.name} is no list of predictions.",
-                f"{type(error).__name__}: {str(error).splitlines()[0]}",
-                "write it with: labtools journal --json > NAME.json",
-            ) from None
+            why = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            still = "write it with: labtools journal --json > NAME.json"
+            raise LabError(f"{path.name} is no list of predictions.", why, still) from None
         first: dict[str, JournalRow] = {}
         for row in rows:
             if not row.prediction.after_reveal:
@@ -52,18 +50,10 @@ def show_class(members: Mapping[str, Sequence[JournalRow]]) -> Shown:
     table = []
     for question, rows in sorted(answered.items()):
         scores = [row.score for row in rows if row.score]
-        table.append(
-            (
-                question,
-                len(rows),
-                f"{sum(score.direction_right for score in scores)} of {len(scores)}",
-                geometric_mean([score.off_by for score in scores]) if scores else None,
-                max((score.off_by for score in scores), default=None),
-            )
-        )
-    return show_table(
-        ("question", "answers", "direction right", "off by, geometric mean", "off by, worst"),
-        table,
-        word="computed",
-        note=f"{len(members)} members; the first answer of each, before the result was shown",
-    )
+        right = f"{sum(score.direction_right for score in scores)} of {len(scores)}"
+        off = [score.off_by for score in scores]
+        mean = geometric_mean(off) if off else None
+        table.append((question, len(rows), right, mean, max(off, default=None)))
+    columns = ("question", "answers", "direction right", "off by, geometric mean", "off by, worst")
+    note = f"{len(members)} members; the first answer of each, before the result was shown"
+    return show_table(columns, table, word="computed", note=note)

@@ -43,11 +43,10 @@ def show_counters(
     candidate: str,
     workload: Problem = HEADLINE,
     knobs: Mapping[str, int] | None = None,
-    gpu: str = "h200",
     store: RecordStore | None = None,
 ) -> Shown:
     """The five largest stall reasons and a few rates of one recorded rung."""
-    found = GpuRecords(gpu, store).all_of((candidate, knobs or {}), workload)
+    found = GpuRecords(store=store).all_of((candidate, knobs or {}), workload)
     if not found:
         return make_note(NO_RECORD.format(what=f"{candidate} with counters", workload=workload))
     record = next(iter(with_counters(found)), found[0])
@@ -59,12 +58,10 @@ def show_counters(
     return _show_columns({candidate: record}, workload, largest, _RATES)
 
 
-def compare_variants(
-    variants: Mapping[str, Tried], workload: Problem = HEADLINE, gpu: str = "h200"
-) -> Shown:
+def compare_variants(variants: Mapping[str, Tried], workload: Problem = HEADLINE) -> Shown:
     """Recorded counters of some variants side by side, one column a variant."""
     found: dict[str, Record] = {}
-    records = GpuRecords(gpu)
+    records = GpuRecords()
     for label, variant in variants.items():
         profiled = with_counters(records.all_of(variant, workload))
         if not profiled:

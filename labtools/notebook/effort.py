@@ -104,8 +104,8 @@ def show_route(page: str, heading: str) -> Shown:
     root = repository_root()
     found = [effort_of((root / name).read_text()) for name in route_of(page, heading)]
     rows = [(one.title, round(one.minutes), one.questions, one.exercises) for one in found]
-    _, *counts = zip(*rows, strict=True)
-    rows.append(("together", *map(sum, counts)))
+    minutes, questions, exercises = (sum(counts) for counts in list(zip(*rows, strict=True))[1:])
+    rows.append(("together", minutes, questions, exercises))
     note = (
         f"an estimate: {WORDS_A_MINUTE} words or {LINES_A_MINUTE} lines of open code a "
         f"minute, {QUESTION_MINUTES} minutes a question; exercises come on top"

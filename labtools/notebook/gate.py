@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from .bench import GateView
 
-_AGAIN_AFTER_REVEAL = (
-    "The answer to this question was shown to you. A new guess is kept, is marked as made "
-    "afterwards, and does not count."
-)
-_AGAIN_BEFORE_REVEAL = "Your last guess before the answer is shown is the one that counts."
+_AGAIN = {
+    True: "The answer to this question was shown to you. A new guess is kept, is marked as made "
+    "afterwards, and does not count.",
+    False: "Your last guess before the answer is shown is the one that counts.",
+}
 
 
 class PredictionPending(LabError):
@@ -67,9 +67,8 @@ class Gate:
         self._journal_failed = self._reveal_failed = ""
         self.view: GateView | None = None
         if self._has_reader:
-            self._journal, self._journal_failed = open_journal(
-                journal, lambda one: one.prediction(question_id)
-            )
+            found = open_journal(journal, lambda one: one.prediction(question_id))
+            self._journal, self._journal_failed = found
             from .bench import GateView
 
             self.view = GateView(text=text, baseline=baseline, candidate=candidate)
@@ -89,11 +88,9 @@ class Gate:
         Raises JournalError: the guess contradicts itself or cannot be kept.
         """
         if self._journal is None:
-            raise JournalError(
-                "Nobody is here to predict.",
-                self._journal_failed or "this notebook runs without a reader",
-                "results are shown without a prediction",
-            )
+            why = self._journal_failed or "this notebook runs without a reader"
+            still = "results are shown without a prediction"
+            raise JournalError("Nobody is here to predict.", why, still)
         kept = self._journal.commit(self.question_id, self.page, direction, ratio, note)  # type: ignore[arg-type]
         self.refresh()
         self._on_commit(kept)
@@ -122,22 +119,18 @@ class Gate:
         *,
         recorded: Any = None,
         forecast: Any = None,
-        source: str | None = None,
-        what: str = "",
         no_measurement: str = "no GPU here",
-        no_record: str = "no record yet",
     ) -> Shown:
         """Show predicted, measured and recorded side by side, and score the guess.
 
-        ``measured``, ``recorded`` and ``forecast`` are what `read_ratio` understands, or functions
-        that return it, called only when the gate is open; ``source`` is the provenance word of
-        ``measured``, and the words after ``no_`` are said in place of what is None. Raises
+        Each result is what `read_ratio` understands, or a function that returns it, called only
+        when the gate is open; ``no_measurement`` is said in place of one that is None. Raises
         PredictionPending: a reader is here and has not committed; LabError: a result that holds no
         ratio.
         """
         self.require_prediction()
-        live = read_ratio(_call(measured), source, what)
-        kept = read_ratio(_call(recorded), "recorded", what)
+        live = read_ratio(_call(measured))
+        kept = read_ratio(_call(recorded), "recorded")
         model = read_ratio(_call(forecast), "forecast")
         if live is not None and live.source == "recorded" and kept is None:
             live, kept = None, live
@@ -147,14 +140,14 @@ class Gate:
         rows: list[tuple[str, Prediction | Speedup | None, str]] = [
             ("predicted", guess, "no prediction"),
             ("measured", live, no_measurement),
-            ("recorded", kept, no_record),
+            ("recorded", kept, "no record yet"),
             ("forecast", model, ""),
         ]
         # Where nobody is here to predict or to lack a GPU, what is not there is not talked about.
         rows = [row for row in rows if row[1] or (self._has_reader and row[2])]
         caption = f"{self.candidate} against {self.baseline}"
         table = ratio_table(self.baseline, self.candidate, rows, caption)
-        shown = table + self._say_score(scored, answer, guess, model)
+        shown = table + self._say_score(scored, answer, model)
         if self._has_reader:
             return shown
         return static_result(shown, self.question_id, answer.scored if answer else {})
@@ -181,19 +174,16 @@ class Gate:
         return scored
 
     def _say_score(
-        self,
-        scored: Score | None,
-        answer: Speedup | None,
-        guess: Prediction | None,
-        model: Speedup | None,
+        self, scored: Score | None, answer: Speedup | None, model: Speedup | None
     ) -> Shown:
+        guess = self.prediction
         if answer is None:
             kept = "" if guess is None else " Your guess is kept and stays open."
             return make_note(f"There is no result here yet.{kept}")
         lines = []
-        if scored is not None and guess is not None and guess.after_reveal:
-            lines.append("This guess was made after the answer was shown and does not count.")
         if scored is not None:
+            if guess is not None and guess.after_reveal:
+                lines.append("This guess was made after the answer was shown and does not count.")
             lines.append(f"Your score: {scored.verdict}")
         if model is not None:
             own = score(model.value, answer.value, answer.interval)
@@ -215,7 +205,7 @@ class Gate:
         try:
             self.commit(content.get("direction"), content.get("ratio"), content.get("note") or "")  # type: ignore[arg-type]
         except Exception as error:  # a widget's callback may raise nothing that anybody sees
-            self._say(str(as_lab_error(error)), committed=False)
+            self._say(str(as_lab_error(error)))
             return
         if self._stopped_a_run and self.view is not None:
             # The run that stopped here goes on, where the page's frontend can do that.
@@ -227,31 +217,27 @@ class Gate:
         if self.view is None:
             return
         if self._journal is None:
-            self._say(f"{self._journal_failed} Results are shown without a guess.", committed=False)
+            self._say(f"{self._journal_failed} Results are shown without a guess.")
             return
         rows = self._journal.history(self.question_id)
         notices = " ".join(self._journal.notices)
         if not rows:
-            self._say(notices, committed=False)
+            self._say(notices)
             return
         revealed = any(row.reveal is not None or row.prediction.after_reveal for row in rows)
         last = rows[-1].prediction
         late = " (after the answer was shown; does not count)" if last.after_reveal else ""
         kept = f"Committed {last.at:%Y-%m-%d %H:%M} UTC: {say_prediction(last)}{late}."
-        self.view.again_message = _AGAIN_AFTER_REVEAL if revealed else _AGAIN_BEFORE_REVEAL
+        self.view.again_message = _AGAIN[revealed]
         todo = "" if revealed else self._todo
         self._say(f"{kept} {notices}".rstrip(), committed=True, todo=todo)
 
-    def _say(self, message: str, *, committed: bool, todo: str = "") -> None:
+    def _say(self, message: str, committed: bool = False, todo: str = "") -> None:
         if self.view is not None:
             # The serial makes every answer a change, so that the form never waits in vain.
             serial = self.view.state.get("serial", 0) + 1
             said = {"message": message, "todo": todo, "committed": committed}
             self.view.state = {**said, "serial": serial}
-
-    def __repr__(self) -> str:
-        guess = self.prediction
-        return f"{self.question_id}: {say_prediction(guess) if guess else 'no prediction'}"
 
     def show(self) -> None:
         """Display the form, or the bare question when nobody is here."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from labtools.predict import Gpu, floors, load_gpu
-from labtools.problem import HEADLINE, LabError, Problem, Rung, list_rungs, load_rung
-from labtools.record import Record, RecordStore, best_read_gb_per_s, describe_records, select
+from labtools.predict import DEFAULT_GPU, floors, load_gpu
+from labtools.problem import HEADLINE, Problem, list_rungs, load_rung
+from labtools.record import Record, RecordStore, Tried, best_read_gb_per_s, describe_records, select
 
 from .figures import GREYS, LINES, MARKERS, bar_of_record, draw_picture, show_bars
 from .records import NO_RECORD, GpuRecords
@@ -19,59 +19,35 @@ LADDER_BASELINES = ("sdpa", "sdpa_flash", "flashinfer")
 """Fair baselines that the ladder's figure shows, where they are recorded."""
 
 
-def plot_ladder(
-    store: RecordStore, workload: Problem = HEADLINE, gpu: str = "h200", last: str | None = None
-) -> Shown:
-    """Every recorded rung at its default knobs, fair baselines, and the floor.
-
-    Args:
-        last: a rung to end with; None draws all of them.
-    """
-    records = GpuRecords(gpu, store)
-    chosen: list[tuple[str, Record]] = []
+def plot_ladder(store: RecordStore, workload: Problem = HEADLINE, last: str = "") -> Shown:
+    """Every recorded rung at its default knobs, up to ``last``, fair baselines, and the floor."""
+    records = GpuRecords(DEFAULT_GPU, store)
     end = load_rung(last).id if last else None
+    tried: dict[str, Tried] = {}
     for rung in list_rungs():
-        if end is not None and rung.id > end:
-            continue
-        for knobs in _ladder_knobs(rung):
-            found = records.find((rung.id, knobs), workload)
-            label = rung.id.split("_")[0] + (", V early" if knobs.get("prefetch_v") else "")
-            chosen += [(label, found)] if found else []
-    for name in LADDER_BASELINES:
-        found = records.find(f"baseline:{name}", workload)
-        chosen += [(name, found)] if found else []
+        if end is None or rung.id <= end:
+            label = rung.id.split("_")[0]
+            tried[label] = (rung.id, rung.resolve_knobs())
+            if any(knob.name == "prefetch_v" for knob in rung.knobs):
+                tried[f"{label}, V early"] = (rung.id, rung.resolve_knobs({"prefetch_v": 1}))
+    tried |= {name: f"baseline:{name}" for name in LADDER_BASELINES}
+    found = {label: records.find(one, workload) for label, one in tried.items()}
+    chosen = {label: record for label, record in found.items() if record is not None}
     if not chosen:
         return make_note(NO_RECORD.format(what="the ladder", workload=workload))
     rate = best_read_gb_per_s(select(records.every))
-    sheet = _sheet_or_none(gpu)
-    floor = None
-    if sheet is not None:
-        found_floors = floors(workload, sheet, rate)
-        floor = found_floors.time_at_given_us or found_floors.time_us
-    bars = [bar_of_record(record, label) for label, record in chosen]
-    where = describe_records(record for _, record in chosen)
-    return show_bars(bars, f"The ladder at {workload}", floor_us=floor, where=where)
+    floor = floors(workload, load_gpu(DEFAULT_GPU), rate)
+    floor_us = floor.time_at_given_us or floor.time_us
+    bars = [bar_of_record(record, label) for label, record in chosen.items()]
+    where = describe_records(chosen.values())
+    return show_bars(bars, f"The ladder at {workload}", floor_us=floor_us, where=where)
 
 
-def _ladder_knobs(rung: Rung) -> list[dict[str, int]]:
-    knobs = [rung.resolve_knobs()]
-    if "prefetch_v" in knobs[0]:
-        knobs.append(rung.resolve_knobs({"prefetch_v": 1}))
-    return knobs
-
-
-def _sheet_or_none(gpu: str) -> Gpu | None:
-    try:
-        return load_gpu(gpu)
-    except LabError:
-        return None
-
-
-def plot_confound(store: RecordStore, workload: Problem = HEADLINE, gpu: str = "h200") -> Shown:
+def plot_confound(store: RecordStore, workload: Problem = HEADLINE) -> Shown:
     """Recorded times of r02 and r03 by unrolling, one line a block shape and launch bounds."""
     lines: dict[tuple[str, int], list[Record]] = {}
     for name in ("r02", "r03"):
-        for record in store.query(gpu, name, workload, kind="rung"):
+        for record in store.query(DEFAULT_GPU, name, workload, kind="rung"):
             warps = record.launches[0].block[0] // 32 if record.launches else 0
             label = f"{name}, {warps} warp{'s' if warps > 1 else ''} a block"
             lines.setdefault((label, record.knobs["launch_bounds"]), []).append(record)
@@ -83,19 +59,18 @@ def plot_confound(store: RecordStore, workload: Problem = HEADLINE, gpu: str = "
         for (label, bounds), records in sorted(lines.items()):
             records.sort(key=lambda record: record.knobs["unroll"])
             i = labels.index(label)
+            look: dict[str, Any] = {"marker": MARKERS[i], "color": GREYS[min(i, 2)]}
             axes.plot(
                 [record.knobs["unroll"] for record in records],
                 [record.median_us for record in records],
-                marker=MARKERS[i],
-                color=GREYS[min(i, 2)],
-                linestyle=LINES[0 if bounds else 1],
-                markerfacecolor=GREYS[min(i, 2)] if bounds else "white",
                 label=f"{label}{'' if bounds else ', no launch bounds'}",
+                linestyle=LINES[0 if bounds else 1],
+                markerfacecolor=look["color"] if bounds else "white",
+                **look,
             )
         axes.set_xscale("log", base=2)
         axes.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
-        axes.set_xlabel("rows in one trip of the loop (unroll)")
-        axes.set_ylabel("us")
+        axes.set(xlabel="rows in one trip of the loop (unroll)", ylabel="us")
         axes.set_ylim(bottom=0)
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1.0))
 
@@ -108,10 +83,6 @@ def plot_confound(store: RecordStore, workload: Problem = HEADLINE, gpu: str = "
         for (label, bounds), records in sorted(lines.items())
     )
     every = [record for line in lines.values() for record in line]
-    return draw_picture(
-        paint,
-        f"Times in microseconds by unrolling. {told}.",
-        f"Workload {workload}: {describe_records(every)}.",
-        "recorded",
-        size=(8.6, 4.0),
-    )
+    alt = f"Times in microseconds by unrolling. {told}."
+    caption = f"Workload {workload}: {describe_records(every)}."
+    return draw_picture(paint, alt, caption, "recorded", size=(8.6, 4.0))

@@ -1,8 +1,9 @@
-"""The ``%%cuda`` cell: a kernel written on the page is the kernel that runs."""
+"""The ``%%cuda`` cell: its kernel is the one that runs; the ``%%solution`` cell waits."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from labtools.toolchain.errors import CompileError
 from labtools.toolchain.live import can_launch_here, compile_raw
 from labtools.toolchain.options import DEFAULT_ARCH
 
-from .solution import run_solution
+from .reader import reader_present
 
 USAGE = (
     "%%cuda NAME [--arch sm_90] [--knob name=value] [--define NAME=value] "
@@ -152,6 +153,48 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magic_function(solution, magic_kind="cell", magic_name="solution")
 
 
+# ------------------------------------------------------------------------------- a solution
+
+
+def run_solution(shell: Any, line: str, cell: str) -> None:
+    """What a ``%%solution`` cell does: with a reader here, offer the solution and run nothing,
+    unless its ``line`` is ``show``, for a frontend without widgets.
+
+    Raises LabError: the line is not understood.
+    """
+    word = line.strip()
+    if word not in ("", "show"):
+        what = f"This %%solution line is not understood: {word}."
+        raise LabError(what, "it is empty, or the word show")
+    if word or not reader_present():
+        shell.run_cell(cell).raise_error()
+    else:
+        _offer(shell, cell)
+
+
+def _offer(shell: Any, cell: str) -> None:
+    import ipywidgets as widgets
+    from IPython.display import display
+
+    layout = widgets.Layout(width="auto")
+    button = widgets.Button(description="Show the solution", layout=layout)
+    button.tooltip = "runs the solution in this cell"
+    shown = widgets.Output()
+
+    def show(_: Any) -> None:
+        button.disabled = True
+        shown.clear_output()
+        with shown:
+            shell.run_cell(cell)
+        button.disabled = False
+        button.description = "Run the solution again"
+
+    button.on_click(show)
+    box = widgets.VBox([button, shown])
+    box.add_class("lt-solution")
+    display(box)
+
+
 # ------------------------------------------------------------------------------- the line
 
 
@@ -160,7 +203,7 @@ class _LineParser(argparse.ArgumentParser):
         raise LabError(f"This %%cuda line is not understood: {message}.", "", f"write {USAGE}")
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _define(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not name=value")
@@ -168,11 +211,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _knob(text: str) -> tuple[str, int]:
-    name, value = _pair(text)
-    try:
-        return name, int(value)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: a knob's value is a whole number") from None
+    name, value = _define(text)
+    if not re.fullmatch(r"[+-]?\d+", value):
+        raise argparse.ArgumentTypeError(f"{text!r}: a knob's value is a whole number")
+    return name, int(value)
 
 
 def _parse_line(line: str) -> argparse.Namespace:
@@ -180,15 +222,12 @@ def _parse_line(line: str) -> argparse.Namespace:
     parser.add_argument("name")
     parser.add_argument("--arch")
     parser.add_argument("--knob", action="append", type=_knob, default=[])
-    parser.add_argument("--define", action="append", type=_pair, default=[])
+    parser.add_argument("--define", action="append", type=_define, default=[])
     parser.add_argument("--workload", type=parse_problem, default=HEADLINE)
     try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise LabError(
-            f"This %%cuda line is not understood: {error}.", "", f"write {USAGE}"
-        ) from None
-    return parser.parse_args(words)
+        return parser.parse_args(shlex.split(line))
+    except ValueError as error:  # a quotation that does not end
+        parser.error(str(error))
 
 
 def _rung_or_none(name: str) -> Rung | None:

@@ -6,8 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
-SHORTEST = 16
-"""Characters of JSON from which a repeated part is worth a reference."""
+SHORTEST = 16  # characters of JSON from which a repeated part is worth a reference
 REFERS_TO = "$"
 """The one name of an object that stands for a part: its value is the part's number."""
 
@@ -41,17 +40,16 @@ def pack_tables(tables: Any) -> dict[str, Any]:
             return {REFERS_TO: places[text]}
         made = value
         if isinstance(value, dict):
-            made = {name: pack(one) for name, one in value.items()}
+            made = {name: pack(held) for name, held in value.items()}
         elif not isinstance(value, str):
-            made = [pack(one) for one in value]
+            made = [pack(held) for held in value]
         if counts[text] > 1 and len(text) >= SHORTEST:
             places[text] = len(parts)
             parts.append(made)
             return {REFERS_TO: places[text]}
         return made
 
-    whole = pack(tables)
-    return {"parts": parts, "whole": whole}
+    return {"whole": pack(tables), "parts": parts}
 
 
 def unpack_tables(packed: dict[str, Any]) -> Any:

@@ -139,10 +139,10 @@ def ratio_table(
         if value is None:
             cells.append([label, "", "", absent, ""])
         elif isinstance(value, Prediction):
-            when = f"committed {value.at:%Y-%m-%d %H:%M} UTC"
-            note = f"; {value.note}" if value.note else ""
-            late = "; after the answer was shown, does not count" if value.after_reveal else ""
-            cells.append([label, "", "", say_prediction(value), f"your guess, {when}{late}{note}"])
+            said = f"your guess, committed {value.at:%Y-%m-%d %H:%M} UTC"
+            said += "; after the answer was shown, does not count" if value.after_reveal else ""
+            said += f"; {value.note}" if value.note else ""
+            cells.append([label, "", "", say_prediction(value), said])
         else:
             cells.append([label, *speedup_cells(value)])
     columns = ["", f"{baseline} (us)", f"{candidate} (us)", f"{candidate} is", "where from"]
@@ -151,27 +151,22 @@ def ratio_table(
 
 def show_comparison(
     *,
-    predicted: Prediction | Any = None,
     measured: Any = None,
     recorded: Any = None,
-    forecast: Any = None,
     claimed: Any = None,
     baseline: str = "baseline",
     candidate: str = "candidate",
     what: str = "",
 ) -> Shown:
-    """Predicted, measured, recorded and forecast of one comparison, one below the other.
+    """Measured and recorded of one comparison, one below the other, with what is missing; or, where
+    something is ``claimed``, what is there. Each is what `read_ratio` understands.
 
-    Each is what `read_ratio` understands. Where ``measured`` is None the table says so; where
-    something is ``claimed`` it holds only what is there. Raises LabError: something that holds no
-    ratio.
+    Raises LabError: something that holds no ratio.
     """
-    guess = predicted if isinstance(predicted, Prediction) else read_ratio(predicted, "forecast")
     rows: list[tuple[str, Prediction | Speedup | None, str]] = [
-        ("predicted", guess, "no prediction"),
+        ("predicted", None, "no prediction"),
         ("measured", read_ratio(measured, None, what), "not measured here"),
         ("recorded", read_ratio(recorded, "recorded", what), "no record yet"),
-        ("forecast", read_ratio(forecast, "forecast"), ""),
         ("claimed", read_ratio(claimed, "claimed", what), ""),
     ]
     rows = [row for row in rows if row[1] is not None or (row[2] and claimed is None)]

@@ -51,8 +51,7 @@ class GpuRecords:
     def time_us(self, tried: Tried, workload: Problem) -> RecordedTime | None:
         """Its newest recorded time, microseconds, or None. It knows its record, so that no sum,
         difference or ratio is made of times of different processes, and tables say them apart."""
-        record = self.find(tried, workload)
-        return time_of(record)
+        return time_of(self.find(tried, workload))
 
     def together(
         self, first: Tried, second: Tried, workload: Problem
@@ -160,14 +159,13 @@ def find_records(
     ``defaults`` the rung's own values of all others.
     """
     every = (store or RecordStore()).query(gpu, None, workload)
-    wanted = dict(knobs or {})
-    found: list[Record] = []
-    for candidate in candidates:
-        for record in select(every, candidate=candidate):
-            fixed = {**default_knobs(record), **wanted} if defaults else wanted
-            if all(record.every_knob.get(k, v) == v for k, v in fixed.items()):
-                found.append(record)
-    return found
+    found = [record for name in candidates for record in select(every, candidate=name)]
+
+    def fits(record: Record) -> bool:
+        fixed = {**(default_knobs(record) if defaults else {}), **(knobs or {})}
+        return all(record.every_knob.get(name, value) == value for name, value in fixed.items())
+
+    return list(filter(fits, found))
 
 
 def show_records(
@@ -212,11 +210,9 @@ def show_records(
     return table + shown if missing else table
 
 
-def show_ratios(
-    pairs: Sequence[tuple[str, Tried, Tried]], workload: Problem = HEADLINE, gpu: str = "h200"
-) -> Shown:
+def show_ratios(pairs: Sequence[tuple[str, Tried, Tried]], workload: Problem = HEADLINE) -> Shown:
     """Recorded comparisons, one a row; each pair was timed in the same processes."""
-    records = GpuRecords(gpu)
+    records = GpuRecords()
     rows: list[list[Cell]] = []
     for label, first, second in pairs:
         found = records.ratio(first, second, workload)
@@ -281,7 +277,7 @@ def show_tried(
         else:
             record = shared[1] if shared else records.find(variant, workload)
         seen = say_time(RecordedTime.of(record)) if record else PENDING
-        ratio = say_interval(read_ratio(shared, "recorded"))
+        ratio = _say_or_dash(read_ratio(shared, "recorded"))
         where = recorded(record) if record else Word("forecast")
         rows.append([variant.name, say_time(next(times)), seen, ratio, where])
     columns = ["what", "kernels, forecast (us)", "recorded (us)"]
@@ -291,8 +287,7 @@ def show_tried(
     return make_table(columns, rows, f"Workload {workload}")
 
 
-def say_interval(found: Speedup | None) -> str:
-    """A ratio in words with its interval, or that there is none."""
+def _say_or_dash(found: Speedup | None) -> str:
     return "-" if found is None else say_speedup(found)
 
 
@@ -310,7 +305,7 @@ def show_signs(
             times = [next(expected), next(expected)]
             found = records.ratio(first, second, workload)
             measured += found is not None
-            row.append(say_interval(found) if found else PENDING)
+            row.append(say_speedup(found) if found else PENDING)
             row.append(say_ratio(times[0] / times[1]))
         rows.append([*row, Word("recorded" if measured else "forecast")])
     columns = ["workload"]

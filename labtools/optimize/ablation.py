@@ -2,19 +2,63 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from labtools.problem import LabError
 from labtools.record import median_us
 
-from .attribution import Attribution, TimeRatio, threshold_of
+from .attribution import Attribution, Decision, pair_name, threshold_of
 from .bench import TimedPoints, TimingBench
-from .classes import Decision
-from .family import Point
-from .removals import pair_variants, single_variants
+from .family import Family, InvalidPoint, Point
 
 TimeCall = Callable[[Sequence[Point]], TimedPoints]
 """Times some points in one call."""
+
+
+@dataclass(frozen=True)
+class Removals:
+    """A point without some of its methods."""
+
+    points: dict[str, Point] = field(default_factory=dict)  # by the name of what is out
+    refused: dict[str, str] = field(default_factory=dict)  # why there is none, by the same names
+
+
+def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
+    """The point without each method."""
+    found = Removals()
+    for name in methods:
+        try:
+            found.points[name] = family.remove(point, name)
+        except InvalidPoint as error:
+            found.refused[name] = f"it cannot be taken out alone: {error.why}"
+    return found
+
+
+def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
+    """The point without two methods, by `pair_name`: where only one of the two can go first, it
+    does. A pair of which one goes with the other is left out."""
+    found = Removals()
+    alone = single_variants(family, point, methods)
+    for first, second in itertools.combinations(methods, 2):
+        orders = [
+            (alone.points[one], other)
+            for one, other in ((first, second), (second, first))
+            if one in alone.points
+        ]
+        if not all(family.has(left, other) for left, other in orders):
+            continue
+        name, why = pair_name(first, second), alone.refused.get(first, "")
+        for left, other in orders:
+            try:
+                found.points[name] = family.remove(left, other)
+                break
+            except InvalidPoint as error:
+                why = error.why
+        else:
+            found.refused[name] = f"they cannot be taken out together: {why}"
+    return found
 
 
 def ablate_methods(
@@ -51,20 +95,10 @@ def _attribute(
     found = []
     for name, left in variants.items():
         if left in timed.samples:
-            ratio = bench.ratio(timed, left, point)
-            found.append(_judge(name, left, ratio, median_us(mine), threshold))
+            ratio, low, high = (end - 1.0 for end in bench.ratio(timed, left, point))
+            decided: Decision | None = (
+                "above" if low > threshold else "below" if high < threshold else None
+            )
+            more_us = ratio * median_us(mine)
+            found.append(Attribution(name, left.key, more_us, ratio, low, high, threshold, decided))
     return tuple(found)
-
-
-def _judge(
-    name: str, left: Point, found: TimeRatio, time_us: float, threshold: float
-) -> Attribution:
-    low, high = found.low - 1.0, found.high - 1.0
-    decided: Decision | None = None
-    if low > threshold:
-        decided = "above"
-    elif high < threshold:
-        decided = "below"
-    relative = found.ratio - 1.0
-    delta_us = relative * time_us
-    return Attribution(name, left.key, delta_us, relative, low, high, threshold, decided)

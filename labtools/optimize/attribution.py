@@ -19,8 +19,12 @@ from labtools.problem.text import first_line, how_many
 from labtools.record import Samples, median_us, ratio_of_samples
 from labtools.record.statistics import CONFIDENCE
 
-from .classes import Decision
+from .sass_check import SassVerdict
 
+MethodClass = Literal["effective", "ineffective", "implementation_failed", "undecided"]
+"""What is known of a method after a round. An undecided one, of which the measurement could not
+tell, is in none of the three lists and may be taken again."""
+Decision = Literal["above", "below"]
 Outcome = Literal["slower", "same", "faster", "open"]
 """What taking a method out does: on which side of the threshold the whole interval lies."""
 
@@ -72,6 +76,17 @@ def outcome_of(found: Attribution) -> Outcome:
         return "faster"
     inside = -found.threshold < found.low and found.high < found.threshold
     return "same" if inside else "open"
+
+
+def classify(attribution: Attribution | None, sass: SassVerdict) -> MethodClass:
+    """The class of a method. What the compiler dropped failed, whatever the time did; one without a
+    signature whose proof could not be asked, or without a time, stays undecided."""
+    unsigned = sass.verdict == "no signature"
+    if sass.verdict == "absent" or (unsigned and sass.proved is False):
+        return "implementation_failed"
+    if (unsigned and sass.proved is None) or attribution is None or attribution.decided is None:
+        return "undecided"
+    return "effective" if attribution.decided == "above" else "ineffective"
 
 
 # ------------------------------------------------------------------------------------ intervals

@@ -20,15 +20,14 @@ import statistics
 import threading
 import time
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -44,7 +43,7 @@ from labtools.measure.gpu.job import (
     make_jobs,
     rung_candidate,
 )
-from labtools.measure.gpu.measure import GroupResult, as_candidate, make_request, run_group
+from labtools.measure.gpu.measure import as_candidate, make_request, run_group
 from labtools.measure.gpu.pool import LivePool
 from labtools.measure.gpu.provenance import make_provenance
 from labtools.measure.gpu.timing import TimingAnswer
@@ -72,18 +71,18 @@ PAIRS = 48
 """Points that are timed a second time at each workload, three of four in another batch."""
 GRID_ROUNDS = 5
 """Samples of a point at a workload."""
-CODES_A_PROCESS = 800
-"""A measuring process that has loaded this many codes makes room for a new one."""
+BATCHES_A_PROCESS = 6
+"""Each code stays loaded in the process that measures, so after so many batches comes a new one."""
 POINT_LIMIT_S = 120.0
 """A point that is not compiled, or not forecast, in so long has no code, or no forecast."""
 BEST = 50
 """Points that are timed again by the full protocol."""
+BEST_BATCH = -1
+"""What stands for the number of their batch."""
 BEST_PAIRS = 5
 """Of them, those that are timed a second time under another name."""
 AGAIN = " (again)"
 """Behind the name of a point that is timed a second time."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class TimedBatch:
     """A batch as it was measured."""
 
     workload: str  # what was computed, as text
-    batch: int  # its number; -1 of the best points
+    batch: int  # its number; `BEST_BATCH` of the best points
     answers: tuple[TimingAnswer, ...]  # one a process
     failures: dict[str, str]  # why a candidate has no times, by name
     environment: dict[str, str | None]  # versions
@@ -208,15 +207,11 @@ class GridFolder:
         self.cubins = folder / "cubins"
         self.cubins.mkdir(parents=True, exist_ok=True)
 
-    @property
-    def plan_path(self) -> Path:
-        """The file of the plan."""
-        return self.folder / "plan.json"
-
     def settle(self, plan: GridPlan) -> GridPlan:
         """Write the plan, or find that the folder holds the same one."""
-        if not self.plan_path.exists():
-            write_whole(self.plan_path, TypeAdapter(GridPlan).dump_json(plan), durable=True)
+        path = self.folder / "plan.json"
+        if not path.exists():
+            write_whole(path, TypeAdapter(GridPlan).dump_json(plan), durable=True)
         held = self.plan()
         if held != plan:
             differ = [name for name in vars(plan) if getattr(plan, name) != getattr(held, name)]
@@ -230,7 +225,7 @@ class GridFolder:
     def plan(self) -> GridPlan:
         """The plan of this folder."""
         try:
-            return TypeAdapter(GridPlan).validate_json(self.plan_path.read_bytes())
+            return TypeAdapter(GridPlan).validate_json((self.folder / "plan.json").read_bytes())
         except (OSError, ValidationError) as error:
             raise LabError(
                 f"{self.folder} holds no grid.", str(error), "begin with the phase codes"
@@ -249,21 +244,14 @@ class GridFolder:
         """Append entries to one of the files; they are on disk when this returns."""
         adapter = TypeAdapter(of)
         lines = [adapter.dump_json(entry).decode() for entry in entries]
-        if lines:
-            append_lines(self.folder / f"{name}.jsonl", lines)
+        append_lines(self.folder / f"{name}.jsonl", lines)
 
-    def read(self, name: str, of: type[T]) -> Iterator[T]:
+    def read(self, name: str, of: Any) -> Iterator[Any]:
         """The entries of one of the files. A torn line, of a process that was killed, is none."""
-        path = self.folder / f"{name}.jsonl"
-        if not path.exists():
-            return
-        adapter = TypeAdapter(of)
-        with path.open("rb") as file:
-            for line in file:
-                try:
-                    yield adapter.validate_json(line)
-                except ValidationError:
-                    continue
+        path, adapter = self.folder / f"{name}.jsonl", TypeAdapter(of)
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            with suppress(ValidationError):
+                yield adapter.validate_json(line)
 
     def codes(self) -> dict[int, PointCode]:
         """What was compiled, by the point's number."""
@@ -282,17 +270,11 @@ class GridFolder:
 
 
 class Clock:
-    """How long there is, and what is left of a piece of work at its pace so far.
-
-    Args:
-        deadline_s: seconds from now after which nothing new begins; None is never.
-        progress: hears how far it is.
-    """
+    """How long there is: seconds from now after which nothing new begins; None is never."""
 
     def __init__(self, deadline_s: float | None, progress: Progress = silent) -> None:
-        self._began = time.monotonic()
-        self._deadline_s = deadline_s
-        self._progress = progress
+        self._began, self._deadline_s = time.monotonic(), deadline_s
+        self.progress = with_time_left(progress)
 
     @property
     def spent_s(self) -> float:
@@ -302,15 +284,6 @@ class Clock:
     def allows(self, seconds: float = 0.0) -> bool:
         """Whether something that takes so long would end in time."""
         return self._deadline_s is None or self.spent_s + seconds <= self._deadline_s
-
-    def counting(self, text: str) -> Callable[[int, int], None]:
-        """Says how much of a piece of work is done, with the time that is left."""
-        progress = with_time_left(self._progress)
-
-        def say(done: int, total: int) -> None:
-            progress(f"{text}, {done} of {total}", done, total)
-
-        return say
 
 
 @dataclass(frozen=True)
@@ -387,42 +360,14 @@ def count_signatures(family: Family, code: MachineCode, entry: str) -> dict[str,
     return {one.method: tuple(count for _, count in one.found) for one in found}
 
 
-def find_codes(
-    folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
-) -> dict[int, PointCode]:
-    """Compile every point of a plan that the folder does not hold yet, and give all that it holds
-    then, by the point's number."""
-    held = folder.codes()
-    _make_points(folder, limits, clock, processes, "codes", make_code, PointCode, held)
-    return held
-
-
-def find_models(
-    folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
-) -> dict[int, PointModel]:
-    """The same of forecasts. It needs no GPU, and may go on beside the timing or after it."""
-    held = folder.models()
-    _make_points(folder, limits, clock, processes, "models", make_model, PointModel, held)
-    return held
-
-
-_Made = TypeVar("_Made", PointCode, PointModel)
-
-
-def _make_points(
-    folder: GridFolder,
-    limits: Limits,
-    clock: Clock,
-    processes: int,
-    name: str,
-    make: Callable[[Reporter[None], PointRequest], _Made],
-    of: type[_Made],
-    held: dict[int, _Made],
-) -> None:
-    """Let children make the points that are not held, and keep each in one of the folder's files.
-
-    A point that takes its child down has nothing.
-    """
+def make_points(
+    folder: GridFolder, limits: Limits, what: str, *, processes: int, clock: Clock
+) -> dict[int, Any]:
+    """Let children make the ``codes`` or the ``models`` of a plan that the folder does not hold
+    yet, and give all that it holds then, by the point's number. Models need no GPU, and may go on
+    beside the timing. A point that takes its child down has nothing."""
+    make, of = _MAKERS[what]
+    held = {one.point: one for one in folder.read(what, of)}
     plan, cubins = folder.plan(), str(folder.cubins)
     todo = [
         PointRequest(n, plan.knobs_of(n), plan.family, limits, plan.gpu, plan.workloads, cubins)
@@ -430,7 +375,6 @@ def _make_points(
         if n not in held
     ]
     left, lock, done = iter(todo), threading.Lock(), itertools.count(1)
-    say = clock.counting(f"{name} of {plan.rung}")
 
     def take() -> PointRequest | None:
         with lock:
@@ -447,14 +391,21 @@ def _make_points(
                         made = of(request.point, problem=str(died))
                     with lock:
                         held[made.point] = made
-                        folder.add(name, [made], of)
-                        say(next(done), len(todo))
+                        folder.add(what, [made], of)
+                        clock.progress(f"{what} of {plan.rung}", next(done), len(todo))
                     request = take()
 
     with ThreadPoolExecutor(processes) as threads:
         working = [threads.submit(feed) for _ in range(processes)]
     for one in working:
         one.result()
+    return held
+
+
+_MAKERS: Mapping[str, tuple[Any, Any]] = {
+    "codes": (make_code, PointCode),
+    "models": (make_model, PointModel),
+}
 
 
 # --------------------------------------------------------------------------------------- times
@@ -471,51 +422,42 @@ class Timer:
         self.family = load_family(self.plan.family)
         self.names = names_of(self.plan, self.family)
         self.anchors = [as_candidate(name) for name in self.plan.anchors]
-        self._held = ExitStack()
-        self._pool: LivePool | None = None
-        self._loaded = 0
+        self._with_torch = any(one.kind == "baseline" for one in self.anchors)
 
     def time_all(self) -> None:
         """Time every batch that the folder does not hold, the headline first."""
         held = self.folder.batches()
-        todo = [
-            (workload, batch)
-            for workload in self.plan.workloads
-            for batch in range(self.plan.batches)
-            if (str(workload), batch) not in held
-        ]
-        longest: dict[str, float] = defaultdict(float)
+        every = itertools.product(self.plan.workloads, range(self.plan.batches))
+        todo = [(problem, batch) for problem, batch in every if (str(problem), batch) not in held]
+        longest = dict.fromkeys(map(str, self.plan.workloads), 0.0)
         for (name, _), one in held.items():
             longest[name] = max(longest[name], one.seconds)
-        say = self.clock.counting(f"timing the grid of {self.plan.rung}, batches")
-        try:
-            for done, (workload, batch) in enumerate(todo):
-                if not self.clock.allows(1.3 * longest[str(workload)]):
-                    return
-                say(done, len(todo))
-                timed = self.time_batch(workload, batch)
-                longest[str(workload)] = max(longest[str(workload)], timed.seconds)
-                self.folder.add("times", [timed], TimedBatch)
-            say(len(todo), len(todo))
-        finally:
-            self.close()
+        for place in range(0, len(todo), BATCHES_A_PROCESS):
+            with LivePool(1, self._with_torch) as pool:
+                for workload, batch in todo[place : place + BATCHES_A_PROCESS]:
+                    if not self.clock.allows(1.3 * longest[str(workload)]):
+                        return
+                    timed = self.time_batch(pool, workload, batch)
+                    longest[str(workload)] = max(longest[str(workload)], timed.seconds)
+                    self.folder.add("times", [timed], TimedBatch)
+                    done, text = len(self.folder.batches()), f"the grid of {self.plan.rung}"
+                    self.clock.progress(f"timing {text}", done, len(held) + len(todo))
 
-    def time_batch(self, workload: Problem, batch: int) -> TimedBatch:
+    def time_batch(self, pool: LivePool, workload: Problem, batch: int) -> TimedBatch:
         """Time one batch at a workload."""
-        began = time.monotonic()
         jobs = [*self._jobs_of(workload, batch), *self._anchor_jobs(workload, batch == 0)]
-        request = make_request(
-            jobs,
-            workload,
-            self.limits,
-            f"grid of {self.plan.rung}",
-            seed=zlib.crc32(f"{workload.key()} {batch}".encode()),
-            rounds=self.plan.rounds,
-            with_torch=self._with_torch,
-        )
-        return self._kept(workload, batch, run_group(self._room(len(jobs)), request, 1), began)
+        seed = zlib.crc32(f"{workload.key()} {batch}".encode())
+        return self._time(pool, jobs, workload, batch, seed=seed, rounds=self.plan.rounds)
 
-    def _kept(self, workload: Problem, batch: int, found: GroupResult, began: float) -> TimedBatch:
+    def _time(
+        self, pool: LivePool, jobs: list[Job], workload: Problem, batch: int, **how: Any
+    ) -> TimedBatch:
+        """Time the jobs of a batch; ``how`` is as of `make_request`."""
+        began, what = time.monotonic(), f"grid of {self.plan.rung}"
+        request = make_request(
+            jobs, workload, self.limits, what, with_torch=self._with_torch, **how
+        )
+        found = run_group(pool, request, live.PROCESSES if batch == BEST_BATCH else 1)
         return TimedBatch(
             workload=str(workload),
             batch=batch,
@@ -548,71 +490,35 @@ class Timer:
         fitting = [one for one in every if one.supports(workload) is None]
         return make_jobs([(one, workload) for one in fitting], self.limits)
 
-    @property
-    def _with_torch(self) -> bool:
-        return any(one.kind == "baseline" for one in self.anchors)
-
-    def _room(self, jobs: int) -> LivePool:
-        """The measuring process; after many codes a new one, since each stays loaded in it."""
-        if self._pool is not None and self._loaded + jobs > CODES_A_PROCESS:
-            self.close()
-        if self._pool is None:
-            self._pool = self._held.enter_context(LivePool(1, self._with_torch))
-            self._loaded = 0
-        self._loaded += jobs
-        return self._pool
-
-    def close(self) -> None:
-        """End the measuring process."""
-        self._held.close()
-        self._pool = None
-
     # ---------------------------------------------------------------------------- the best ones
 
-    def time_best(self, count: int = BEST) -> TimedBatch | None:
+    def time_best(self, count: int = BEST) -> None:
         """Check the best points of the headline on a battery, and time them by the full protocol:
-        five processes, ten rounds each. None where the folder holds them already."""
+        five processes, ten rounds each. Nothing where the folder holds them already."""
         workload = self.plan.workloads[0]
         if self.folder.batches("best"):
-            return None
-        began = time.monotonic()
+            return
         best = best_points(self.plan, self.names, self.folder.batches(), count)
-        say = self.clock.counting("the best points: checked, then timed by the full protocol")
-        say(0, 2)
+        self.clock.progress("the best points: checked, then timed by the full protocol", 0, 2)
         wrong = self._check(best, workload)
         right = [number for number in best if number not in wrong]
         jobs = [self._job(number, workload) for number in right]
         jobs += [self._job(number, workload, again=True) for number in right[:BEST_PAIRS]]
-        request = make_request(
-            [*filter(None, jobs), *self._anchor_jobs(workload, ceiling=True)],
-            workload,
-            self.limits,
-            f"best points of {self.plan.rung}",
-            seed=zlib.crc32(workload.key().encode()),
-            with_torch=self._with_torch,
-        )
-        say(1, 2)
+        every = [*filter(None, jobs), *self._anchor_jobs(workload, ceiling=True)]
+        seed = zlib.crc32(workload.key().encode())
         with LivePool(live.PROCESSES, self._with_torch) as pool:
-            found = run_group(pool, request, live.PROCESSES)
-        found.failures.update({self.names[number]: text for number, text in wrong.items()})
-        timed = self._kept(workload, -1, found, began)
+            timed = self._time(pool, every, workload, BEST_BATCH, seed=seed)
+        timed.failures.update({self.names[number]: text for number, text in wrong.items()})
         self.folder.add("best", [timed], TimedBatch)
-        return timed
 
     def _check(self, points: Sequence[int], workload: Problem) -> dict[int, str]:
         """What is wrong on a battery of small workloads, by the point's number."""
-        candidates = {
-            number: rung_candidate(self.family.rung, self.plan.knobs_of(number))
-            for number in points
-        }
-        wanted = {check_key(one.label, workload): (one, workload) for one in candidates.values()}
-        results = check_batteries(wanted)
-        found = {}
-        for number, one in candidates.items():
-            result = results[check_key(one.label, workload)]
-            if not result.ok:
-                found[number] = "; ".join(result.problems)
-        return found
+        rung = self.family.rung
+        made = {number: rung_candidate(rung, self.plan.knobs_of(number)) for number in points}
+        keys = {number: check_key(one.label, workload) for number, one in made.items()}
+        results = check_batteries({keys[number]: (one, workload) for number, one in made.items()})
+        found = {number: results[key] for number, key in keys.items()}
+        return {n: "; ".join(one.problems) for n, one in found.items() if not one.ok}
 
 
 def names_of(plan: GridPlan, family: Family) -> list[str]:

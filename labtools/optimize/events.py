@@ -16,9 +16,8 @@ from pydantic import BeforeValidator, ConfigDict
 from labtools.record import Samples, median_us
 from labtools.record.fields import ProblemField
 
-from .attribution import AA, Attribution
+from .attribution import AA, Attribution, MethodClass
 from .budget import Budget
-from .classes import MethodClass
 from .family import Axis
 from .gaps import Gaps
 from .pick import Pick, Retry

@@ -25,9 +25,9 @@ from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
 
 from . import events
-from .ablation import TimeCall, ablate_methods, ablate_pairs
-from .attribution import Attribution, interactions, relative_gain
-from .bench import TimedOn, TimedPoints, TimingBench
+from .ablation import TimeCall, ablate_methods, ablate_pairs, pair_variants, single_variants
+from .attribution import Attribution, MethodClass, classify, interactions, relative_gain
+from .bench import TimedOn, TimedPoints, TimingBench, open_bench
 from .branch import (
     Branch,
     Branching,
@@ -41,13 +41,11 @@ from .branch import (
     with_methods,
 )
 from .budget import Budget, allocate, rule_named
-from .classes import MethodClass, classify
 from .family import Family, Point, family_hash_of, load_family
 from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_gaps, trigger_values
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .log import disk, say_command
 from .loop_folder import LoopFolder
-from .opening import open_bench
 from .pick import (
     Pick,
     Retry,
@@ -60,7 +58,6 @@ from .pick import (
     retried_settings,
     why_not_again,
 )
-from .removals import pair_variants, single_variants
 from .sass_check import Proof, SassVerdict, prove
 from .state import (
     STEPS,
@@ -89,11 +86,8 @@ NO_TIME_BEFORE = "without a time before"
 
 
 class TuningLoop:
-    """A loop, opened for writing, and the bench on which its points are timed.
-
-    Args:
-        bench: opens it; a step that needs no time does not call it.
-    """
+    """A loop, opened for writing, and the bench on which its points are timed; a step that needs no
+    time does not open it."""
 
     def __init__(
         self,
@@ -123,10 +117,8 @@ class TuningLoop:
         return state
 
     def gaps(self, counters: Mapping[str, float | None] | None = None) -> LoopState:
-        """Step 1: how far the champion is from the peaks.
-
-        Args:
-            counters: of the champion, by stable names; None asks the bench.
+        """Step 1: how far the champion is from the peaks, by its ``counters`` by stable names; None
+        asks the bench.
 
         Raises GivenRefused: they are no counters of a kernel.
         """
@@ -161,11 +153,8 @@ class TuningLoop:
     def pick(
         self, methods: Sequence[str] | None = None, acknowledged: Mapping[str, Retry] | None = None
     ) -> LoopState:
-        """Step 3: the round's methods.
-
-        Args:
-            methods: ids that the caller chose; None lets the four checks and the budget choose.
-            acknowledged: with what a method is tried again that the compiler dropped, by its id.
+        """Step 3: the round's methods, those that the caller chose, or by the four checks and the
+        budget. ``acknowledged`` says with what a method is tried again that the compiler dropped.
 
         Raises GivenRefused: a chosen method does not go with the champion, or was dropped by the
         compiler and nothing is different now.
@@ -198,13 +187,9 @@ class TuningLoop:
         return self.folder.keep(events.PickDone(state.round, chosen, used))
 
     def branch(self, branches: Sequence[Mapping[str, int]] | None = None) -> LoopState:
-        """Step 4: the same methods with several hyperparameters; the fastest right one leads.
-
-        Where no branch is right the step may be taken again, with other settings.
-
-        Args:
-            branches: knobs of each, those left out as at the point that the round began from, with
-                the round's methods on; None lets the forecast choose.
+        """Step 4: the same methods with several hyperparameters; the fastest right one leads. Where
+        no branch is right the step may be taken again, with other settings. Of ``branches``, which
+        the forecast chooses if None, knobs left out are as where the round began, with its methods.
 
         Raises GivenRefused: there is none, or one of them cannot be a branch of this round.
         """
@@ -220,17 +205,12 @@ class TuningLoop:
         times = self._time("branch", right, beside=point) if right else {}
         tried = []
         for branch in branching.branches:
-            timed = times.get(branch.point)
-            tried.append(
-                events.BranchTried(
-                    len(current.branches) + branch.branch,
-                    branch.point.key,
-                    timed.time_us if timed else None,
-                    branch.forecast_us,
-                    branch.why,
-                    failures.get(branch.point, timed.failure if timed else ""),
-                )
-            )
+            at, number = branch.point, len(current.branches) + branch.branch
+            time_us, failure = None, failures.get(at, "")
+            if at in times:
+                time_us, failure = times[at].time_us, failure or times[at].failure
+            told = (number, at.key, time_us, branch.forecast_us, branch.why, failure)
+            tried.append(events.BranchTried(*told))
         right_ones = [one for one in tried if one.is_right]
         fastest = min(right_ones, key=lambda one: one.time_us or 0.0, default=None)
         return self.folder.keep(
@@ -458,11 +438,8 @@ class TuningLoop:
     def _why_no_branch(
         self, current: RoundKept, point: Point, base: Point, made: Point
     ) -> str | None:
-        """Why a point cannot be a branch of the round, or None.
-
-        Args:
-            base: where the round began, with its methods on.
-        """
+        """Why a point cannot be a branch of the round, or None; ``base`` is where the round began,
+        with its methods on."""
         family, methods = self.family, current.methods
         if without := [name for name in methods if not family.has(made, name)]:
             return f"{' and '.join(without)}, picked for this round, would be off there"
@@ -484,20 +461,15 @@ class TuningLoop:
                     f"{knob}={value} was said of a method that is tried again, and it would be "
                     f"{knob}={made.knobs[knob]} there"
                 )
-        for name in methods:
-            if any(
-                kept.champion == made.key
-                and (kept.classes or {}).get(name) == "implementation_failed"
-                for kept in self.state.history
-            ):
-                return f"there the compiler dropped {name}"
+        for kept in self.state.history:
+            for name, found in (kept.classes or {}).items() if kept.champion == made.key else ():
+                if name in methods and found == "implementation_failed":
+                    return f"there the compiler dropped {name}"
         return self.bench.refuses(made)
 
     def _known_points(self, state: LoopState) -> dict[Point, str]:
-        """Points that are not tried again, and why.
-
-        What an attempt that was cut off has timed is not among them: it is that attempt's.
-        """
+        """Points that are not tried again, and why. What an attempt that was cut off has timed is
+        not among them: it is that attempt's."""
         branches = [tried for kept in state.history for tried in kept.branches]
         timed = [run.point for run in state.timed if run.round < state.round]
         timed += [kept.start for kept in state.history] + [tried.point for tried in branches]
@@ -551,10 +523,8 @@ class TuningLoop:
     def _given(
         self, point: Point, chosen: Pick, methods: Sequence[str], taken: Taken, budget: Budget
     ) -> Pick:
-        """A pick that the caller made, beside what the checks said of each method.
-
-        The caller may go beyond the budget; each method that does says so.
-        """
+        """A pick that the caller made, beside what the checks said of each method. It may go beyond
+        the budget; each method that does says so."""
         wanted = tuple(dict.fromkeys(methods))
         forms: dict[str, int] = {}
         for name in wanted:
@@ -585,11 +555,8 @@ class TuningLoop:
         return Pick(wanted, forms, tuple(considered), max(0, budget.total - len(wanted)))
 
     def _taken(self, state: LoopState, acknowledged: Mapping[str, Retry]) -> Taken:
-        """What earlier rounds found out of methods.
-
-        What a method is worth was found on the way to a point: a restart leaves that way, and its
-        verdicts with it. What the compiler made of a form holds wherever the loop stands.
-        """
+        """What earlier rounds found out of methods. A restart leaves the way to a point, and the
+        verdicts on it with it. What the compiler made of a form holds wherever the loop stands."""
         failed: dict[str, tuple[int, ...]] = dict.fromkeys(state.implementation_failed_methods, ())
         for kept in state.history:
             for name, found in (kept.classes or {}).items():
@@ -598,14 +565,12 @@ class TuningLoop:
                     failed[name] += () if form is None else (form,)
         gains = {kept.round: self._champion_gain(kept) for kept in state.since_restart}
         verdicts = settled(state.since_restart, gains, self.bench.least_effect().effect)
-        return Taken(
-            tuple(name for name, verdict in verdicts.items() if verdict == "effective"),
-            tuple(name for name, verdict in verdicts.items() if verdict == "ineffective"),
-            failed,
-            acknowledged,
-            state.undecided_methods,
-            state.wrong_picks,
+        effective, ineffective = (
+            tuple(name for name, verdict in verdicts.items() if verdict == wanted)
+            for wanted in ("effective", "ineffective")
         )
+        open_ = state.undecided_methods
+        return Taken(effective, ineffective, failed, acknowledged, open_, state.wrong_picks)
 
     def _acknowledge(self) -> dict[str, Retry]:
         """With what the policy tries methods again that the compiler dropped: another form."""
@@ -620,12 +585,9 @@ class TuningLoop:
         return retries
 
     def _next_point(self, state: LoopState) -> tuple[float | None, str, float]:
-        """Gain of the round, and the point that the next one begins from, with its time.
-
-        A variant of the ablation leads where the champion is slower with the method than without,
-        else the champion. It is taken where it is faster than the point before by more than can be
-        told here.
-        """
+        """Gain of the round, and the point that the next one begins from, with its time: the
+        champion, or it without the method that harms most, where that is faster than the point
+        before by more than can be told here."""
         current = state.current
         assert state.time_us is not None and current.champion is not None
         leader = self._kept("branch", self._champion(state))
@@ -653,19 +615,15 @@ class TuningLoop:
             return None
         after = self.folder.measured(kept.champion, round=kept.round, purpose="branch")
         calls = {after.call} if after is not None and self.bench.one_call else ()
-        before = self.folder.measured(
-            kept.start, round=kept.round, purpose="reference", calls=calls
-        )
+        where: Any = {"round": kept.round, "purpose": "reference", "calls": calls}
+        before = self.folder.measured(kept.start, **where)
         if before is None or after is None or before.samples is None or after.samples is None:
             return None
         return relative_gain(before.samples, after.samples)
 
     def _reason_to_stop(self, state: LoopState, step: str) -> str | None:
-        """Why a run does not take a step, or None.
-
-        Gaps judge the point that they are of: near the peak a round ends with them. All else is
-        asked before a round begins.
-        """
+        """Why a run does not take a step, or None. Near the peak a round ends with its gaps. All
+        else is asked before a round begins."""
         if step == STEPS[1] and (found := state.current.gaps) is not None and found.near_peak:
             return f"near the peak: all three gaps are below {NEAR_PEAK:g}, {say_gaps(found)}"
         if step != STEPS[0]:
@@ -709,9 +667,8 @@ def settled(
     is asked of its champion with all of the methods; without the one that harmed it the same round
     may have lost nothing.
 
-    Args:
-        gains: of each round's champion over the point that the round began from; None is unknown.
-        least: the smallest effect that can be told, relative, in a round that does not say.
+    ``gains`` are of each round's champion over the point that it began from, None where unknown;
+    ``least`` is the smallest effect that can be told, relative, in a round that does not say.
     """
     found: dict[str, MethodClass] = {}
     for kept in rounds:

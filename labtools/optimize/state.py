@@ -11,9 +11,8 @@ from labtools.problem import LabError
 from labtools.problem.text import first_line, how_many
 
 from . import events
-from .attribution import AA, Attribution, Interaction, interactions
+from .attribution import AA, Attribution, Interaction, MethodClass, interactions
 from .budget import Budget
-from .classes import MethodClass
 from .events import UNCOUNTED, BranchTried, LoopSetup, Purpose, kind_of
 from .family import Axis
 from .gaps import Gaps

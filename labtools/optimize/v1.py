@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from labtools.problem import LabError, Limits, Problem
 
+from .attribution import MethodClass
 from .budget import DEFAULT_RULE, Budget
-from .classes import MethodClass
 from .family import Family, Point
 from .gaps import Gaps
 from .pick import Pick, Refuses, Taken, pick_methods

@@ -6,13 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from labtools.notebook.book.checklist.answers import (
-    READER_FIELDS,
-    Checklist,
-    CodeFacts,
-    checklist,
-    code_facts,
-)
+from labtools.notebook.book.checklist import answers
+from labtools.notebook.book.checklist.answers import Checklist, CodeFacts, checklist, code_facts
 from labtools.predict import forecast, load_gpu, occupancy
 from labtools.problem import HEADLINE, LabError, Workload, load_rung
 from labtools.record import RecordStore
@@ -37,12 +32,10 @@ def test_every_question_is_answered_and_labelled(r03: Checklist) -> None:
         *("issue", "spills", "bound", "what_if", "neighbours"),
     ]
     for item in r03.items:
-        assert item.question.endswith("?")
-        assert item.says.endswith(".")
-        assert item.word in WORDS
-        assert all(one.word in WORDS for one in item.facts)
+        assert item.question.endswith("?") and item.says.endswith(".")
+        assert {item.word, *(one.word for one in item.facts)} <= WORDS
         assert all(len(row) == len(item.columns) for row in item.rows)
-    assert len({name for name, _ in READER_FIELDS}) == len(READER_FIELDS)
+    assert len({name for name, _ in answers.READER_FIELDS}) == len(answers.READER_FIELDS)
 
 
 def test_the_numbers_are_the_models_own(r03: Checklist) -> None:
@@ -51,15 +44,13 @@ def test_the_numbers_are_the_models_own(r03: Checklist) -> None:
     assert fact(r03, "bytes", "least bytes") == pytest.approx(HEADLINE.minimal_bytes / 1e6)
     assert fact(r03, "bound", "forecast") == pytest.approx(said.time_us)
     assert said.bound in r03.item("bound").says
-    assert fact(r03, "in_flight", "bytes in flight an SM") == pytest.approx(
-        said.in_flight_bytes / 1e3
-    )
+    in_flight = fact(r03, "in_flight", "bytes in flight an SM")
+    assert in_flight == pytest.approx(said.in_flight_bytes / 1e3)
     used = code_facts(load_rung("r03"), HEADLINE, gpu, {"unroll": 4})
     fits = occupancy(gpu, 32, used.resources.registers, 0)
     assert fact(r03, "residency", "blocks that fit") == fits.blocks_per_sm
-    assert fact(r03, "loop", "instructions") == said.main_launch.main_loop[1] - (
-        said.main_launch.main_loop[0] - 1
-    )
+    first, last = said.main_launch.main_loop
+    assert fact(r03, "loop", "instructions") == last - (first - 1)
     # Each trip of four rows loads k and v of each row, four halves a lane.
     assert r03.item("widths").rows == ((8, 8, 256, 8, 2048),)
     assert fact(r03, "in_flight", "most bytes in flight") == 2048
@@ -85,9 +76,8 @@ def test_experiments_point_where_the_forecast_points(r03: Checklist) -> None:
     assert rows["unroll", 4, 8][3] == pytest.approx(said.time_us)
     assert rows["unroll", 4, 8][4] == "faster"
     gains = [row[2] for row in r03.item("what_if").rows]
-    assert gains
-    assert gains == sorted(gains, reverse=True)
-    assert all(gain > 1 for gain in gains)
+    assert gains and gains == sorted(gains, reverse=True)
+    assert min(gains) > 1
 
 
 def test_the_long_link_is_the_one_to_shorten() -> None:
@@ -100,14 +90,13 @@ def test_the_long_link_is_the_one_to_shorten() -> None:
 def test_no_time_of_the_kernel_is_read(r03: Checklist, tmp_path: Path) -> None:
     """The list is for before the run: with no records at all, only the read rate is missing."""
     blind = checklist(load_rung("r03"), HEADLINE, "h200", store=RecordStore([tmp_path]))
-    recorded = [one.name for item in r03.items for one in item.facts if one.word == "recorded"]
-    assert len(recorded) == 1
-    assert recorded[0].startswith("floor at the best rate of a plain read")
-    kept = {(item.id, one.name, one.value) for item in r03.items for one in item.facts}
-    left = {(item.id, one.name, one.value) for item in blind.items for one in item.facts}
-    assert kept - left == {
-        entry for entry in kept if entry[1].startswith("floor at the best rate of a plain read")
-    }
+    (recorded,) = (one.name for item in r03.items for one in item.facts if one.word == "recorded")
+    assert recorded.startswith("floor at the best rate of a plain read")
+    kept, left = (
+        {(item.id, one.name, one.value) for item in filled.items for one in item.facts}
+        for filled in (r03, blind)
+    )
+    assert {name for _, name, _ in kept - left} == {recorded}
 
 
 def test_the_first_part_comes_without_experiments() -> None:
@@ -156,9 +145,7 @@ def test_an_own_kernel_is_read_by_path(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_answered_is_refused() -> None:
-    with pytest.raises(LabError):
-        checklist(load_rung("r03"), HEADLINE, "h200", {"unroll": 3})
-    with pytest.raises(LabError):
-        checklist(load_rung("r03"), HEADLINE, "no-such-gpu")
-    with pytest.raises(LabError):
-        checklist(load_rung("r03"), HEADLINE.replace(head_dim=96), "h200")
+    other = HEADLINE.replace(head_dim=96)
+    for asked in ((HEADLINE, "h200", {"unroll": 3}), (HEADLINE, "no-such-gpu"), (other, "h200")):
+        with pytest.raises(LabError):
+            checklist(load_rung("r03"), *asked)

@@ -18,6 +18,7 @@ from labtools.cli.ablating import ablate_kernel
 from labtools.cli.loop import LoopAsked, do_step, run_loop
 from labtools.cli.outcome import Status
 from labtools.optimize import loop
+from labtools.optimize.ablation import pair_variants
 from labtools.optimize.attribution import pair_name
 from labtools.optimize.bench import ForecastBench, TimedPoints
 from labtools.optimize.branch import (
@@ -34,7 +35,6 @@ from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LOG_NAME, LoopFolder
 from labtools.optimize.pick import Retry
-from labtools.optimize.removals import pair_variants
 from labtools.optimize.state import STEPS, GivenRefused, LoopState, RoundKept
 from labtools.predict import load_gpu
 from labtools.problem import KernelError, LabError, Rows, load_rung

@@ -18,9 +18,8 @@ from labtools.optimize.campaign import (
     Clock,
     GridFolder,
     Timer,
-    find_codes,
-    find_models,
     make_plan,
+    make_points,
     names_of,
 )
 from labtools.optimize.family import family_hash_of, load_family
@@ -72,12 +71,9 @@ def begin(tmp_path: Path, **settings) -> GridFolder:
     return folder
 
 
-def compiled(folder: GridFolder) -> dict[int, campaign.PointCode]:
-    return find_codes(folder, limits_of(DEVICE), processes=1, clock=Clock(None))
-
-
-def modelled(folder: GridFolder) -> dict[int, campaign.PointModel]:
-    return find_models(folder, limits_of(DEVICE), processes=1, clock=Clock(None))
+def made(folder: GridFolder, what: str, deadline_s: float | None = None) -> dict:
+    clock = Clock(deadline_s)
+    return make_points(folder, limits_of(DEVICE), what, processes=1, clock=clock)
 
 
 def timer(folder: GridFolder, deadline_s: float | None = None) -> Timer:
@@ -100,10 +96,10 @@ def measured_campaign(folder_of_this_run):
             with pytest.MonkeyPatch.context() as patch:
                 use_fake(patch, shared)
                 folder = begin(shared)
-                compiled(folder)
+                made(folder, "codes")
                 timer(folder).time_all()
                 timer(folder).time_best(4)
-                modelled(folder)
+                made(folder, "models")
             (shared / "made").touch()
     return shared / "out"
 
@@ -172,22 +168,21 @@ def test_the_best_points_are_timed_by_the_full_protocol(grid):
 def test_a_stopped_campaign_goes_on_where_it_was(monkeypatch, tmp_path):
     use_fake(monkeypatch, tmp_path)
     folder = begin(tmp_path)
-    find_codes(folder, limits_of(DEVICE), processes=1, clock=Clock(0.0))
+    made(folder, "codes", 0.0)
     assert folder.codes() == {}
-    codes = compiled(folder)
+    codes = made(folder, "codes")
     assert len(codes) == len(folder.plan())
     timer(folder, deadline_s=0.0).time_all()
     assert folder.batches() == {}
-    one = timer(folder)
-    first = one.time_batch(folder.plan().workloads[0], 0)
-    one.close()
+    with campaign.LivePool(1) as pool:
+        first = timer(folder).time_batch(pool, folder.plan().workloads[0], 0)
     folder.add("times", [first], campaign.TimedBatch)
     with (folder.folder / "times.jsonl").open("ab") as file:
         file.write(b'{"workload": "rows:16,64", "batch": 1, "answ')  # killed in mid-line
     again = timer(folder)
     asked = []
     monkeypatch.setattr(
-        again, "time_batch", lambda workload, batch: asked.append((str(workload), batch)) or first
+        again, "time_batch", lambda _, of, batch: asked.append((str(of), batch)) or first
     )
     again.time_all()
     assert ("rows:16,64", 0) not in asked
@@ -215,9 +210,9 @@ def test_a_limit_draws_few_points_and_keeps_the_start(tmp_path):
 def test_a_wrong_point_has_a_reason_and_costs_the_others_nothing(monkeypatch, tmp_path):
     use_fake(monkeypatch, tmp_path, {"row_scale": "wrong"})
     folder = begin(tmp_path, limit=3, pairs=1)
-    compiled(folder)
+    made(folder, "codes")
     timer(folder).time_all()
-    modelled(folder)
+    made(folder, "models")
     grid = make_grid(folder)
     for at in grid.at:
         assert not any(at.samples)
@@ -234,9 +229,9 @@ def test_a_point_that_does_not_compile_is_kept_as_one(monkeypatch, tmp_path):
     text = source.with_suffix(".cu").read_text()
     source.with_suffix(".cu").write_text(text + "\n#if WIDE == 1\n#error no wide one\n#endif\n")
     folder = begin(tmp_path)
-    codes = compiled(folder)
+    codes = made(folder, "codes")
     timer(folder).time_all()
-    models = modelled(folder)
+    models = made(folder, "models")
     grid = make_grid(folder)
     wide = {number for number, value in enumerate(grid.plan.knobs["wide"]) if value == 1}
     assert set(grid.problems) == wide
@@ -250,16 +245,16 @@ def test_a_point_that_does_not_compile_is_kept_as_one(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_a_process_that_has_loaded_much_makes_room(monkeypatch, tmp_path):
     use_fake(monkeypatch, tmp_path)
-    monkeypatch.setattr(campaign, "CODES_A_PROCESS", 12)
-    folder = begin(tmp_path)
-    compiled(folder)
-    one = timer(folder)
-    pools = []
-    for batch in range(2):
-        one.time_batch(folder.plan().workloads[0], batch)
-        pools.append(one._pool)
-    one.close()
-    assert pools[0] is not pools[1]
+    monkeypatch.setattr(campaign, "BATCHES_A_PROCESS", 2)
+    folder = begin(tmp_path, limit=2, pairs=1, batch=1)
+    made(folder, "codes")
+    pools, one = [], timer(folder)
+    time_batch = one.time_batch
+    monkeypatch.setattr(
+        one, "time_batch", lambda pool, *of: pools.append(pool) or time_batch(pool, *of)
+    )
+    one.time_all()
+    assert [pools.count(pool) for pool in dict.fromkeys(pools)] == [2, 2, 2]
 
 
 # ------------------------------------------------------------------------------- the table

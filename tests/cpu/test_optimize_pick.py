@@ -13,8 +13,8 @@ import pytest
 from devices import LIMITS
 from test_optimize_family import EARLY, LARGER, ROWS, SHUFFLES, WIDE, stranger
 
+from labtools.optimize.attribution import classify
 from labtools.optimize.budget import Budget
-from labtools.optimize.classes import classify
 from labtools.optimize.code_numbers import code_numbers
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.gaps import Gaps

@@ -19,6 +19,7 @@ from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import (
     AA,
     THRESHOLD,
+    MethodClass,
     TimeRatio,
     least_effect_of,
     noise_of,
@@ -26,7 +27,6 @@ from labtools.optimize.attribution import (
     threshold_of,
 )
 from labtools.optimize.bench import ForecastBench, RecordedBench, TimedPoints
-from labtools.optimize.classes import MethodClass
 from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import grid_path, read_grid, samples_of
 from labtools.predict.machine import machine_of

@@ -23,15 +23,13 @@ def report(ok: bool, *found: object) -> object:
 
 def test_right_is_called_right() -> None:
     shown = show_check(report(True))
-    assert "lt-check-right" in shown.html
-    assert "right in all 1 cases" in shown.text
+    assert "lt-check-right" in shown.html and "right in all 1 cases" in shown.text
     assert SMALL.short() in shown.text
 
 
 def test_wrong_numbers_are_called_wrong() -> None:
     shown = show_check(report(False))
-    assert "lt-check-wrong" in shown.html
-    assert "lt-check-right" not in shown.html
+    assert "lt-check-wrong" in shown.html and "lt-check-right" not in shown.html
     assert "wrong in 1 of 1 cases" in shown.text
 
 

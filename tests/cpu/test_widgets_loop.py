@@ -13,7 +13,7 @@ import pytest
 from labtools.notebook.labs.lab09_loop.conditions import say_condition
 from labtools.notebook.labs.lab09_loop.figures import searches_figure
 from labtools.notebook.labs.lab09_loop.game import GameGrid, choices
-from labtools.notebook.labs.lab09_loop.view import LoopGame, open_game, read_game
+from labtools.notebook.labs.lab09_loop.view import open_game, read_game
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.budget import allocate
@@ -37,23 +37,21 @@ def bench(read: tuple[RecordedBench, Searches]) -> RecordedBench:
 
 
 @pytest.fixture(scope="module")
-def searches(read: tuple[RecordedBench, Searches]) -> Searches:
-    return read[1]
-
-
-@pytest.fixture(scope="module")
-def game(read: tuple[RecordedBench, Searches]) -> LoopGame:
-    return open_game(*read)
-
-
-@pytest.fixture(scope="module")
-def tables(game: LoopGame) -> dict[str, Any]:
-    return json.loads(json.dumps(game.tables))  # as the browser has it
+def tables(read: tuple[RecordedBench, Searches]) -> dict[str, Any]:
+    return json.loads(json.dumps(open_game(*read).tables))  # as the browser has it
 
 
 def point_at(bench: RecordedBench, tables: dict[str, Any], place: int) -> Point:
     knobs = zip(tables["knobs"], tables["points"][place]["knobs"], strict=True)
     return bench.family.point(dict(knobs))
+
+
+def considered(bench: RecordedBench, point: Point, taken: Taken | None = None) -> Any:
+    """What the loop's own pick says of each method."""
+    gaps, where = bench.gaps(point), (bench.problem, bench.limits)
+    budget, shares, entry = allocate(gaps), bench.shares(point), bench.entry(point)
+    asked = bench.family, point, gaps, budget, shares, *where, taken
+    return pick_methods(*asked, entry=entry).considered
 
 
 def name_of(tables: dict[str, Any], methods: tuple[str, ...]) -> str:
@@ -80,9 +78,8 @@ def test_a_move_leads_where_the_loop_branches(bench: RecordedBench, tables: dict
     drawn: dict[str, list[tuple[int, tuple[str, ...]]]] = {"moves": [], "refused": [], "": []}
     for place in rng.sample(range(len(tables["points"])), 40):
         told = tables["points"][place]
-        able = [
-            tables["methods"][int(n)]["id"] for n, (_, why) in enumerate(told["checks"]) if why < 0
-        ]
+        checks = zip(tables["methods"], told["checks"], strict=True)
+        able = [method["id"] for method, (_, why) in checks if why < 0]
         for methods in choices(family, able):
             name = name_of(tables, methods)
             kind = next((kind for kind in ("moves", "refused") if name in told[kind]), "")
@@ -142,17 +139,7 @@ def test_gaps_slots_and_checks_are_those_of_the_loop(
         assert told["gaps"] == [gaps.of(axis) for axis in METHOD_AXES]
         for rule, slots in zip(tables["rules"], told["budgets"], strict=True):
             assert slots == "".join(str(allocate(gaps, rule).of(axis)) for axis in METHOD_AXES)
-        seen = pick_methods(
-            bench.family,
-            point,
-            gaps,
-            allocate(gaps),
-            bench.shares(point),
-            bench.problem,
-            bench.limits,
-            entry=bench.entry(point),
-        )
-        passed = {one.method: one.checks.passed for one in seen.considered}
+        passed = {one.method: one.checks.passed for one in considered(bench, point)}
         for number, (_, why) in enumerate(told["checks"]):
             assert (why < 0) == passed[tables["methods"][int(number)]["id"]]
 
@@ -175,20 +162,8 @@ def test_what_explains_the_table_is_that_of_the_family(
 def test_what_earlier_rounds_settled_is_said_as_the_loop_says_it(
     bench: RecordedBench, tables: dict[str, Any]
 ) -> None:
-    start = bench.family.start
-    gaps = bench.gaps(start)
-    taken = Taken(ineffective=("compute.tensor_core",))
-    seen = pick_methods(
-        bench.family,
-        start,
-        gaps,
-        allocate(gaps),
-        bench.shares(start),
-        bench.problem,
-        bench.limits,
-        taken,
-    )
-    (why,) = [one.why for one in seen.considered if one.method == "compute.tensor_core"]
+    found = considered(bench, bench.family.start, Taken(ineffective=("compute.tensor_core",)))
+    (why,) = [one.why for one in found if one.method == "compute.tensor_core"]
     assert tables["settled"]["ineffective"] == why
     assert set(tables["settled"]) == set(tables["classes"]) - {"undecided"}
 
@@ -226,7 +201,10 @@ def test_a_removal_is_classed_as_an_ablation_is(
 # ---------------------------------------------------------------------------------- the figure
 
 
-def test_the_figure_tells_each_search_and_the_reader(searches: Searches) -> None:
+def test_the_figure_tells_each_search_and_the_reader(
+    read: tuple[RecordedBench, Searches],
+) -> None:
+    searches = read[1]
     shown = searches_figure(searches, [2 * searches.best_us, searches.best_us, 9e9])
     for one in searches.searches:
         assert f"{one.title} ({one.seeds} seeds): " in shown.text

@@ -10,14 +10,9 @@ import pytest
 from record_samples import make_record
 
 from labtools.measure.profiler.counters import COUNTERS
+from labtools.notebook.labs.lab07_ncu import panels
 from labtools.notebook.labs.lab07_ncu.meanings import COUNTER_MEANINGS
-from labtools.notebook.labs.lab07_ncu.panels import (
-    ceilings,
-    counter_rows,
-    make_panel,
-    missing_counters,
-    roofline_point,
-)
+from labtools.notebook.labs.lab07_ncu.panels import ceilings, make_panel, roofline_point
 from labtools.notebook.labs.lab07_ncu.run import ProfiledRun, recorded_run, recorded_runs
 from labtools.notebook.labs.lab07_ncu.view import NcuBench, compare_runs, ncu_tables
 from labtools.notebook.records import GpuRecords, forecast_of
@@ -65,11 +60,9 @@ def store(tmp_path: Path) -> RecordStore:
     kept = RecordStore([tmp_path])
     knobs = load_rung("r03").resolve_knobs()
     counters = {"tool": "ncu 1", "values": MEMORY_IDLE}
-    made = [
-        make_record(knobs=knobs, counters=counters, lists=[[600.0] * 3] * 5),
-        make_record(knobs=knobs, days=1, lists=[[601.0] * 3] * 5),
-    ]
-    kept.append("test.jsonl", made)
+    counted = make_record(knobs=knobs, counters=counters, lists=[[600.0] * 3] * 5)
+    newer = make_record(knobs=knobs, days=1, lists=[[601.0] * 3] * 5)
+    kept.append("test.jsonl", [counted, newer])
     return kept
 
 
@@ -124,14 +117,12 @@ def test_a_missing_counter_has_no_row_and_is_no_zero() -> None:
     assert {"L2 hit rate", "read from DRAM"} <= set(panel["missing"])
     assert "achieved occupancy" in panel["missing"]  # which was never asked for
     levels = {level["label"]: level for level in panel["memory"]["levels"]}
-    assert levels["read from DRAM"]["bytes"] is None
-    assert levels["read from DRAM"]["text"] == "missing"
-    assert panel["memory"]["rates"][1] == {
-        "label": "L2 hit rate", "percent": None, "text": "missing", "word": "recorded",
-    }  # fmt: skip
-    zero = counter_rows({"l1_hit_pct": 0.0})
+    read, rate = levels["read from DRAM"], panel["memory"]["rates"][1]
+    assert (read["bytes"], read["text"]) == (None, "missing")
+    assert (rate["label"], rate["percent"], rate["text"]) == ("L2 hit rate", None, "missing")
+    zero = panels.counter_rows({"l1_hit_pct": 0.0})
     assert [row["name"] for row in zero] == ["l1_hit_pct"]  # a measured zero is a value
-    assert COUNTER_MEANINGS["l1_hit_pct"].label not in missing_counters({"l1_hit_pct": 0.0})
+    assert COUNTER_MEANINGS["l1_hit_pct"].label not in panels.missing_counters({"l1_hit_pct": 0.0})
 
 
 def test_every_level_says_where_its_bytes_come_from() -> None:
@@ -175,10 +166,8 @@ def test_counters_of_runs_that_differ_are_said_so_and_give_no_point_and_no_bound
     assert "do not belong together" in panel["roofline"]["said"]
     assert panel["bound"]["why"] == "The forecast says chain."
     assert "times what is needed" not in panel["memory"]["said"]
-    assert (
-        "The recorded counters do not belong together"
-        in compare_runs(run_of(counts, word="live"), mixed).text
-    )
+    beside = compare_runs(run_of(counts, word="live"), mixed).text
+    assert "The recorded counters do not belong together" in beside
     assert make_panel(run_of(mixed.values, forecast_bound=None))["bound"]["why"] == ""
 
 
@@ -211,22 +200,19 @@ def test_a_run_comes_from_the_record_that_has_counters(store: RecordStore) -> No
 def test_the_bench_starts_where_asked_and_knows_what_is_chosen(store: RecordStore) -> None:
     records = GpuRecords(store=store)
     other = HEADLINE.replace(batch=1)
-    runs = [*recorded_runs(records, ["r02", "r03"], [HEADLINE, other]),
-            run_of(MEMORY_IDLE, rung=load_rung("r02"), problem=other)]  # fmt: skip
+    more = run_of(MEMORY_IDLE, rung=load_rung("r02"), problem=other)
+    runs = [*recorded_runs(records, ["r02", "r03"], [HEADLINE, other]), more]
     bench = NcuBench(runs, records, rung="r02")
     tables = bench.view.tables
     assert tables["rungs"] == ["r03_one_warp", "r02_one_barrier"]
-    assert [[cell is None for cell in row] for row in tables["cells"]] == [
-        [False, True],
-        [True, False],
-    ]
+    there = [[cell is not None for cell in row] for row in tables["cells"]]
+    assert there == [[True, False], [False, True]]
     assert bench.view.rung_index == 1
     assert (bench.chosen[0].id, bench.chosen[1]) == ("r02_one_barrier", HEADLINE)
     bench.controls["workload"].index = 1
     assert (bench.chosen[0].id, bench.chosen[1]) == ("r02_one_barrier", other)
-    shown = {row["name"] for line in tables["cells"] for cell in line if cell
-             for row in cell["counters"]}  # fmt: skip
-    assert shown <= set(tables["meanings"])
+    cells = [cell for line in tables["cells"] for cell in line if cell]
+    assert {row["name"] for cell in cells for row in cell["counters"]} <= set(tables["meanings"])
     with pytest.raises(LabError, match="not on this bench"):
         NcuBench(runs, records, rung="r99")
     with pytest.raises(LabError, match="nothing to show"):
@@ -244,15 +230,13 @@ def test_a_gpu_that_the_model_does_not_know_gets_no_forecast() -> None:
 
 
 def test_live_counters_stand_beside_the_record() -> None:
-    live = run_of(
-        {**MEMORY_IDLE, "duration_us": 1200.0, "l2_hit_pct": None}, word="live", where="this GPU"
-    )
+    values = {**MEMORY_IDLE, "duration_us": 1200.0, "l2_hit_pct": None}
+    live = run_of(values, word="live", where="this GPU")
     shown = compare_runs(live, run_of(MEMORY_IDLE))
     lines = {line.split("  ")[0]: line for line in shown.text.splitlines()}
     assert "2.00" in lines["time under the profiler (us)"]
     assert lines["time under the profiler (us)"].endswith("live, recorded")
     assert "missing" in lines["L2 hit rate (% of sectors)"]
     assert "achieved occupancy" not in shown.text  # neither has it
-    alone = compare_runs(live, None)
-    assert "there is no record of it" in alone.text
-    assert "live, recorded" not in alone.text
+    alone = compare_runs(live, None).text
+    assert "there is no record of it" in alone and "live, recorded" not in alone

@@ -7,18 +7,10 @@ from typing import Any
 import pytest
 
 from labtools.measure.cpu import run_on_cpu
+from labtools.measure.profiler import sanitize
 from labtools.notebook.labs.lab11_sanitizer import tries
-from labtools.notebook.labs.lab11_sanitizer.tries import (
-    CpuTry,
-    ending_of,
-    recorded_verdicts,
-    run_tries,
-    say_run,
-    show_sanitizer,
-    show_tries,
-    with_stride,
-)
-from labtools.notebook.labs.lab11_sanitizer.view import REPAIRS, SanitizerView, sanitizer_bench
+from labtools.notebook.labs.lab11_sanitizer.tries import CpuTry, run_tries, with_stride
+from labtools.notebook.labs.lab11_sanitizer.view import REPAIRS, sanitizer_bench
 from labtools.notebook.records import GpuRecords
 from labtools.predict import load_gpu
 from labtools.problem import LabError, Prefill, load_rung, operation_of
@@ -55,6 +47,8 @@ def test_a_stride_of_a_kernel_without_such_rows_is_refused() -> None:
 
 def test_the_bench_holds_every_stride_against_its_addresses(bench: Any) -> None:
     tables = bench.view.tables
+    assert bench.controls["stride"].index == bench.view.stride_index == 0
+    assert list(bench.controls["repair"].options) == list(REPAIRS)
     assert (tables["strides"][0], tables["strides"][-1]) == (65, 80)
     for stride, cell in zip(tables["strides"], tables["cells"], strict=True):
         run = cell["runs"][0]
@@ -78,16 +72,9 @@ def test_the_bench_shows_the_reports_that_were_recorded(bench: Any) -> None:
     assert cells[66]["reports"] == [None] * len(REPAIRS)
 
 
-def test_the_controls_follow_the_picture(bench: Any) -> None:
-    assert isinstance(bench.view, SanitizerView)
-    assert bench.controls["stride"].index == bench.view.stride_index == 0
-    assert list(bench.controls["repair"].options) == list(REPAIRS)
-
-
 def test_tries_are_told_apart() -> None:
-    shown = show_tries(
-        {"as written": CpuTry(P00, {"pad": 0}), "repaired": CpuTry(P00)}, ONE_TILE
-    ).text
+    both = {"as written": CpuTry(P00, {"pad": 0}), "repaired": CpuTry(P00)}
+    shown = tries.show_tries(both, ONE_TILE).text
     assert "p00_traditional.cu:" in shown
     assert "0x82, 0x104, 0x186" in shown
     for tried in ({"pad": 0}, {}):  # what each try asks for
@@ -95,9 +82,9 @@ def test_tries_are_told_apart() -> None:
         assert f"{launch.num_threads:,}" in shown and f"{launch.smem_bytes:,}" in shown
     assert "right: worst relative error" in shown
     (wrong,) = run_tries([CpuTry(P01, {"rescale": 0})], TWO_TILES)
-    assert ending_of(wrong) == say_run(wrong)["outcome"] == "wrong"
+    assert tries.ending_of(wrong) == tries.say_run(wrong)["outcome"] == "wrong"
     (unseen,) = run_tries([CpuTry(P01, {"rescale": 0})], ONE_TILE)
-    assert ending_of(unseen) == "right"
+    assert tries.ending_of(unseen) == "right"
 
 
 def test_the_recorded_report_counts_a_thread_once() -> None:
@@ -105,7 +92,7 @@ def test_the_recorded_report_counts_a_thread_once() -> None:
     watched = operation_of("prefill").watched
     (launch,) = P00.launch(watched, LIMITS, P00.resolve_knobs())
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    verdicts, word = recorded_verdicts(GpuRecords("h200"), P00, P00.as_written())
+    verdicts, word = tries.recorded_verdicts(GpuRecords("h200"), P00, P00.as_written())
     assert word is not None
     text = next(one.text for one in verdicts if one.tool == "memcheck")
     assert text.split()[0] == str(56 * blocks)
@@ -117,11 +104,9 @@ def test_a_report_is_live_recorded_or_missed(
     watched = operation_of("prefill").watched
     records = GpuRecords("h200")
     monkeypatch.setattr(tries, "can_run_live", lambda: False)
-    assert "recorded" in show_sanitizer(records, P00, P00.as_written(), watched).text
+    assert "recorded" in tries.show_sanitizer(records, P00, P00.as_written(), watched).text
     nothing = GpuRecords("h200", RecordStore([tmp_path]))
-    assert "no report" in show_sanitizer(nothing, P00, P00.as_written(), watched).text
-
-    from labtools.measure.profiler import sanitize
+    assert "no report" in tries.show_sanitizer(nothing, P00, P00.as_written(), watched).text
 
     def run(*_: Any, **__: Any) -> list[Any]:
         return [sanitize.SanitizerReport("memcheck", "clean")]
@@ -131,10 +116,8 @@ def test_a_report_is_live_recorded_or_missed(
 
     monkeypatch.setattr(tries, "can_run_live", lambda: True)
     monkeypatch.setattr(sanitize, "sanitize_rung", run)
-    live = show_sanitizer(records, P00, {}, watched).text
-    assert "live" in live
-    assert "recorded" not in live
+    live = tries.show_sanitizer(records, P00, {}, watched).text
+    assert "live" in live and "recorded" not in live
     monkeypatch.setattr(sanitize, "sanitize_rung", refuse)
-    fallen = show_sanitizer(records, P00, {}, watched).text
-    assert "recorded" in fallen
-    assert "compute-sanitizer was not found" in fallen
+    fallen = tries.show_sanitizer(records, P00, {}, watched).text
+    assert "recorded" in fallen and "compute-sanitizer was not found" in fallen

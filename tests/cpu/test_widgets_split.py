@@ -9,17 +9,10 @@ import pytest
 from devices import LIMITS
 from record_samples import make_record
 
+from labtools.notebook import records as kept_records
 from labtools.notebook.labs.lab05_split.figures import plot_pieces, plot_surfaces, time_parts
 from labtools.notebook.labs.lab05_split.view import SplitView, split_bench
-from labtools.notebook.records import (
-    PENDING,
-    GpuRecords,
-    Variant,
-    count_signs,
-    forecast_of,
-    show_signs,
-    show_tried,
-)
+from labtools.notebook.records import PENDING, GpuRecords, Variant, forecast_of, show_tried
 from labtools.predict import forecast
 from labtools.problem import HEADLINE, load_rung
 from labtools.record import RecordStore
@@ -28,28 +21,18 @@ R03, R04 = Variant("r03", experiment="stream"), Variant("r04")
 MOVED = Variant("r04", experiment="stream+outside", label="line moved")
 
 
-def kept(tried: Variant, times_us: list[float], **changes: Any) -> Any:
+def kept(tried: Variant, times_us: list[float]) -> Any:
     rung = load_rung(tried.candidate)
-    return make_record(
-        candidate=rung.id,
-        knobs=rung.resolve_knobs(tried.knobs),
-        lists=[[us] * 3 for us in times_us],
-        experiment=tried.experiment,
-        **changes,
-    )
+    knobs, lists = rung.resolve_knobs(tried.knobs), [[us] * 3 for us in times_us]
+    return make_record(rung.id, lists, knobs=knobs, experiment=tried.experiment)
 
 
 @pytest.fixture
 def records(tmp_path: Path) -> GpuRecords:
     store = RecordStore([tmp_path])
-    store.append(
-        "test.jsonl",
-        [
-            kept(R03, [600.0, 601.0, 602.0, 600.0, 600.0]),
-            kept(R04, [800.0, 801.0, 802.0, 800.0, 800.0]),
-            kept(MOVED, [100.0, 100.0, 100.0, 101.0, 100.0]),
-        ],
-    )
+    times = [(R03, 600.0), (R04, 800.0), (MOVED, 100.0)]
+    made = [kept(tried, [us, us + 1, us + 2, us, us]) for tried, us in times]
+    store.append("test.jsonl", made)
     return GpuRecords(store=store)
 
 
@@ -62,21 +45,17 @@ def test_tries_are_told_apart(records: GpuRecords) -> None:
     assert found is not None
     assert found.value == pytest.approx(0.75, rel=0.01)
     shown = show_tried(records, [R03, R04, MOVED], HEADLINE, against=R03).text
-    assert "1.33x slower" in shown
-    assert "6.00x faster" in shown
-    graph = show_tried(
-        records, [Variant("r03"), Variant("r04", experiment="outside")], HEADLINE
-    ).text
-    assert graph.count(PENDING) == 2
+    assert "1.33x slower" in shown and "6.00x faster" in shown
+    others = [Variant("r03"), Variant("r04", experiment="outside")]
+    assert show_tried(records, others, HEADLINE).text.count(PENDING) == 2
 
 
 def test_signs_over_a_sweep(records: GpuRecords) -> None:
     sweep = [HEADLINE, HEADLINE.replace(batch=1, kv_len=512)]
-    assert count_signs(records, sweep, R03, R04) == {
-        "faster": 0, "same": 0, "slower": 1, "pending": 1,
-    }  # fmt: skip
-    assert count_signs(records, sweep, R03, MOVED)["faster"] == 1
-    text = show_signs(records, sweep, [(R03, R04)]).text
+    slower = {"faster": 0, "same": 0, "slower": 1, "pending": 1}
+    assert kept_records.count_signs(records, sweep, R03, R04) == slower
+    assert kept_records.count_signs(records, sweep, R03, MOVED)["faster"] == 1
+    text = kept_records.show_signs(records, sweep, [(R03, R04)]).text
     assert "1.33x slower" in text
     assert PENDING in text
 

@@ -57,14 +57,8 @@ def look_up(gpu: int, threads: int, registers: int, smem: int, most: int, grid: 
 
 
 def cases(count: int) -> list[tuple[int, ...]]:
-    sizes = (
-        len(GPUS),
-        len(CHOICES.threads),
-        len(CHOICES.registers),
-        len(CHOICES.smem_bytes),
-        len(CHOICES.max_blocks),
-        len(CHOICES.grid),
-    )
+    offered = (CHOICES.threads, CHOICES.registers, CHOICES.smem_bytes, CHOICES.max_blocks)
+    sizes = [len(one) for one in (GPUS, *offered, CHOICES.grid)]
     draw = random.Random(0)
     corners = itertools.product(*((0, size - 1) for size in sizes))
     return [*corners, *(tuple(draw.randrange(n) for n in sizes) for _ in range(count))]
@@ -74,13 +68,8 @@ def test_the_picture_agrees_with_the_calculator() -> None:
     launched = 0
     for case in cases(3000):
         g, t, r, s, m, n = case
-        fits = occupancy(
-            GPUS[g],
-            CHOICES.threads[t],
-            CHOICES.registers[r],
-            CHOICES.smem_bytes[s],
-            CHOICES.max_blocks[m],
-        )
+        block = CHOICES.threads[t], CHOICES.registers[r], CHOICES.smem_bytes[s]
+        fits = occupancy(GPUS[g], *block, CHOICES.max_blocks[m])
         seen = look_up(*case)
         assert seen["blocks"] == fits.blocks_per_sm, case
         if fits.blocks_per_sm == 0:
@@ -137,19 +126,22 @@ def test_a_timed_call_is_cut_into_its_steps() -> None:
 
 
 def test_other_words_are_refused() -> None:
-    with pytest.raises(LabError):
-        badge("measured")
-    with pytest.raises(LabError):
-        Speedup(2.0, "somewhere")
+    for refused in (lambda: badge("measured"), lambda: Speedup(2.0, "somewhere")):
+        with pytest.raises(LabError):
+            refused()
     with pytest.raises(LabError):
         Speedup(math.nan, "live")
+    candidate = TimedCall(
+        "x", lambda w: [Movement("read", 1)], lambda g, w: [Measured(1.0, "guessed", "")]
+    )
+    with pytest.raises(LabError):
+        baseline_bench([candidate], [load_gpu("l4")], {"only": HEADLINE})
 
 
 def test_a_comparison_says_what_is_missing() -> None:
     shown = show_comparison(recorded=(90.0, 60.0), baseline="old", candidate="new")
-    assert "no prediction" in shown.text
-    assert "not measured here" in shown.text
-    assert "1.50x faster" in shown.text
+    for told in ("no prediction", "not measured here", "1.50x faster"):
+        assert told in shown.text
     assert "no record yet" in show_comparison(measured=2.0).text
 
 
@@ -158,21 +150,16 @@ def test_the_diff_counts_its_lines() -> None:
     diff = diff_rungs(parent, rung)
     assert diff.added == sum(line.startswith("+") for line in diff.lines)
     assert diff.removed == sum(line.startswith("-") for line in diff.lines)
-    assert diff.added > 0
-    assert diff.removed > 0
+    assert diff.added > 0 < diff.removed
     shown = show_diff(rung)
     assert shown.html.count('class="lt-added"') == diff.added
     assert shown.html.count('class="lt-removed"') == diff.removed
     assert f"{diff.added} lines added, {diff.removed} removed" in shown.text
-
-
-def test_an_edit_shows_in_the_diff() -> None:
-    rung = load_rung("r03")
-    edited = rung.with_source(rung.source_text + "\n// one more line\n")
-    diff = diff_rungs(rung, edited)
-    assert "+// one more line" in diff.lines
-    assert diff.removed == 0
+    edited = diff_rungs(rung, rung.with_source(rung.source_text + "\n// one more line\n"))
+    assert "+// one more line" in edited.lines and edited.removed == 0
     assert diff_rungs(rung, rung).lines == ()
+    with pytest.raises(LabError):
+        show_diff("r00")  # has no parent
 
 
 def test_bars_have_alt_text_and_words() -> None:
@@ -229,16 +216,3 @@ def test_a_claim_leads_to_the_cell_that_redoes_it(
     monkeypatch.setenv("LABTOOLS_READER", reader)
     shown = show_claims("loop-slots", book="../").html
     assert f'href="../reproduce.{ending}#claims-loop"' in shown
-
-
-def test_a_measurement_needs_a_word() -> None:
-    candidate = TimedCall(
-        "x", lambda w: [Movement("read", 1)], lambda g, w: [Measured(1.0, "guessed", "")]
-    )
-    with pytest.raises(LabError):
-        baseline_bench([candidate], [load_gpu("l4")], {"only": HEADLINE})
-
-
-def test_the_first_rung_has_no_parent() -> None:
-    with pytest.raises(LabError):
-        show_diff("r00")

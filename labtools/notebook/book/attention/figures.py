@@ -103,8 +103,8 @@ def merge_drawing(pieces: int = 4) -> Shown:
             draw_arrow(axes, (x + width / 2, 1.9), (x + width / 2, 2.3))
             draw_box(axes, (x + 0.2, 2.3), (width - 0.4, 0.6), "m, l, a", dashed=True)
             draw_arrow(axes, (x + width / 2, 2.9), (6.1, 3.5))
-        draw_box(axes, (2.6, 3.5), (7.0, 0.8),
-                 "merge: bring all to the largest m, add l and a, divide")  # fmt: skip
+        words = "merge: bring all to the largest m, add l and a, divide"
+        draw_box(axes, (2.6, 3.5), (7.0, 0.8), words)
         axes.text(1.4, 0.3, "K and V", ha="right", va="center")
         axes.text(1.4, 1.5, "at once", ha="right", va="center")
         axes.text(1.4, 2.6, "partial\nresults", ha="right", va="center")

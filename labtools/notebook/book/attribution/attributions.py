@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from labtools.optimize.attribution import Attribution
-from labtools.optimize.classes import Decision, MethodClass
+from labtools.optimize.attribution import Attribution, Decision
 
 from ...figures import GREYS, draw_picture
 from ...tables import Shown, show_table
@@ -18,31 +17,18 @@ LINEAR_TO = 0.02
 """The figure's scale is linear to here, on both sides, and logarithmic beyond."""
 _TICKS = (-0.5, -0.1, -0.02, 0.0, 0.02, 0.1, 0.5, 2.0, 10.0)
 _MOST_DIGITS = 4
-_SAID: Mapping[Decision | None, str] = {
-    "above": "counts",
-    "below": "does not count",
-    None: "undecided",
-}
+_SAID: Mapping[Decision | None, str]
+_SAID = {"above": "counts", "below": "does not count", None: "undecided"}
 
 
-def show_attributions(
-    found: Sequence[Attribution],
-    word: str,
-    note: str = "",
-    classes: Mapping[str, MethodClass] | None = None,
-) -> Shown:
+def show_attributions(found: Sequence[Attribution], word: str, note: str = "") -> Shown:
     """Each method with the time that leaving it out costs, its interval and the verdict."""
     columns = ["method", "longer without it, us", "%", "95 % interval, %", "verdict"]
     rows = []
     for one in found:
         percent = f"{100 * one.relative:+.1f}"
-        row: list[object] = [one.method, one.delta_us, percent, say_interval_pct(one)]
-        row.append(_SAID[one.decided])
-        if classes is not None:
-            row.append(classes.get(one.method, "").replace("_", " "))
-        rows.append(row)
-    if classes is not None:
-        columns.append("class")
+        verdict = _SAID[one.decided]
+        rows.append((one.method, one.delta_us, percent, say_interval_pct(one), verdict))
     digits = 1 + max(map(_digits, found), default=1)
     limits = sorted({f"{100 * one.threshold:.{digits}g} %" for one in found})
     about = f"threshold {' or '.join(limits)}" if limits else ""
@@ -93,11 +79,6 @@ def attributions_figure(found: Sequence[Attribution], word: str, caption: str) -
         f"{_SAID[one.decided]}"
         for one, digits in ((one, _digits(one)) for one in found)
     )
+    alt = f"What leaving out each method costs: {said}."
     told = f"{caption}. With 95 % intervals; dotted: the threshold; hollow: undecided"
-    return draw_picture(
-        paint,
-        f"What leaving out each method costs: {said}.",
-        told,
-        word,
-        size=(7.2, 1.1 + 0.3 * len(found)),
-    )
+    return draw_picture(paint, alt, told, word, size=(7.2, 1.1 + 0.3 * len(found)))

@@ -48,13 +48,12 @@ def plot_copy(
         axes.legend(loc="lower right", fontsize=9)
 
     total = sum(us for _, us in parts)
+    three, others = (
+        ", ".join(f"{name} {us:.0f}" for name, us in bars) for bars in (parts, claimed)
+    )
     alt = (
         f"Bars in microseconds. The bytes of the expansion at peak rate: {total:.0f} in three "
-        + "parts, "
-        + ", ".join(f"{name} {us:.0f}" for name, us in parts)
-        + ". Claimed: "
-        + ", ".join(f"{name} {us:.0f}" for name, us in claimed)
-        + "."
+        f"parts, {three}. Claimed: {others}."
     )
     caption = (
         f"First bar computed from bytes at {gpu.dram_gb_per_s:.0f} GB/s ({gpu.title}); the others "

@@ -32,19 +32,13 @@ def plot_roofline(gpus: Sequence[Gpu], workload: Workload) -> Shown:
         for x, name in ((decode, "decode"), (prefill, "prefill")):
             axes.axvline(x, color=GREYS[0], linewidth=0.8)
             axes.text(x * 1.12, 0.35, name, rotation=90, va="bottom")
-        axes.set(
-            xscale="log",
-            yscale="log",
-            xlabel="arithmetic intensity (operations a byte)",
-            ylabel="attainable TFLOPS",
-        )
+        axes.set(xscale="log", yscale="log", ylabel="attainable TFLOPS")
+        axes.set_xlabel("arithmetic intensity (operations a byte)")
         # Opaque, so that no line runs through its words.
         axes.legend(loc="upper left", frameon=True, framealpha=1.0, edgecolor="none")
 
-    ridges = "; ".join(
-        f"{gpu.title} at {_peaks(gpu)[0] * 1e3 / _peaks(gpu)[1]:.0f} operations a byte"
-        for gpu in gpus
-    )
+    peaks = [(gpu.title, *_peaks(gpu)) for gpu in gpus]
+    ridges = "; ".join(f"{name} at {p * 1e3 / b:.0f} operations a byte" for name, p, b in peaks)
     alt = (
         f"Roofline on two logarithmic axes. The ridges: {ridges}. Decode is at {decode:.1f}, far "
         f"on the memory side; prefill of {workload.kv_len} tokens is at {prefill:.0f}, far on the "
@@ -64,11 +58,8 @@ def prefill_intensity(workload: Workload) -> float:
 def _peaks(gpu: Gpu) -> tuple[float, float]:
     """Tensor-core peak in TFLOPS and memory rate in GB/s."""
     if gpu.fp16_tensor_tflops is None or gpu.dram_gb_per_s is None:
-        raise LabError(
-            f"{gpu.title} has no roofline here.",
-            "its sheet lacks the arithmetic peak or the memory rate",
-            "draw it for another GPU",
-        )
+        why = "its sheet lacks the arithmetic peak or the memory rate"
+        raise LabError(f"{gpu.title} has no roofline here.", why)
     return gpu.fp16_tensor_tflops, gpu.dram_gb_per_s
 
 

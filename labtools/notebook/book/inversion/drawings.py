@@ -19,6 +19,9 @@ _MATRIX_ROWS = 8
 """Rows of one matrix that ``ldmatrix`` reads together."""
 
 
+_MARKED_LANE = 13
+
+
 def lane_of_pair(row: int, pair: int) -> int:
     """The lane that holds a pair of neighbouring elements of a fragment of ``mma.m16n8k16``.
 
@@ -28,11 +31,11 @@ def lane_of_pair(row: int, pair: int) -> int:
     return row % 8 * 4 + pair % 4
 
 
-def fragment_drawing(lane: int = 13) -> Shown:
+def fragment_drawing() -> Shown:
     """Which lane holds what of S^T = K Q^T: keys are rows, heads are columns."""
 
     def cell(axes: Axes, x: float, y: float, size: tuple[float, float], holder: int) -> None:
-        shade = GREYS[0] if holder == lane else "white"
+        shade = GREYS[0] if holder == _MARKED_LANE else "white"
         draw_box(axes, (x, y), size, f"{holder}", shade=shade, fontsize=6.5)
 
     def paint(axes: Axes) -> None:
@@ -52,8 +55,8 @@ def fragment_drawing(lane: int = 13) -> Shown:
         axes.text(9.9, -0.1, r"$S^T$: 16 keys, 8 heads", ha="center", va="center")
         for row in range(16):
             for pair in range(4):
-                cell(axes, 8.8 + wide * pair, 0.35 + high * row, (wide, high),
-                     lane_of_pair(row, pair))  # fmt: skip
+                spot = (8.8 + wide * pair, 0.35 + high * row)
+                cell(axes, *spot, (wide, high), lane_of_pair(row, pair))
 
     return draw_sketch(
         paint,
@@ -61,7 +64,7 @@ def fragment_drawing(lane: int = 13) -> Shown:
         "their product with 16 rows and 8 columns. Each cell holds two neighbouring elements and "
         "names the lane that has them. Lane 4 r + c, for r below 8 and c below 4, has rows r and "
         "r + 8 of K, column r of Q transposed, and of the product rows r and r + 8 of the columns "
-        f"2 c and 2 c + 1. The cells of lane {lane} are dark.",
+        f"2 c and 2 c + 1. The cells of lane {_MARKED_LANE} are dark.",
         "Fragments of one mma.m16n8k16: each cell is two elements, with the lane that holds them",
         extent=(11.1, 4.9),
         size=(7.6, 3.7),
@@ -156,8 +159,8 @@ def roles_drawing(stages: int, consumers: int) -> Shown:
     """A block whose warps have roles: one warp copies, warpgroups multiply, barriers between."""
 
     def paint(axes: Axes) -> None:
-        draw_box(axes, (0.0, 1.0), (2.3, 1.5), "producer:\none thread\nof one warp\nstarts copies",
-                 shade=GREYS[3])  # fmt: skip
+        words = "producer:\none thread\nof one warp\nstarts copies"
+        draw_box(axes, (0.0, 1.0), (2.3, 1.5), words, shade=GREYS[3])
         for stage in range(stages):
             y = 3.5 / stages * stage
             draw_box(axes, (4.3, y), (2.3, 3.5 / stages - 0.25), f"stage {stage}\nof the ring")
@@ -171,8 +174,8 @@ def roles_drawing(stages: int, consumers: int) -> Shown:
         axes.text(7.7, 1.1, "full: all its\nbytes are here", ha="center", va="center", fontsize=9)
         axes.plot([10.2, 10.2, 1.15], [3.4, 4.2, 4.2], color=GREYS[0], linewidth=1, linestyle=":")
         draw_arrow(axes, (1.15, 4.2), (1.15, 2.6), dotted=True)
-        axes.text(5.5, 3.95, "empty: every reader is done with the stage",
-                  ha="center", va="center", fontsize=9)  # fmt: skip
+        words = "empty: every reader is done with the stage"
+        axes.text(5.5, 3.95, words, ha="center", va="center", fontsize=9)
 
     return draw_sketch(
         paint,

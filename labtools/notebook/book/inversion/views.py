@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -104,7 +104,8 @@ def plot_ring(design: Design, gpu: Gpu) -> Shown:
             axes.plot(*zip(*measured, strict=True), ".", color=GREYS[1], label="plain loads")
         for (n, at), share in zip(marks, reached, strict=True):
             face = GREYS[0] if n == design.step("stages").answer.value else "white"
-            place, below = (at / 1024, share), {"xytext": (0, -14), "textcoords": "offset points"}
+            place = (at / 1024, share)
+            below: dict[str, Any] = {"xytext": (0, -14), "textcoords": "offset points"}
             axes.plot(*place, marker="o", color=GREYS[0], markerfacecolor=face)
             axes.annotate(f"{n}", place, ha="center", **below)
         axes.set_xscale("log", base=2)

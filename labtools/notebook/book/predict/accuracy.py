@@ -223,7 +223,7 @@ def _row(found: Accuracy) -> tuple[object, ...]:
 
 
 def show_accuracy(
-    points: Sequence[JudgedKernel], by: Callable[[JudgedKernel], str], heading: str, note: str = ""
+    points: Sequence[JudgedKernel], by: Callable[[JudgedKernel], str], heading: str
 ) -> Shown:
     """A row of accuracy for each group of points, named below ``heading``, then one for all."""
     _need(points)
@@ -232,7 +232,7 @@ def show_accuracy(
         groups.setdefault(by(point), []).append(point)
     rows = [(name.replace("_", " "), *_row(accuracy_of(mine))) for name, mine in groups.items()]
     rows.append(("all", *_row(accuracy_of(points))))
-    return show_table((heading, *_HEADINGS), rows, word="forecast", note=note or _where(points))
+    return show_table((heading, *_HEADINGS), rows, word="forecast", note=_where(points))
 
 
 def show_simple(points: Sequence[JudgedKernel]) -> Shown:
@@ -329,10 +329,8 @@ def explain_error(point: JudgedKernel, made: Forecast) -> str:
         said.append(text)
     counted = point.counted.shares.get("dram") if point.counted else None
     if counted is not None and abs(counted - launch.dram_share) > 0.1:
-        said.append(
-            f"memory was {counted:.0%} busy by the counters, {launch.dram_share:.0%} in the "
-            "forecast while the GPU is full"
-        )
+        foretold = f"{launch.dram_share:.0%} in the forecast while the GPU is full"
+        said.append(f"memory was {counted:.0%} busy by the counters, {foretold}")
     if not said:
         name, share = max(shares.items(), key=lambda item: item[1])
         said.append(f"the largest part is {name}, {share:.0%} of the watched warp's time")
@@ -394,7 +392,6 @@ def plot_sweep(
     ylabel: str,
     title: str = "",
     where: str = "",
-    even: bool = True,
     log: bool = True,
 ) -> Shown:
     """Lines of forecasts with recorded marks; a series has (forecast, recorded or None) a place."""
@@ -405,8 +402,7 @@ def plot_sweep(
     at = {x: place for place, x in enumerate(places)}
 
     def paint(axes: Axes) -> None:
-        if even:
-            axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
+        axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
         for number, (name, mine) in enumerate(series.items()):
             look = _look(number)
             xs = sorted(mine, key=at.__getitem__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from labtools.predict.latencies import Latencies
@@ -18,30 +18,17 @@ PIPE_NAMES: dict[str, str] = _TABLES["pipes"]
 _LATENCY_NAMES: dict[str, str] = _TABLES["latency_names"]
 
 
-def waited_by_scoreboard(codes: Iterable[Sass]) -> set[str]:
-    """Opcodes whose result takes a time that the compiler does not know."""
-    return {
-        instruction.base
-        for code in codes
-        for instruction in code.executable
-        if instruction.control.write_barrier is not None
-    }
-
-
 def seen_distances(codes: Sequence[Sass]) -> dict[str, int]:
     """By opcode of fixed latency: the fewest cycles that the compiler left before a use.
 
     The stall counts from an instruction to the first that reads its result, in straight-line code.
     The upper half of a 64-bit value may be read a cycle later, so one may be a cycle too small.
     """
-    variable = waited_by_scoreboard(codes)
+    every = [instruction for code in codes for instruction in code.executable]
+    variable = {one.base for one in every if one.control.write_barrier is not None}
     least: dict[str, int] = {}
     for code in codes:
-        heads = {
-            instruction.target
-            for instruction in code.instructions
-            if instruction.target is not None
-        }
+        heads = {instruction.target for instruction in code.instructions}
         for instruction in code.executable:
             if instruction.base in variable or not instruction.defines:
                 continue
@@ -73,12 +60,9 @@ def show_opcodes(codes: Sequence[Sass], loops: Sequence[Loop], latencies: Latenc
         left = str(fixed[base]) if base in fixed else "-"
         rows.append((base, WORDS.get(base, "-"), PIPE_NAMES.get(pipe, pipe), left, cycles, source))
     named = ", ".join(dict.fromkeys(code.entry for code in codes))
-    return show_table(
-        ("opcode", "does", "pipe", "least left by the compiler", "cycles to its result"),
-        rows,
-        word="computed",
-        note=f"the loops of {named}; {codes[0].arch}, table of {latencies.gpu}",
-    )
+    columns = ("opcode", "does", "pipe", "least left by the compiler", "cycles to its result")
+    note = f"the loops of {named}; {codes[0].arch}, table of {latencies.gpu}"
+    return show_table(columns, rows, word="computed", note=note)
 
 
 def _latency_of(instruction: Instruction, latencies: Latencies) -> tuple[str, Word]:

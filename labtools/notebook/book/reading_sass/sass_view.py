@@ -12,7 +12,7 @@ from labtools.toolchain.operands import GLOBAL_LOADS
 from labtools.toolchain.sass import Control, Instruction, Loop, Sass, SourceLine
 
 from ...figures import GREYS, draw_picture
-from ...tables import Shown, badge, check_word, plain_table
+from ...tables import Shown, badge, plain_table
 from .opcodes import WORDS
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CELL = "padding:0.1em 0.45em;text-align:left;vertical-align:top;white-space:pre"
 _HEAD = "padding:0.25em 0.45em;text-align:left;border-bottom:1px solid #8888"
-_LONG = frozenset({"instruction", "line", "waits for", "takes", "does", "note", "source"})
+_LONG = frozenset({"instruction", "line", "waits for", "takes", "does", "source"})
 """Columns whose texts go on below where the listing is wider than its column of the page."""
 _BROKEN = "white-space:pre-wrap;overflow-wrap:anywhere"
 _NARROW = (
@@ -88,21 +88,18 @@ def show_sass(
     span: Loop | tuple[int, int] | None = None,
     *,
     sources: Mapping[str, Sequence[str]] | None = None,
-    notes: Mapping[int, str] | None = None,
     only: Collection[str] = (),
     words: bool = False,
     caption: str = "",
-    word: str = "computed",
 ) -> Shown:
     """A listing as a table: instruction, control bits, source line. It scrolls in its own box.
 
     Without a ``span``, a loop or (first, last) instruction, it holds all that can run; with
-    ``only`` the opcodes named, without modifiers. ``word`` says where the listing comes from.
+    ``only`` the opcodes named, without modifiers.
     """
-    check_word(word)
     first, last = _span(code, span)
     heads = ["at", "instruction", "line", "waits for", "takes", "stall"]
-    heads += ["does"] * words + ["note"] * bool(notes) + ["source"] * bool(sources)
+    heads += ["does"] * words + ["source"] * bool(sources)
     targets = {
         one.target
         for one in code.instructions
@@ -121,7 +118,6 @@ def show_sass(
             "takes": _say_takes(control),
             "stall": f"{control.stall}{' yield' if control.yields else ''}",
             "does": WORDS.get(one.base, ""),
-            "note": (notes or {}).get(one.index, ""),
             "source": _source_text(source, sources or {}) if source and source != before else "",
         }
         before = source
@@ -130,8 +126,8 @@ def show_sass(
     key = "" if only else _KEY  # a few lines cut out of a listing that was shown before
     text = caption or f"{code.entry}, {code.arch}: {count}{last - first + 1} instructions"
     kinds = [_kind(one, one.address in targets) for one in chosen]
-    plain = plain_table(heads, rows, f"{text} [{word}]") + (f"\n{key}" if key else "")
-    return Shown(_listing_html(heads, zip(rows, kinds, strict=True), text, word, key), plain)
+    plain = plain_table(heads, rows, f"{text} [computed]") + (f"\n{key}" if key else "")
+    return Shown(_listing_html(heads, zip(rows, kinds, strict=True), text, key), plain)
 
 
 def _span(code: Sass, span: Loop | tuple[int, int] | None) -> tuple[int, int]:
@@ -174,7 +170,7 @@ def _kind(instruction: Instruction, is_head: bool) -> str:
 
 
 def _listing_html(
-    heads: Sequence[str], rows: Iterable[tuple[list[str], str]], caption: str, word: str, key: str
+    heads: Sequence[str], rows: Iterable[tuple[list[str], str]], caption: str, key: str
 ) -> str:
     head = "".join(f'<th scope="col" style="{_HEAD}">{html.escape(name)}</th>' for name in heads)
     body = []
@@ -185,7 +181,7 @@ def _listing_html(
         for name, text in zip(heads, row, strict=True):
             bold = (name == "instruction" and "lt-sass-load" in kind) or name == "waits for"
             weight = "font-weight:bold;" if bold and text else ""
-            font = "font-family:inherit" if name in ("does", "note") else "font-family:monospace"
+            font = "font-family:inherit" if name == "does" else "font-family:monospace"
             breaks = f";{_BROKEN}" if name in _LONG else ""
             cells.append(
                 f'<td style="{_CELL};{rule}{weight}{font}{breaks}">{html.escape(text)}</td>'
@@ -194,7 +190,7 @@ def _listing_html(
     label = html.escape(caption, quote=True)
     return (
         f'{_NARROW}<figure class="lt-sass" style="margin:0.6em 0;text-align:left">'
-        f"<figcaption>{html.escape(caption)} {badge(word)}</figcaption>"
+        f"<figcaption>{html.escape(caption)} {badge('computed')}</figcaption>"
         '<div style="overflow:auto;max-height:32em;border:1px solid #8888;border-radius:4px" '
         f'tabindex="0" role="region" aria-label="{label}">'
         '<table style="border-collapse:collapse;margin:0;font-size:0.75em;line-height:1.4">'

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from labtools.predict import DEFAULT_GPU
 from labtools.problem import Workload
 from labtools.record import Record, RecordStore, describe_record
 
 from ...tables import Cell, Shown, Word, make_table
 
 
-def show_drift(noted: Mapping[str, Any], gpu: str = "h200") -> Shown:
+def show_drift(noted: Mapping[str, Any]) -> Shown:
     """Times noted on another GPU of the same kind (``us``, a list a baseline, ``workloads`` in
     short forms, ``where``) beside the recorded ones."""
-    known = _baselines_of(gpu)
+    known = _baselines()
     used: list[Record] = []
     rows: list[list[Cell]] = []
     for i, short in enumerate(noted["workloads"]):
@@ -33,9 +34,9 @@ def show_drift(noted: Mapping[str, Any], gpu: str = "h200") -> Shown:
     return make_table(("workload", *noted["us"], "first time", "second time"), rows, caption)
 
 
-def list_drifts(noted: Mapping[str, Any], gpu: str = "h200") -> list[float]:
+def list_drifts(noted: Mapping[str, Any]) -> list[float]:
     """Recorded over noted time of everything that `show_drift` compares."""
-    known = _baselines_of(gpu)
+    known = _baselines()
     return [
         found.median_us / us
         for name, times in noted["us"].items()
@@ -44,7 +45,7 @@ def list_drifts(noted: Mapping[str, Any], gpu: str = "h200") -> list[float]:
     ]
 
 
-def _baselines_of(gpu: str) -> dict[tuple[str, str], Record]:
+def _baselines() -> dict[tuple[str, str], Record]:
     """The newest record of every baseline on every workload."""
-    records = RecordStore().query(gpu, kind="baseline")
+    records = RecordStore().query(DEFAULT_GPU, kind="baseline")
     return {(record.name, record.problem.key()): record for record in reversed(records)}

@@ -1,7 +1,5 @@
-"""What the bench says of a kernel with one method out, or two: times, verdict, machine code.
-
-Every number comes from the recorded grid and the table of opcode counts beside it, or from a
-launch, which is computed. Nothing is compiled.
+"""What the bench says of a kernel with one method out, or two, from the recorded grid and the
+opcode counts beside it. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -11,9 +9,15 @@ from typing import Any
 
 from labtools.optimize import attribution
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
-from labtools.optimize.attribution import Attribution, Interaction, Outcome, outcome_of
+from labtools.optimize.attribution import (
+    Attribution,
+    Interaction,
+    MethodClass,
+    Outcome,
+    classify,
+    outcome_of,
+)
 from labtools.optimize.bench import RecordedBench
-from labtools.optimize.classes import MethodClass, classify
 from labtools.optimize.family import WITHOUT, Method, Point
 from labtools.optimize.loop import check_methods, proof_values
 from labtools.optimize.opcode_table import KernelCounts, OpcodeTable
@@ -42,9 +46,6 @@ CLASS_WORDS: Mapping[MethodClass, str] = {
     " did",
     "undecided": "the measurement, or the proof, does not tell",
 }
-
-
-# --------------------------------------------------------------------------------------- in words
 
 
 def say_outcome(found: Attribution) -> str:
@@ -81,9 +82,6 @@ def say_count(value: float | None) -> str:
     """A number of a kernel; a whole one, as most are, without a point."""
     whole = isinstance(value, float) and value.is_integer()
     return format_value(int(value) if whole and value is not None else value)
-
-
-# ------------------------------------------------------------------------------------- one removal
 
 
 def _timed(found: Attribution) -> dict[str, Any]:
@@ -217,9 +215,6 @@ def _together(single: Mapping[str, Attribution], met: Interaction) -> dict[str, 
         "product_ratio": round(1 + met.product, 4),
         "outcome": "as" if met.additive else "less" if met.together < met.product else "more",
     }
-
-
-# ------------------------------------------------------------------------------------ one kernel
 
 
 def make_kernel(
