@@ -113,10 +113,11 @@ class Journal:
         """
         with self._locked():
             revealed = bool(_of(Reveal, self._entries(question_id)))
-            given = {"direction": direction, "ratio": ratio, "note": note, "after_reveal": revealed}
+            guess: dict[str, Any] = {"direction": direction, "ratio": ratio, "note": note}
             still = "correct it and commit again; earlier predictions are untouched"
             with _refused("This prediction was not kept.", still):
-                prediction = Prediction(**self._names(question_id, page), **given)
+                names = self._names(question_id, page)
+                prediction = Prediction(**names, **guess, after_reveal=revealed)
             self._keep(prediction)
         return prediction
 

@@ -560,9 +560,9 @@ def _parse_entry(text: str, entry: str) -> Iterable[Instruction]:
         raise LabError(what, "the scheduling bits are part of the encoding", _PRINT_AGAIN)
     addresses = [address for address, *_ in raw]
     for index, (address, text, high_word, line_source) in enumerate(raw):
-        label, printed = _read_text(text)
+        named, printed = _read_text(text)
         control = _read_control(high_word >> 41 & 0x1FFFFF)
-        target = _find_target(label, labels, addresses)
+        target = _find_target(named, labels, addresses)
         yield Instruction(index, address, text, control, target, line_source, *printed)
 
 
