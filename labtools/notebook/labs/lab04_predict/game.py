@@ -1,7 +1,5 @@
-"""The prediction game: the reader commits, the model commits, the measurement is revealed.
-
-Nothing that was measured reaches the browser before both have committed: the outcome is read in
-`PredictionRounds.reveal` and nowhere else.
+"""The prediction game: the reader commits, the model commits, the measurement is revealed. The
+outcome is read in `PredictionRounds.reveal` and nowhere else.
 """
 
 from __future__ import annotations
@@ -52,13 +50,8 @@ _STYLE = (
 
 
 class PredictionRounds(StatusLine):
-    """A series of rounds with a running score. Make it with `play_rounds`.
-
-    Attributes:
-        rounds: in order.
-        place: position of the round that is shown.
-        gate: the form of that round.
-        view: everything as one widget, or None when nobody is here.
+    """A series of rounds with a running score. ``place`` is that of the round that is shown,
+    ``gate`` its form; ``view`` is everything as one widget, or None when nobody is here.
     """
 
     def __init__(
@@ -103,9 +96,8 @@ class PredictionRounds(StatusLine):
         return self.gate.commit(direction, ratio, note)
 
     def commit_model(self) -> ModelPrediction | None:
-        """Write the model's forecast of the round into the journal, sealed.
-
-        Returns None where the model has no answer; then `refusal` says why.
+        """Write the model's forecast of the round into the journal, sealed. Where the model has no
+        answer, there is none, and `refusal` says why.
         """
         round_ = self.round
         if self._journal is None:

@@ -1,7 +1,5 @@
-"""What the bench says of a kernel with one method out, or two: times, verdict, machine code.
-
-Every number comes from the recorded grid and the table of opcode counts beside it, or from a
-launch, which is computed. Nothing is compiled.
+"""What the bench says of a kernel with one method out, or two, from the recorded grid and the
+opcode counts beside it. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -50,9 +48,6 @@ CLASS_WORDS: Mapping[MethodClass, str] = {
 }
 
 
-# --------------------------------------------------------------------------------------- in words
-
-
 def say_outcome(found: Attribution) -> str:
     """What follows from where the interval lies."""
     said: Mapping[Outcome, str] = {
@@ -87,9 +82,6 @@ def say_count(value: float | None) -> str:
     """A number of a kernel; a whole one, as most are, without a point."""
     whole = isinstance(value, float) and value.is_integer()
     return format_value(int(value) if whole and value is not None else value)
-
-
-# ------------------------------------------------------------------------------------- one removal
 
 
 def _timed(found: Attribution) -> dict[str, Any]:
@@ -223,9 +215,6 @@ def _together(single: Mapping[str, Attribution], met: Interaction) -> dict[str, 
         "product_ratio": round(1 + met.product, 4),
         "outcome": "as" if met.additive else "less" if met.together < met.product else "more",
     }
-
-
-# ------------------------------------------------------------------------------------ one kernel
 
 
 def make_kernel(
