@@ -107,8 +107,8 @@ def forecast_each(
     with ThreadPoolExecutor(copies_at_once()) as pool:
         kept_already = list(pool.map(_is_kept, asked))
     new = [one for one, there in zip(asked, kept_already, strict=True) if not there]
-    limits = {"limit_s": EACH_LIMIT_S, "limit_bytes": EACH_BYTES}
-    made = iter(each_apart(lambda one: forecast(*one), new, **limits))
+    seconds, size = EACH_LIMIT_S, EACH_BYTES
+    made = iter(each_apart(lambda one: forecast(*one), new, limit_s=seconds, limit_bytes=size))
     both = zip(asked, kept_already, strict=True)
     return [forecast(*one) if there else next(made) for one, there in both]
 
