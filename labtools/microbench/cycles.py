@@ -224,8 +224,8 @@ def walk(
     smem_bytes: int = 0,
     mapped: Callable[[np.uint64, int], Any] | None = None,
 ) -> tuple[float, float]:
-    """Cycles a step, which reads ``row_bytes``, ``stride`` bytes from the one before, of one warp on
-    an SM, or with -1 on every SM: the middle and the slowest. ``mapped`` is what the kernel
+    """Cycles a step, which reads ``row_bytes``, ``stride`` bytes from the one before, of one warp
+    on an SM, or with -1 on every SM: the middle and the slowest. ``mapped`` is what the kernel
     gets for the address and the bytes of what is read; None is the address."""
     grid = bench.num_sms
     everywhere = sm < 0
