@@ -1,9 +1,7 @@
 """A kernel family: a rung whose knobs switch methods on and off, and what is said of them in data.
 
-Three files stand beside each other, anywhere on disk: ``x.cu``, ``x.py`` with a `Rung`, and
-``x.toml``. The last names the methods with their toggles, which knobs mean nothing where, which
-points are valid, which of them make the grid, and the workloads. Everything in it is checked when
-it is read: a field, a knob, a value or a name in an expression that does not exist is refused.
+Beside ``x.cu`` and ``x.py`` with a `Rung`, ``x.toml`` names the methods with their toggles, which
+knobs mean nothing where, which points are valid, which make the grid, and the workloads.
 """
 
 from __future__ import annotations
@@ -278,6 +276,9 @@ class _File(_Data):
     method: Annotated[tuple[Method, ...], _Tuple]
 
 
+_KEPT: Any = field(default_factory=dict, init=False, repr=False, compare=False)
+
+
 @dataclass(frozen=True)
 class Family:
     """A tunable kernel with its methods."""
@@ -291,6 +292,17 @@ class Family:
     workloads: tuple[Problem, ...]  # the first is the headline
     path: Path  # the file
     start_knobs: Mapping[str, int] = field(repr=False)
+    # Kept, since a loop asks for the same again and again: points by the values of all knobs, the
+    # methods on at each, and what expressions said, by the values of the knobs that they ask for.
+    _made: dict[tuple[int, ...], Point] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _on: dict[Point, tuple[str, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _answers: dict[tuple[str | int | None, ...], bool] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     # ------------------------------------------------------------------------------- points
 
@@ -309,11 +321,6 @@ class Family:
         if setting not in self._made:
             self._made[setting] = self._make_point(values)
         return self._made[setting]
-
-    @cached_property
-    def _made(self) -> dict[tuple[int, ...], Point]:
-        """Points by the values of all knobs: a loop asks for the same ones again and again."""
-        return {}
 
     def _make_point(self, values: dict[str, int]) -> Point:
         values = self._make_canonical(values)
@@ -383,21 +390,12 @@ class Family:
             "let each knob be set by one rule",
         )
 
-    @cached_property
-    def _answers(self) -> dict[tuple[str | int | None, ...], bool]:
-        """What expressions said, by the values of the few knobs that each asks for."""
-        return {}
-
     def _holds(self, text: str, values: Mapping[str, int]) -> bool:
         key = (text, *map(values.get, names_in(text)))
-        answers = self._answers
-        if key not in answers:
-            answers[key] = self._ask(text, values)
-        return answers[key]
-
-    def _ask(self, text: str, values: Mapping[str, int]) -> bool:
         try:
-            return bool(evaluate_expression(text, values))
+            if key not in self._answers:
+                self._answers[key] = bool(evaluate_expression(text, values))
+            return self._answers[key]
         except ExpressionError as error:
             raise LabError(
                 f"{self.path.name} has an expression that cannot be computed.",
@@ -445,11 +443,6 @@ class Family:
             self._on[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
         return self._on[point]
 
-    @cached_property
-    def _on(self) -> dict[Point, tuple[str, ...]]:
-        """Of each point that was asked for, the methods that are on."""
-        return {}
-
     def apply(
         self,
         point: Point,
@@ -457,11 +450,8 @@ class Family:
         hyper: Toggle | None = None,
         forms: Mapping[str, int] | None = None,
     ) -> Point:
-        """The point with some methods on, each with what it needs. What a later one sets wins.
-
-        Args:
-            hyper: values of further knobs, set last.
-            forms: the number of a method's form, from 0, where it is not the default form.
+        """The point with some methods on, each with what it needs, in its default form or that of a
+        number in ``forms``. What a later one sets wins; knobs of ``hyper`` are set last.
 
         Raises InvalidPoint: they do not go together, or not with the rest of the point.
         """
@@ -493,9 +483,7 @@ class Family:
         return made
 
     def remove(self, point: Point, method: str) -> Point:
-        """The point without a method, and without what cannot be there without it.
-
-        `dependents` names the latter.
+        """The point without a method, and without what cannot be there without it: `dependents`.
 
         Raises InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
         """

@@ -1,9 +1,7 @@
 """The loop: trial, attribution, validation, learning, one step at a time.
 
-Each step reads the state, does its work on a bench and keeps what it found in the loop's folder.
-Every measurement is on the disk before anything follows from it, so a step that was cut off goes
-on with what it has. `TuningLoop.run` plays the automatic policy; a script or a person may take each
-step alone, in the same order.
+Every measurement is on the disk before anything follows from it, so a step that was cut off goes on
+with what it has. `TuningLoop.run` plays the automatic policy; anybody may take each step alone.
 """
 
 from __future__ import annotations

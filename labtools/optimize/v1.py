@@ -1,7 +1,5 @@
-"""The old policy, to be played beside the new one: one method an axis, judged as a group.
-
-The first version of this loop took the first method of each axis by priority, applied all of them
-at once and kept or dropped them together: the group counts as effective if it gained more than the
+"""The old policy, to be played beside the new one: the first method of each axis by priority, all
+applied at once and kept or dropped as a group, which counts as effective if it gained more than the
 noise. So a method that does nothing, or harms, rides along with one that helps.
 """
 
