@@ -13,6 +13,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -95,7 +96,7 @@ class Point:
 
 class _Data(BaseModel):
     # A misspelt field would otherwise vanish without a word.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 _Words = Annotated[str, Field(min_length=1)]
@@ -276,9 +277,6 @@ class _File(_Data):
     method: Annotated[tuple[Method, ...], _Tuple]
 
 
-_KEPT: Any = field(default_factory=dict, init=False, repr=False, compare=False)
-
-
 @dataclass(frozen=True)
 class Family:
     """A tunable kernel with its methods."""
@@ -292,17 +290,9 @@ class Family:
     workloads: tuple[Problem, ...]  # the first is the headline
     path: Path  # the file
     start_knobs: Mapping[str, int] = field(repr=False)
-    # Kept, since a loop asks for the same again and again: points by the values of all knobs, the
-    # methods on at each, and what expressions said, by the values of the knobs that they ask for.
-    _made: dict[tuple[int, ...], Point] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _on: dict[Point, tuple[str, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    _answers: dict[tuple[str | int | None, ...], bool] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    # What a loop asks for again and again: points by the values of all knobs, the methods on at
+    # each, and what expressions said, by their text and the values of the knobs that they ask for.
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     # ------------------------------------------------------------------------------- points
 
@@ -318,9 +308,9 @@ class Family:
         """
         values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
         setting = tuple(values.values())
-        if setting not in self._made:
-            self._made[setting] = self._make_point(values)
-        return self._made[setting]
+        if setting not in self._kept:
+            self._kept[setting] = self._make_point(values)
+        return self._kept[setting]
 
     def _make_point(self, values: dict[str, int]) -> Point:
         values = self._make_canonical(values)
@@ -393,9 +383,9 @@ class Family:
     def _holds(self, text: str, values: Mapping[str, int]) -> bool:
         key = (text, *map(values.get, names_in(text)))
         try:
-            if key not in self._answers:
-                self._answers[key] = bool(evaluate_expression(text, values))
-            return self._answers[key]
+            if key not in self._kept:
+                self._kept[key] = bool(evaluate_expression(text, values))
+            return self._kept[key]
         except ExpressionError as error:
             raise LabError(
                 f"{self.path.name} has an expression that cannot be computed.",
@@ -439,9 +429,9 @@ class Family:
 
     def methods_on(self, point: Point) -> tuple[str, ...]:
         """The methods that are on at a point, in the family's order."""
-        if point not in self._on:
-            self._on[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
-        return self._on[point]
+        if point not in self._kept:
+            self._kept[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
+        return self._kept[point]
 
     def apply(
         self,
@@ -539,10 +529,8 @@ class Family:
         changed."""
         found: dict[Point, None] = {}
         for setting in self._moves(point):
-            try:
+            with suppress(InvalidPoint):
                 found[self.point({**point.knobs, **setting})] = None
-            except InvalidPoint:
-                continue
         found.pop(point, None)
         return tuple(found)
 
@@ -560,12 +548,9 @@ class Family:
         for box in self.boxes:
             for values in itertools.product(*box.choices.values()):
                 knobs = {**self._start_values, **dict(zip(box.choices, values, strict=True))}
-                if box.only and not self._holds(box.only, knobs):
-                    continue
-                try:
-                    found[self.point(knobs)] = None
-                except InvalidPoint:
-                    continue
+                if not box.only or self._holds(box.only, knobs):
+                    with suppress(InvalidPoint):
+                        found[self.point(knobs)] = None
         return tuple(found)
 
 
@@ -650,11 +635,11 @@ def _say_faults(error: ValidationError, data: Mapping[str, Any]) -> str:
     said = []
     for one in error.errors():
         place = [str(part) for part in one["loc"]]
-        if len(one["loc"]) > 1 and one["loc"][0] == "method":
-            number = one["loc"][1]
-            entry = data["method"][number] if isinstance(number, int) else {}
-            name = entry.get("id", number) if isinstance(entry, Mapping) else number
-            place[:2] = [f"method {name}"]
+        match one["loc"]:
+            case ("method", int() as number, *_):
+                entry = data["method"][number]
+                name = entry.get("id", number) if isinstance(entry, Mapping) else number
+                place[:2] = [f"method {name}"]
         said.append(f"{', '.join(place)}: {one['msg']}")
     return "; ".join(said)
 
@@ -790,9 +775,7 @@ def _is_on_somewhere(family: Family, method: str, form: int) -> bool:
     """Whether a point of the grid has the form on, so that it can be left out there."""
     for point in family.grid():
         if family.form_of(point, method) == form:
-            try:
+            with suppress(InvalidPoint):
                 family.remove(point, method)
-            except InvalidPoint:
-                continue
-            return True
+                return True
     return False
