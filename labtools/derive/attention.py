@@ -50,8 +50,7 @@ def attention_slope(
     problem: Prefill, buffers: Sequence[int], key_bytes: float | None = None
 ) -> list[SlopePoint]:
     """The slope at some sizes of the buffer, over tiles of powers of two and of the whole; decode
-    is one query a sequence.
-    """
+    is one query a sequence."""
     found: list[Nest] = []
     for heads in powers(problem.group_size):
         for queries in powers(problem.num_queries):

@@ -40,8 +40,7 @@ class SharedLimits:
 
 def shared_limits(gpu: Gpu, ask: bool = True) -> SharedLimits:
     """The limits of a GPU, and what the compiler, if asked, takes for its architecture with each
-    suffix.
-    """
+    suffix."""
     found: dict[str, int | None] = {}
     said = "not asked"
     if ask:

@@ -160,8 +160,7 @@ class Derivation:
         **words: Any,
     ) -> DesignStep:
         """A step of the sheet with its numbers, see `Sheet.step`; it may name what stands in an
-        attribute of the derivation.
-        """
+        attribute of the derivation."""
         return self.sheet.step(name, inputs, results, rejected, self.case, {**vars(self), **words})
 
 

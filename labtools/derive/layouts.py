@@ -64,8 +64,7 @@ class AlignmentProof:
 
 def prove_alignment(kind: str, tile: Tile, stages: int, stage_bytes: int) -> AlignmentProof:
     """Prove that an access of a kind of `ALIGNMENTS` is aligned in every row of every stage, or
-    find where not; ``stage_bytes`` are from one stage to the next.
-    """
+    find where not; ``stage_bytes`` are from one stage to the next."""
     needs = ALIGNMENTS[kind]
     row_mod, stage_mod = tile.stride % needs, stage_bytes % needs
     rows = 1 if kind in WHOLE_BOX else tile.rows
@@ -105,8 +104,7 @@ class LayoutChoice:
 
 def compare_layouts_of(rows: int, columns: int) -> list[LayoutChoice]:
     """Rows of 16-bit elements with paddings, and moved by xor, held against each kind of access; a
-    row has a power of two of at least 16.
-    """
+    row has a power of two of at least 16."""
     extra = [pad - PADS[0] for pad in PADS]
     made = [(str(columns + one), half_tile(rows, columns, one)) for one in extra]
     made.append(("xor", half_tile(rows, columns, layout="xor")))
@@ -135,8 +133,7 @@ def _choice(name: str, tile: Tile) -> LayoutChoice:
 
 def best_layouts(layouts: Sequence[LayoutChoice]) -> dict[str, LayoutChoice]:
     """By kind of access, the layout that would serve it alone: aligned, in the fewest turns, then
-    with the fewest bytes that hold nothing, then the first.
-    """
+    with the fewest bytes that hold nothing, then the first."""
     return {
         kind: min(
             (one for one in layouts if one.turns[kind] is not None),

@@ -1,6 +1,5 @@
 """The parts of every derivation: numbers with their sources, steps with what they reject, and the
-sheet of words that an operation's steps stand on.
-"""
+sheet of words that an operation's steps stand on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """What every model of a tile knows of an SM: its matrix units, its load/store unit, the way from
-the L2 and from memory, and what is said of a tile's time.
-"""
+the L2 and from memory, and what is said of a tile's time."""
 
 from __future__ import annotations
 

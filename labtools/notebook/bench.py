@@ -13,7 +13,7 @@ import traitlets
 
 from labtools.problem import LabError
 
-from .guess import KIT, guess_script, guess_style
+from .static_page import KIT, guess_script, guess_style
 
 
 class View(anywidget.AnyWidget):

@@ -65,10 +65,8 @@ def code_cells(lines: Sequence[str]) -> Iterator[PageCell]:
 def closing_line(lines: Sequence[str], start: int, ticks: str) -> int:
     """The line that closes the fence opened at ``start``; past the end when it never closes."""
     closing = re.compile(rf"^{re.escape(ticks[0])}{{{len(ticks)},}}\s*$")
-    for number in range(start + 1, len(lines)):
-        if closing.match(lines[number]):
-            return number
-    return len(lines)
+    after = range(start + 1, len(lines))
+    return next((number for number in after if closing.match(lines[number])), len(lines))
 
 
 def is_plumbing(source: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import html
 import inspect
+import itertools
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,24 +35,19 @@ class RungDiff:
 def diff_rungs(parent: Rung, rung: Rung) -> RungDiff:
     """Compare kernel and launch function of two rungs, line by line."""
     lines: list[str] = []
-    added = removed = 0
-    for name, old, new in (
-        ("kernel", parent.source_text, rung.source_text),
-        ("launch", _launch_text(parent), _launch_text(rung)),
-    ):
-        changes = list(_changes(old, new))
-        if changes:
+    texts = {"kernel": (parent.source_text, rung.source_text)}
+    texts["launch"] = (_launch_text(parent), _launch_text(rung))
+    for name, (old, new) in texts.items():
+        if changes := list(_changes(old, new)):
             lines += [f"@@ {name}: {parent.id} -> {rung.id}", *changes[1:]]
-        added += sum(line.startswith("+") for line in changes)
-        removed += sum(line.startswith("-") for line in changes)
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
     return RungDiff(tuple(lines), added, removed)
 
 
 def _changes(old: str, new: str) -> Iterator[str]:
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=_CONTEXT_LINES)
-    for number, line in enumerate(lines):
-        if number >= 2:  # the first two lines name files
-            yield "@@" if line.startswith("@@") else line
+    for line in itertools.islice(lines, 2, None):  # the first two lines name files
+        yield "@@" if line.startswith("@@") else line
 
 
 def _launch_text(rung: Rung) -> str:

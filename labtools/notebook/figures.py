@@ -20,7 +20,7 @@ GREYS = ("#1a1a1a", "#6b6b6b", "#a8a8a8", "#d4d4d4")
 HATCHES = ("", "///", "...", "xx")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINES = ("-", "--", "-.", ":")
-Pair = tuple[float, float]
+Spot = tuple[float, float]
 """A place or a size: x and y, or width and height."""
 
 _STYLE: dict[Any, Any] = {
@@ -59,7 +59,7 @@ def draw_picture(
     word: str | None = None,
     *,
     columns: int = 1,
-    size: Pair = (7.2, 3.2),
+    size: Spot = (7.2, 3.2),
 ) -> Shown:
     """Draw with ``paint(axes, ...)`` on a fresh figure that pyplot does not keep."""
     import matplotlib as mpl
@@ -77,8 +77,8 @@ def draw_picture(
 
 def draw_box(
     axes: Axes,
-    corner: Pair,
-    size: Pair,
+    corner: Spot,
+    size: Spot,
     text: str = "",
     *,
     shade: str = "white",
@@ -96,7 +96,7 @@ def draw_box(
     axes.text(x, y, text, ha="center", va="center", fontsize=fontsize, color=ink)
 
 
-def draw_arrow(axes: Axes, start: Pair, end: Pair, *, dotted: bool = False) -> None:
+def draw_arrow(axes: Axes, start: Spot, end: Spot, *, dotted: bool = False) -> None:
     """A thin arrow from one point to another."""
     line = {"arrowstyle": "->", "color": GREYS[0], "linestyle": ":" if dotted else "-"}
     axes.annotate("", end, xytext=start, arrowprops={**line, "shrinkA": 0, "shrinkB": 0})
@@ -107,8 +107,8 @@ def draw_sketch(
     alt: str,
     caption: str,
     *,
-    extent: Pair,
-    size: Pair,
+    extent: Spot,
+    size: Spot,
     word: str | None = None,
 ) -> Shown:
     """Draw on a plane without scales, x to the right and y downwards, both from zero.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from labtools.problem import LabError, as_lab_error
 from labtools.record.prediction import JournalError, Prediction, Score, score
 
-from .ratios import Speedup, ratio_table, read_ratio, say_prediction
+from .ratios import RatioRow, Speedup, ratio_table, read_ratio, say_prediction
 from .reader import open_journal, page_name, reader_present
 from .static_page import static_question, static_result
 from .tables import BOX, Shown, make_note
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from .bench import GateView
 
-_AGAIN_AFTER_REVEAL = (
-    "The answer to this question was shown to you. A new guess is kept, is marked as made "
-    "afterwards, and does not count."
-)
-_AGAIN_BEFORE_REVEAL = "Your last guess before the answer is shown is the one that counts."
+_AGAIN = {
+    True: "The answer to this question was shown to you. A new guess is kept, is marked as made "
+    "afterwards, and does not count.",
+    False: "Your last guess before the answer is shown is the one that counts.",
+}
 
 
 class PredictionPending(LabError):
@@ -137,7 +137,7 @@ class Gate:
         answer = live or kept
         guess = self.prediction
         scored = self._reveal(answer, model)
-        rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+        rows: list[RatioRow] = [
             ("predicted", guess, "no prediction"),
             ("measured", live, no_measurement),
             ("recorded", kept, "no record yet"),
@@ -181,9 +181,9 @@ class Gate:
             kept = "" if guess is None else " Your guess is kept and stays open."
             return make_note(f"There is no result here yet.{kept}")
         lines = []
-        if scored is not None and guess is not None and guess.after_reveal:
-            lines.append("This guess was made after the answer was shown and does not count.")
         if scored is not None:
+            if guess is not None and guess.after_reveal:
+                lines.append("This guess was made after the answer was shown and does not count.")
             lines.append(f"Your score: {scored.verdict}")
         if model is not None:
             own = score(model.value, answer.value, answer.interval)
@@ -228,7 +228,7 @@ class Gate:
         last = rows[-1].prediction
         late = " (after the answer was shown; does not count)" if last.after_reveal else ""
         kept = f"Committed {last.at:%Y-%m-%d %H:%M} UTC: {say_prediction(last)}{late}."
-        self.view.again_message = _AGAIN_AFTER_REVEAL if revealed else _AGAIN_BEFORE_REVEAL
+        self.view.again_message = _AGAIN[revealed]
         todo = "" if revealed else self._todo
         self._say(f"{kept} {notices}".rstrip(), committed=True, todo=todo)
 
@@ -238,10 +238,6 @@ class Gate:
             serial = self.view.state.get("serial", 0) + 1
             said = {"message": message, "todo": todo, "committed": committed}
             self.view.state = {**said, "serial": serial}
-
-    def __repr__(self) -> str:
-        guess = self.prediction
-        return f"{self.question_id}: {say_prediction(guess) if guess else 'no prediction'}"
 
     def show(self) -> None:
         """Display the form, or the bare question when nobody is here."""

@@ -1,6 +1,7 @@
 // What every view is built of. Python puts it in front of each view's own script.
 const SVG = "http://www.w3.org/2000/svg";
 const INK = { stroke: "currentColor" };
+const MIDDLE = { "text-anchor": "middle" };
 
 // A counter would not do: every view may get a copy of this file of its own.
 function freshId(prefix) {
@@ -114,6 +115,10 @@ const line = (x1, y1, x2, y2, attributes = {}) =>
 const rect = (x, y, width, height, attributes = {}) =>
   svg("rect", { x, y, width, height, ...INK, ...attributes });
 const words = (x, y, text, attributes = {}) => svg("text", { x, y, ...attributes }, [`${text}`]);
+
+// A logarithmic axis: from the ends of its values to their places.
+const logScale = ([low, high], from, to) => (value) =>
+  from + (Math.log(value / low) / Math.log(high / low)) * (to - from);
 
 // Fillings that differ in grey too; `url(#id-NAME)` fills with one.
 function patterns(id) {

@@ -1,4 +1,4 @@
-"""The ``%%cuda`` cell: a kernel written on the page is the kernel that runs."""
+"""The ``%%cuda`` cell: its kernel is the one that runs; the ``%%solution`` cell waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from labtools.toolchain.errors import CompileError
 from labtools.toolchain.live import can_launch_here, compile_raw
 from labtools.toolchain.options import DEFAULT_ARCH
 
-from .solution import run_solution
+from .reader import reader_present
 
 USAGE = (
     "%%cuda NAME [--arch sm_90] [--knob name=value] [--define NAME=value] "
@@ -151,6 +151,48 @@ def load_ipython_extension(shell: Any) -> None:
     solution.__doc__ = "Run the cell when its reader asks for it.\n\n%%solution [show]"
     shell.register_magic_function(cuda, magic_kind="cell", magic_name="cuda")
     shell.register_magic_function(solution, magic_kind="cell", magic_name="solution")
+
+
+# ------------------------------------------------------------------------------- a solution
+
+
+def run_solution(shell: Any, line: str, cell: str) -> None:
+    """What a ``%%solution`` cell does: with a reader here, offer the solution and run nothing,
+    unless its ``line`` is ``show``, for a frontend without widgets.
+
+    Raises LabError: the line is not understood.
+    """
+    word = line.strip()
+    if word not in ("", "show"):
+        what = f"This %%solution line is not understood: {word}."
+        raise LabError(what, "it is empty, or the word show")
+    if word or not reader_present():
+        shell.run_cell(cell).raise_error()
+    else:
+        _offer(shell, cell)
+
+
+def _offer(shell: Any, cell: str) -> None:
+    import ipywidgets as widgets
+    from IPython.display import display
+
+    layout = widgets.Layout(width="auto")
+    button = widgets.Button(description="Show the solution", layout=layout)
+    button.tooltip = "runs the solution in this cell"
+    shown = widgets.Output()
+
+    def show(_: Any) -> None:
+        button.disabled = True
+        shown.clear_output()
+        with shown:
+            shell.run_cell(cell)
+        button.disabled = False
+        button.description = "Run the solution again"
+
+    button.on_click(show)
+    box = widgets.VBox([button, shown])
+    box.add_class("lt-solution")
+    display(box)
 
 
 # ------------------------------------------------------------------------------- the line

@@ -127,11 +127,9 @@ def _digest(path: Path) -> str:
 
 def _read_manifest(work: Path) -> dict[str, str]:
     try:
-        origins = json.loads((work / _MANIFEST).read_text())
-    except (OSError, ValueError):
-        # Without it the only loss is the hint that a page has a newer original.
-        return {}
-    return origins if isinstance(origins, dict) else {}
+        return dict(json.loads((work / _MANIFEST).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}  # the only loss is the hint that a page has a newer original
 
 
 def _write_manifest(work: Path, origins: dict[str, str]) -> None:

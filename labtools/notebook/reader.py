@@ -1,37 +1,38 @@
-"""Is a person at this notebook, and can a journal be kept for one?"""
+"""Is a person at this notebook, can a journal be kept for one, and how is it said what failed?"""
 
 from __future__ import annotations
 
+import html
 import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labtools.problem import as_lab_error
 from labtools.record.prediction import JournalError
 
 if TYPE_CHECKING:
+    import ipywidgets
+
     from labtools.record.journal import Journal
 
-READER_VARIABLE = "LABTOOLS_READER"
-SESSION_VARIABLE = "JPY_SESSION_NAME"
+_SESSION = "JPY_SESSION_NAME"
 
 
 def reader_present() -> bool:
     """True when a Jupyter server, which sets ``JPY_SESSION_NAME``, started this kernel for a
     notebook that somebody has open; nbclient, nbconvert and the book build do not.
     ``LABTOOLS_READER=0`` or ``1`` overrides."""
-    forced = os.environ.get(READER_VARIABLE, "").strip().lower()
-    if forced in ("0", "no", "false"):
-        return False
-    if forced in ("1", "yes", "true"):
-        return True
-    return bool(os.environ.get(SESSION_VARIABLE))
+    forced = os.environ.get("LABTOOLS_READER", "").strip().lower()
+    if forced in ("0", "no", "false", "1", "yes", "true"):
+        return forced in ("1", "yes", "true")
+    return bool(os.environ.get(_SESSION))
 
 
 def page_name() -> str:
     """The notebook's file name without its ending, or ``unknown``."""
-    return Path(os.environ.get(SESSION_VARIABLE, "")).stem or "unknown"
+    return Path(os.environ.get(_SESSION, "")).stem or "unknown"
 
 
 def open_journal(
@@ -49,3 +50,21 @@ def open_journal(
     except JournalError as error:
         return None, str(error)
     return opened, ""
+
+
+class StatusLine:
+    """Something with a line that a screen reader reads out; without widgets, in ``_status``,
+    nothing is said."""
+
+    _status: ipywidgets.HTML | None = None
+
+    def _say(self, text: str) -> None:
+        if self._status is not None:
+            self._status.value = f'<div role="status">{html.escape(text)}</div>' if text else ""
+
+    def _guard(self, work: Callable[[], Any]) -> None:
+        """Run what a click asks for; a failure is told on the page, not lost in a log."""
+        try:
+            work()
+        except Exception as error:
+            self._say(str(as_lab_error(error)))

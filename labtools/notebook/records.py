@@ -277,7 +277,8 @@ def show_tried(
         else:
             record = shared[1] if shared else records.find(variant, workload)
         seen = say_time(RecordedTime.of(record)) if record else PENDING
-        ratio = say_interval(read_ratio(shared, "recorded"))
+        speedup = read_ratio(shared, "recorded")
+        ratio = say_speedup(speedup) if speedup else "-"
         where = recorded(record) if record else Word("forecast")
         rows.append([variant.name, say_time(next(times)), seen, ratio, where])
     columns = ["what", "kernels, forecast (us)", "recorded (us)"]
@@ -285,11 +286,6 @@ def show_tried(
     if base is None:
         columns, rows = [*columns[:3], columns[4]], [[*row[:3], row[4]] for row in rows]
     return make_table(columns, rows, f"Workload {workload}")
-
-
-def say_interval(found: Speedup | None) -> str:
-    """A ratio in words with its interval, or that there is none."""
-    return "-" if found is None else say_speedup(found)
 
 
 def show_signs(
@@ -306,7 +302,7 @@ def show_signs(
             times = [next(expected), next(expected)]
             found = records.ratio(first, second, workload)
             measured += found is not None
-            row.append(say_interval(found) if found else PENDING)
+            row.append(say_speedup(found) if found else PENDING)
             row.append(say_ratio(times[0] / times[1]))
         rows.append([*row, Word("recorded" if measured else "forecast")])
     columns = ["workload"]

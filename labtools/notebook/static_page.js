@@ -283,7 +283,9 @@ function makeRounds(place) {
 
 // A link may lead to a part of the page that still waits.
 function followLink() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  let name = location.hash.slice(1);
+  try { name = decodeURIComponent(name); } catch { /* it is taken as it stands */ }
+  const target = document.getElementById(name);
   if (!target) return;
   if (target.getClientRects().length) {
     target.scrollIntoView();

@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .guess import guess_script, guess_style
+from labtools.record.prediction import MISUNDERSTOOD, MISUNDERSTOOD_FROM, SAME_WITHIN, SIZES
+
 from .tables import BOX, Shown
 
 _HERE = Path(__file__).parent
 _SUMMARY = "Result (decide first, then open)"
+KIT = _HERE / "kit"
+"""What all views are built of: its ``.js`` and its ``.css``."""
 
 
 def static_question(
@@ -76,11 +79,27 @@ def static_round(question: Shown, hints: Mapping[str, Shown], gate: Shown, seale
     )
 
 
+def guess_script() -> str:
+    """JavaScript that draws the form and scores by the journal's rules; kit.js stands before it.
+
+    It defines ``render`` of gate.js, ``Asked``, which is the form's model, and ``verdict``.
+    """
+    form = (_HERE / "gate.js").read_text().replace("export default { render };", "")
+    rules = {"sameWithin": SAME_WITHIN, "sizes": SIZES}
+    rules |= {"misunderstoodFrom": MISUNDERSTOOD_FROM, "misunderstood": MISUNDERSTOOD}
+    parts = (form, f"const RULES = {json.dumps(rules)};", (_HERE / "guess.js").read_text())
+    return "\n".join(parts)
+
+
+def guess_style() -> str:
+    """The style of the form."""
+    return (_HERE / "gate.css").read_text()
+
+
 def site_script() -> str:
     """The script of the site that asks questions: the form that Jupyter shows, and its keeper."""
-    parts = [(_HERE / name).read_text() for name in ("kit.js", "static_page.js")]
-    parts.insert(1, guess_script())
-    return "(() => {\n" + "\n".join(parts) + "\n})();\n"
+    kit, keeper = ((_HERE / name).read_text() for name in ("kit.js", "static_page.js"))
+    return "\n".join(["(() => {", kit, guess_script(), keeper, "})();", ""])
 
 
 def site_style() -> str:

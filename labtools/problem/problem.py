@@ -1,9 +1,6 @@
-"""What is computed, as every later room reads it: a Problem, and the Operation that it belongs to.
-
-A Problem is data: a shape, types, the state of the cache, and what follows from them. Its Operation
-draws inputs, says the answer, and lists small problems that find wrong kernels. No file outside an
-operation's own names its fields.
-"""
+"""What is computed, as every later room reads it: a Problem, which is data, and its Operation, that
+draws inputs, says the answer and lists small problems that find wrong kernels. No file outside an
+operation's own names its fields."""
 
 from __future__ import annotations
 
@@ -58,6 +55,15 @@ Part = tuple[int, ...]
 """The index of one part of the output: what is compared by itself, such as a (sequence, head)."""
 Supports = Callable[[Any], str | None]
 """Why a problem cannot be run, or None."""
+Fetch = Callable[..., np.ndarray]
+"""``fetch(name, index)`` gives a copy of ``buffer[index]``, wherever it lies."""
+Store = Callable[..., None]
+"""``store(name, index, array)`` puts an array into ``buffer[index]``."""
+Rng = np.random.Generator
+
+
+def takes_all(problem: Any) -> None:
+    """A `Supports` that refuses nothing."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ class Problem(ABC):
         self.check_kind()
         self.check_size()
 
-    # ---- what it says of itself, operation by operation
+    # What it says of itself, operation by operation.
 
     @property
     @abstractmethod
@@ -160,12 +166,9 @@ class Problem(ABC):
 
     @property
     def outputs(self) -> dict[str, Buffer]:
-        """Every output buffer by name, `output` first.
-
-        A name that is among the `inputs` too is one buffer, which holds an input before the launch
-        and an output after it. An output whose shape begins as that of the first one is compared
-        part by part; any other one is compared whole.
-        """
+        """Every output buffer by name, `output` first. A name that is among the `inputs` too is one
+        buffer, an input before the launch and an output after it. An output whose shape begins as
+        that of the first one is compared part by part; any other one is compared whole."""
         return {OUTPUT_BUFFER: self.output}
 
     @property
@@ -253,7 +256,7 @@ class Problem(ABC):
         """What a forecast takes for granted of the inputs, or nothing."""
         return ""
 
-    # ---- what follows
+    # What follows.
 
     @property
     def element_bytes(self) -> int:
@@ -355,11 +358,8 @@ class Problem(ABC):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the short form, such as ``rows:8192,4096/bf16``, or the path of a JSON file.
-
-        Options stand in any order; space around a part and capital letters do not matter.
-        A LabError where the text is neither.
-        """
+        """Read the short form, such as ``rows:8192,4096/bf16``, or the path of a JSON file; options
+        stand in any order, spaces and capitals do not matter. A LabError where it is neither."""
         if text.endswith(".json"):
             return cls.from_dict(_read_json(text, cls))
         name, shape, options = _parts_of(text)
@@ -374,15 +374,13 @@ class Problem(ABC):
             plural = "" if count == "one" else "s"
             cls.refuse(repr(text), f"the short form is {count} whole number{plural}: {cls.letters}")
         fields: dict[str, Any] = dict(zip(cls.shape_fields, numbers, strict=True))
-        names = [*cls.options, *(f"{letters}N" for letters in cls.counted)]
         for option in options:
             chosen = cls._read_option(option)
             if chosen is None:
-                cls.refuse(
-                    repr(text),
-                    f"{option!r} is no option; behind the {count} numbers may stand "
-                    f"{', '.join('/' + name for name in names)}",
-                )
+                names = [*cls.options, *(f"{letters}N" for letters in cls.counted)]
+                known = ", ".join(f"/{name}" for name in names)
+                why = f"{option!r} is no option; behind the {count} numbers may stand {known}"
+                cls.refuse(repr(text), why)
             elif set(chosen) & set(fields):
                 cls.refuse(repr(text), f"/{option} says again what another option said")
             else:
@@ -454,15 +452,12 @@ class Problem(ABC):
 
     def remarks(self) -> list[str]:
         """What is not as usual and not in the short form, as ``name=value``."""
-        in_short = {*self.shape_fields, *self.counted.values()} | {
-            field for fields in self.options.values() for field in fields
-        }
-        usual = self._usual()
+        in_short = {*self.shape_fields, *self.counted.values()}.union(*self.options.values())
+        found = {name: getattr(self, name) for name in self._usual()}
         return [
-            f"{name}={getattr(self, name)}"
-            for name in usual
-            if (name == "cache_state" or name not in in_short)
-            and getattr(self, name) != usual[name]
+            f"{name}={found[name]}"
+            for name, usual in self._usual().items()
+            if found[name] != usual and (name == "cache_state" or name not in in_short)
         ]
 
     @classmethod
@@ -476,29 +471,23 @@ class Problem(ABC):
     @classmethod
     def refuse(cls, what: str, why: str) -> NoReturn:
         """Say that this is no problem of the operation: a LabError."""
-        raise LabError(
-            f"This is not a workload: {what}.",
-            f"{why}.",
-            f"a workload looks like {cls.example} ({cls.letters}) or is a JSON file with those "
-            "fields",
-        )
+        example = f"a workload looks like {cls.example} ({cls.letters})"
+        works = f"{example} or is a JSON file with those fields"
+        raise LabError(f"This is not a workload: {what}.", f"{why}.", works)
 
     def check_shape(self) -> None:
         """Refuse a shape that is not whole numbers from 1 to the largest int of a kernel."""
         for name in self.shape_fields:
             value, least = getattr(self, name), int(name not in self.may_be_zero)
+            what = f"{name} is {value!r}"
             if not is_whole(value) or value < least:
-                why = f"it must be a whole number of at least {least}"
-                self.refuse(f"{name} is {value!r}", why)
+                self.refuse(what, f"it must be a whole number of at least {least}")
             if value > LARGEST:
-                why = f"it must be at most {LARGEST}, an int of a kernel"
-                self.refuse(f"{name} is {value!r}", why)
+                self.refuse(what, f"it must be at most {LARGEST}, an int of a kernel")
             object.__setattr__(self, name, int(value))
-        first = getattr(self, self.shape_fields[0])
-        if first > MOST_PARTS:
-            self.refuse(
-                f"{self.shape_fields[0]} is {first}", f"it must be at most {MOST_PARTS} by itself"
-            )
+        first = self.shape_fields[0]
+        if (count := getattr(self, first)) > MOST_PARTS:
+            self.refuse(f"{first} is {count}", f"it must be at most {MOST_PARTS} by itself")
 
     def check_size(self) -> None:
         """Refuse buffers that no node has the memory for, an output of endless parts, and a buffer
@@ -510,10 +499,8 @@ class Problem(ABC):
         if self.num_parts > MOST_PARTS:
             self.refuse(f"{self.short()} has {self.num_parts} parts", f"{MOST_PARTS} are the most")
         if self.set_bytes > LARGEST_SET:
-            self.refuse(
-                f"{self.short()} takes {self.set_bytes / 1e9:,.0f} GB",
-                f"no node has GPUs with more than {LARGEST_SET / 1e9:,.0f} GB",
-            )
+            why = f"no node has GPUs with more than {LARGEST_SET / 1e9:,.0f} GB"
+            self.refuse(f"{self.short()} takes {self.set_bytes / 1e9:,.0f} GB", why)
 
     def check_kind(self, **choices: Sequence[str]) -> None:
         """Refuse a seed that is no whole number, and a type, distribution, cache state or field of
@@ -521,13 +508,8 @@ class Problem(ABC):
         if not is_whole(self.seed) or self.seed < 0:
             self.refuse(f"seed is {self.seed!r}", "it must be a whole number of at least 0")
         object.__setattr__(self, "seed", int(self.seed))
-        every = {
-            "dtype": DTYPES,
-            **choices,
-            "distribution": self.distributions,
-            "cache_state": CACHE_STATES,
-        }
-        for name, allowed in every.items():
+        usual = {"distribution": self.distributions, "cache_state": CACHE_STATES}
+        for name, allowed in {"dtype": DTYPES, **choices, **usual}.items():
             if getattr(self, name) not in allowed:
                 self.refuse(f"{name} is {getattr(self, name)!r}", f"it must be one of {allowed}")
 
@@ -543,14 +525,12 @@ def span(name: str, values: Iterable[int]) -> str:
     return f"{name} {found[0]}" + (f" to {found[-1]}" if len(found) > 1 else "")
 
 
-def draw_supported(
-    draw: Callable[[], P], count: int, supports: Supports, tries: int = 1000
-) -> list[P]:
+def draw_supported(draw: Callable[[], P], count: int, supports: Supports) -> list[P]:
     """Draw problems until ``count`` are supported; of one that is not, fp32 is offered too; a
     LabError where ``supports`` refuses nearly everything."""
     drawn: list[P] = []
     reason = "nothing was drawn"
-    for _ in range(tries * max(1, count)):
+    for _ in range(1000 * max(1, count)):
         if len(drawn) == count:
             break
         problem = draw()
@@ -562,10 +542,9 @@ def draw_supported(
             reason = refusal
     if len(drawn) == count:
         return drawn
+    why = f"the others were refused, the last because {reason}"
     raise LabError(
-        f"Only {len(drawn)} of {count} problems could be drawn.",
-        f"the others were refused, the last because {reason}",
-        "a problem of your own",
+        f"Only {len(drawn)} of {count} problems could be drawn.", why, "a problem of your own"
     )
 
 
@@ -580,10 +559,8 @@ def kinds_of(cases: Iterable[Problem], *fields: str) -> list[str]:
 
 
 class Operation(ABC, Generic[P, D]):
-    """What can be done with problems of one kind: inputs, the answer, and problems to check with.
-
-    One object of it is given to `register_operation`.
-    """
+    """What can be done with problems of one kind: inputs, the answer, and problems to check with;
+    one object of it is given to `register_operation`."""
 
     problem: type[P]
     headline: P  # the problem that is meant when none is named
@@ -605,17 +582,12 @@ class Operation(ABC, Generic[P, D]):
 
     @abstractmethod
     def oracle(self, inputs: D, parts: Iterable[Part] | None = None) -> np.ndarray | Arrays:
-        """The output, or several by name, float64, of all or of some parts.
-
-        NaN stands for parts that were not asked for.
-        """
+        """The output, or several by name, float64; NaN in parts that were not asked for."""
 
     @abstractmethod
-    def battery(self, problem: P, supports: Supports = lambda problem: None) -> list[P]:
-        """The given problem, then small ones that cover what it may leave out.
-
-        One that the kernel refuses through ``supports`` is left out, except the given one.
-        """
+    def battery(self, problem: P, supports: Supports = takes_all) -> list[P]:
+        """The given problem, then small ones that cover what it may leave out, without those that
+        the kernel refuses through ``supports``."""
 
     def covered(self, cases: Sequence[P]) -> list[str]:
         """What cases cover, each in a few words such as ``C 1 to 5001``."""
@@ -624,33 +596,21 @@ class Operation(ABC, Generic[P, D]):
         return said + kinds_of(cases, "distribution", "dtype")
 
     @abstractmethod
-    def draw_problems(
-        self, count: int, seed: int, supports: Supports = lambda problem: None
-    ) -> list[P]:
+    def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[P]:
         """Seeded random problems, small to medium, of every kind that a kernel takes; a LabError
         where ``supports`` refuses nearly everything."""
 
     @abstractmethod
-    def read_part(self, problem: P, part: Part, fetch: Callable[..., np.ndarray]) -> D:
-        """The inputs of one part as a problem of its own, from buffers that lie elsewhere:
-        ``fetch(name, index)`` gives a copy of ``buffer[index]``."""
+    def read_part(self, problem: P, part: Part, fetch: Fetch) -> D:
+        """The inputs of one part as a problem of its own, from buffers that lie elsewhere."""
 
     @abstractmethod
-    def alter_part(
-        self,
-        problem: P,
-        part: Part,
-        fetch: Callable[..., np.ndarray],
-        store: Callable[..., None],
-        rng: np.random.Generator,
-    ) -> None:
+    def alter_part(self, problem: P, part: Part, fetch: Fetch, store: Store, rng: Rng) -> None:
         """Change a few elements of the inputs, at places drawn anew, so that a part's answer is
         another one by far: an answer that was kept, or looked up by some of the inputs, is wrong.
-
-        ``store(name, index, array)`` puts an array into ``buffer[index]``.
         """
 
-    def alter(self, inputs: D, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def alter(self, inputs: D, rng: Rng) -> dict[str, np.ndarray]:
         """The buffers that `alter_part` changes, after it did so for every part."""
         arrays = inputs.buffers()
         changed: dict[str, np.ndarray] = {}
@@ -668,10 +628,8 @@ class Operation(ABC, Generic[P, D]):
         return changed
 
     def fills(self, problem: P, seed: int) -> list[Fill] | None:
-        """How a GPU makes normal inputs itself; None where the CPU draws them, whatever their size.
-
-        ``seed`` replaces the problem's own.
-        """
+        """How a GPU makes normal inputs itself, with a ``seed`` in place of the problem's; None
+        where the CPU draws them, whatever their size."""
         return None
 
     def stored(self, inputs: D, scheme: Any) -> D:
@@ -699,16 +657,10 @@ class Operation(ABC, Generic[P, D]):
         return inputs.problem.by_output(self.oracle(given, parts))  # type: ignore[no-any-return]
 
     def expect_parts(
-        self,
-        problem: P,
-        parts: Iterable[Part],
-        fetch: Callable[..., np.ndarray],
-        scheme: StoredAs | None = None,
+        self, problem: P, parts: Iterable[Part], fetch: Fetch, scheme: StoredAs | None = None
     ) -> dict[str, np.ndarray]:
-        """`expect` of some parts of buffers that lie elsewhere, which `read_part` reads.
-
-        An output of all parts together is NaN.
-        """
+        """`expect` of some parts of buffers that lie elsewhere, which `read_part` reads; an output
+        of all parts together is NaN."""
         expected = {name: np.full(one.shape, np.nan) for name, one in problem.outputs.items()}
         for part in parts:
             found = self.expect(self.read_part(problem, part, fetch), scheme)
@@ -735,11 +687,9 @@ def operation_of(what: Problem | str) -> Operation[Any, Any]:
     """The operation of a problem, or of a name; a LabError where there is none of that name."""
     name = what if isinstance(what, str) else what.operation
     if name not in _OPERATIONS:
-        raise LabError(
-            f"There is no operation {name!r}.",
-            f"the operations are {', '.join(_OPERATIONS)}",
-            f"name one of them; a workload without a name is of {DEFAULT_OPERATION}",
-        )
+        known = f"the operations are {', '.join(_OPERATIONS)}"
+        works = f"name one of them; a workload without a name is of {DEFAULT_OPERATION}"
+        raise LabError(f"There is no operation {name!r}.", known, works)
     return _OPERATIONS[name]
 
 
@@ -750,11 +700,8 @@ def kernels_folder(operation: str) -> str:
 
 
 def parse_problem(text: str) -> Problem:
-    """Read a short form of any operation (``NAME:...``), or the path of a JSON file.
-
-    Without a name it is one of `DEFAULT_OPERATION`.
-    A LabError where it is neither, or there is no such operation.
-    """
+    """Read a short form of any operation (``NAME:...``, without a name `DEFAULT_OPERATION`), or the
+    path of a JSON file; a LabError where it is neither, or there is no such operation."""
     if text.endswith(".json"):
         return problem_from_dict(_read_json(text, operation_of(DEFAULT_OPERATION).problem))
     kind = operation_of(_parts_of(text)[0] or DEFAULT_OPERATION).problem

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -47,10 +47,7 @@ def say_knobs(knobs: Mapping[str, int] | Iterable[tuple[str, int]], between: str
 
 
 def is_arch_since(arch: str, least: str) -> bool:
-    """Whether an architecture, such as ``sm_90``, is ``least`` or a later one.
-
-    What needs ``sm_90a`` runs on ``sm_90`` alone.
-    """
+    """Whether an architecture, as ``sm_90``, is ``least`` or later; ``sm_90a`` is one alone."""
     if least.endswith("a"):
         return arch.removesuffix("a") == least.removesuffix("a")
     return int(arch.removesuffix("a").removeprefix("sm_")) >= int(least.removeprefix("sm_"))
@@ -112,10 +109,8 @@ class Workspace:
         except TypeError:
             usable = False
         if not usable:
-            _refuse_launch(
-                f"The workspace {self.name} is {self.shape} of {self.dtype!r}.",
-                "sizes are 0 or more, and a type is called as numpy calls it, or bfloat16",
-            )
+            why = "sizes are 0 or more, and a type is called as numpy calls it, or bfloat16"
+            _refuse_launch(f"The workspace {self.name} is {self.shape} of {self.dtype!r}.", why)
 
     @property
     def bytes(self) -> int:
@@ -144,12 +139,11 @@ class TensorMap:
         check_name(self.buffer, "The buffer of a tensor map")
         row = self.box[2] * element_bytes(self.dtype)
         if (
-            min(*self.shape, *self.box) < 1
+            min(*self.shape, *self.box, *self.strides) < 1
             or max(self.box) > 256
-            or any(stride % 16 or stride < 1 for stride in self.strides)
-            or row % 16
+            or any(size % 16 for size in (*self.strides, row))
             or self.swizzle not in (0, SWIZZLED_ROW_BYTES)
-            or (self.swizzle and row != self.swizzle)
+            or self.swizzle not in (0, row)
         ):
             _refuse_launch(
                 f"The copy engine takes no tensor map {self}.",
@@ -158,9 +152,7 @@ class TensorMap:
             )
 
     @classmethod
-    def of_planes(
-        cls, buffer: str, shape: tuple[int, int, int], rows: int, dtype: str
-    ) -> TensorMap:
+    def of_planes(cls, buffer: str, shape: tuple[int, int, int], rows: int, dtype: str) -> Self:
         """The map of a buffer ``[planes, rows, columns]`` without gaps, whose boxes have 128 bytes
         of some rows of one plane, in which chunks are exchanged."""
         row = int(shape[2] * element_bytes(dtype))
@@ -194,46 +186,34 @@ class Launch:
     def __post_init__(self) -> None:
         check_fields(self, "A launch")
         check_name(self.entry, "The kernel of a launch")
+        named = f"The launch of {self.entry}"
         for name, most in (("grid", MOST_GRID), ("block", MOST_BLOCK)):
             dims = tuple(int(n) for n in getattr(self, name))
+            what = f"{named} has {name} {dims}."
             if not 1 <= len(dims) <= 3 or min(dims) < 1:
-                _refuse_launch(
-                    f"The launch of {self.entry} has {name} {dims}.",
-                    "a launch needs one to three sizes of at least 1",
-                )
+                _refuse_launch(what, "a launch needs one to three sizes of at least 1")
             whole = (*dims, 1, 1)[:3]
             if any(n > limit for n, limit in zip(whole, most, strict=True)):
-                _refuse_launch(
-                    f"The launch of {self.entry} has {name} {dims}.",
-                    f"a GPU takes at most {most}",
-                    "a smaller workload, or another launch function",
-                )
+                smaller = "a smaller workload, or another launch function"
+                _refuse_launch(what, f"a GPU takes at most {most}", smaller)
             object.__setattr__(self, name, whole)
-        if self.num_threads > MOST_THREADS:
-            _refuse_launch(
-                f"The launch of {self.entry} has blocks of {self.num_threads} threads.",
-                f"a GPU takes at most {MOST_THREADS}",
-            )
+        if (threads := self.num_threads) > MOST_THREADS:
+            why = f"a GPU takes at most {MOST_THREADS}"
+            _refuse_launch(f"{named} has blocks of {threads} threads.", why)
         if self.smem_bytes < 0:
-            _refuse_launch(
-                f"The launch of {self.entry} asks for {self.smem_bytes} bytes of shared memory.",
-                "less than none cannot be had",
-            )
+            what = f"{named} asks for {self.smem_bytes} bytes of shared memory."
+            _refuse_launch(what, "less than none cannot be had")
         for arg in self.args:
             if not isinstance(arg, (str, np.generic, TensorMap)):
-                _refuse_launch(
-                    f"The launch of {self.entry} passes {arg!r} of type {type(arg).__name__}.",
-                    "a scalar needs its width, for example np.int32(4) or np.float32(0.5)",
-                )
+                what = f"{named} passes {arg!r} of type {type(arg).__name__}."
+                why = "a scalar needs its width, for example np.int32(4) or np.float32(0.5)"
+                _refuse_launch(what, why)
 
     @property
     def named(self) -> list[str]:
         """The buffers among its arguments."""
-        return [
-            arg.buffer if isinstance(arg, TensorMap) else arg
-            for arg in self.args
-            if isinstance(arg, (str, TensorMap))
-        ]
+        given = (arg.buffer if isinstance(arg, TensorMap) else arg for arg in self.args)
+        return [arg for arg in given if isinstance(arg, str)]
 
     @property
     def num_blocks(self) -> int:
@@ -275,39 +255,32 @@ def _named_in_calls(launches: Sequence[Launch]) -> set[str]:
 
 def move_outside(launches: Sequence[Launch]) -> list[Launch]:
     """The launches with every workspace allocated once, before all calls."""
-    return [
-        dataclasses.replace(
-            one, workspace=tuple(dataclasses.replace(n, in_call=False) for n in one.workspace)
-        )
-        for one in launches
-    ]
+
+    def outside(launch: Launch) -> Launch:
+        spaces = tuple(dataclasses.replace(one, in_call=False) for one in launch.workspace)
+        return dataclasses.replace(launch, workspace=spaces)
+
+    return [outside(one) for one in launches]
 
 
 def reset_launch(finished: Workspace) -> Launch:
     """The preparation ``reset_counters``, which zeroes counters, uint32 ``[n]``, of finished
     blocks."""
     count = finished.shape[0]
-    return Launch(
-        entry="reset_counters",
-        grid=(-(-count // 128), 1, 1),
-        block=(128, 1, 1),
-        args=(finished.name, np.int32(count)),
-        workspace=(finished,),
-        prepare=True,
-    )
+    args = (finished.name, np.int32(count))
+    shape = ((-(-count // 128), 1, 1), (128, 1, 1))
+    return Launch("reset_counters", *shape, args=args, workspace=(finished,), prepare=True)
 
 
 LaunchFunction = Callable[[Any, Limits, Mapping[str, int]], list[Launch]]
-_OF_LAUNCH = ("problem", "limits", "knobs")
 _FORMS = {
-    "launch": _OF_LAUNCH,
-    "defines_extra": _OF_LAUNCH,
-    "plan": _OF_LAUNCH,
+    **dict.fromkeys(("launch", "defines_extra", "plan"), ("problem", "limits", "knobs")),
     "stores": ("problem", "knobs"),
     "supports": ("problem",),
 }
 """What each function of a rung is called with, in this order."""
 _LIBRARY = Path(__file__).parents[1]
+_CORRECT = "correct the rung's .py file; every other rung is unaffected"
 
 
 @dataclass(frozen=True)
@@ -375,17 +348,14 @@ class Rung:
             asked = OfOperation(self.operation, self.supports, self.refuses, self.id)
             object.__setattr__(self, "supports", asked)
         if not re.fullmatch(r"sm_[0-9]{2,3}a?", self.min_arch):
+            what, why = f"{self.id} needs {self.min_arch!r} at least.", "an architecture is called"
             raise LabError(
-                f"{self.id} needs {self.min_arch!r} at least.",
-                "an architecture is called sm_90, for example",
-                "name one as min_arch, or leave it out",
+                what, f"{why} sm_90, for example", "name one as min_arch, or leave it out"
             )
         if self.tolerance is not None and not 0 < self.tolerance < 1:
-            raise LabError(
-                f"{self.id} states a tolerance of {self.tolerance!r}.",
-                "it is a relative error, above 0 and below 1",
-                "state the bound, or leave it out",
-            )
+            what = f"{self.id} states a tolerance of {self.tolerance!r}."
+            why = "it is a relative error, above 0 and below 1"
+            raise LabError(what, why, "state the bound, or leave it out")
 
     @property
     def is_family(self) -> bool:
@@ -428,11 +398,9 @@ class Rung:
         try:
             return read_given(self.source)
         except (OSError, ValueError) as error:
-            raise LabError(
-                f"The source of {self.id} cannot be read.",
-                f"{self.source}: {error}",
-                "a source is text in UTF-8; every other rung is unaffected",
-            ) from error
+            what, why = f"The source of {self.id} cannot be read.", f"{self.source}: {error}"
+            works = "a source is text in UTF-8; every other rung is unaffected"
+            raise LabError(what, why, works) from error
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
@@ -447,18 +415,14 @@ class Rung:
         for knob in self.knobs:
             value = chosen.pop(knob.name, knob.default)
             if value not in knob.choices:
-                raise LabError(
-                    f"{self.id} cannot run with {knob.name}={value}.",
-                    f"{knob.name} may be {', '.join(map(str, knob.choices))}: {knob.doc}",
-                    "choose one of these values",
-                )
+                what = f"{self.id} cannot run with {knob.name}={value}."
+                why = f"{knob.name} may be {', '.join(map(str, knob.choices))}: {knob.doc}"
+                raise LabError(what, why, "choose one of these values")
             values[knob.name] = int(value)
         if chosen:
-            raise LabError(
-                f"{self.id} has no knob {', '.join(sorted(chosen))}.",
-                f"its knobs are {', '.join(knob.name for knob in self.knobs) or 'none'}",
-                "leave the knob out",
-            )
+            why = f"its knobs are {', '.join(knob.name for knob in self.knobs) or 'none'}"
+            what = f"{self.id} has no knob {', '.join(sorted(chosen))}."
+            raise LabError(what, why, "leave the knob out")
         return values
 
     def broken(self, knobs: Mapping[str, int] | None = None) -> str | None:
@@ -476,15 +440,12 @@ class Rung:
     ) -> dict[str, str]:
         """Preprocessor definitions: every compiled knob in upper case, the problem's own, and what
         `defines_extra` gives; a LabError where that gives a name that is taken."""
-        values = self.resolve_knobs(knobs)
-        own = problem.defines()
-        defines = own | {
-            one.name.upper(): str(values[one.name]) for one in self.knobs if one.compiled
-        }
-        blank = problem.blank()
+        values, own = self.resolve_knobs(knobs), problem.defines()
+        compiled = [knob.name for knob in self.knobs if knob.compiled]
+        defines = own | {name.upper(): str(values[name]) for name in compiled}
         extra = {}
         if self.defines_extra is not None:
-            found = _ask(self.id, self.defines_extra, blank, limits, values)
+            found = _ask(self.id, self.defines_extra, problem.blank(), limits, values)
             extra = _check_defines(self.id, found)
         if taken := sorted(set(extra) & set(defines)):
             raise LabError(
@@ -509,27 +470,19 @@ class Rung:
     def launches(
         self, problem: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
     ) -> list[Launch]:
-        """`launch` with every knob resolved and the result checked.
-
-        Raises:
-            LabError: the rung does not support the problem, launches nothing, or asks for more
-                shared memory than the GPU has.
-            KernelError: its own Python fails.
-        """
+        """`launch` with every knob resolved and the result checked; a LabError where the rung does
+        not support the problem, launches nothing or asks for more shared memory than the GPU has,
+        a KernelError where its own Python fails."""
         reason = self.supports(problem)
         if reason:
             raise LabError(f"{self.id} cannot run {problem}.", reason, "choose another workload")
         launches = _ask(self.id, self.launch, problem.blank(), limits, self.resolve_knobs(knobs))
-        if not isinstance(launches, (list, tuple)) or not all(
-            isinstance(one, Launch) for one in launches
-        ):
+        is_list = isinstance(launches, (list, tuple))
+        if not is_list or not all(isinstance(one, Launch) for one in launches):
             raise _wrong_answer(self.id, "launch", "a list of Launch(...)", launches)
         if not launches:
-            raise LabError(
-                f"{self.id} launches nothing for {problem}.",
-                "its launch function returned an empty list",
-                "return at least one Launch",
-            )
+            what, why = f"{self.id} launches nothing for {problem}.", "its launch function returned"
+            raise LabError(what, f"{why} an empty list", "return at least one Launch")
         timed = timed_launches(launches)
         if not timed or list(launches[-len(timed) :]) != timed:
             raise LabError(
@@ -555,18 +508,14 @@ class Rung:
             return problem.tolerance
         kept = [one for launch in launches if launch.prepare for one in launch.workspace]
         in_8_bits = self.stores is None and any(one.dtype in ("int8", "uint8") for one in kept)
-        most = (
-            MOST_TOLERANCE_IN_8_BITS if in_8_bits else MOST_TOLERANCE.get(problem.output.dtype, 0.0)
-        )
-        return min(self.tolerance, most)
+        of_type = MOST_TOLERANCE.get(problem.output.dtype, 0.0)
+        return min(self.tolerance, MOST_TOLERANCE_IN_8_BITS if in_8_bits else of_type)
 
     def knob_combinations(self) -> list[dict[str, int]]:
         """Every combination of the values of compiled knobs; the others have their defaults."""
         names = [knob.name for knob in self.knobs]
-        products = itertools.product(
-            *(knob.choices if knob.compiled else (knob.default,) for knob in self.knobs)
-        )
-        return [dict(zip(names, values, strict=True)) for values in products]
+        choices = [knob.choices if knob.compiled else (knob.default,) for knob in self.knobs]
+        return [dict(zip(names, values, strict=True)) for values in itertools.product(*choices)]
 
     def with_source(self, text: str) -> Rung:
         """A copy that compiles ``text`` instead of the file."""
@@ -587,16 +536,11 @@ def _ask(rung: str, function: Callable[..., Any], problem: Problem, *more: Any) 
     except (LabError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        frames = [
-            f", {frame.filename} line {frame.lineno}"
-            for frame in traceback.extract_tb(error.__traceback__)
-            if not Path(frame.filename).is_relative_to(_LIBRARY)
-        ]
-        raise KernelError(
-            f"The Python of {rung or 'the rung'} failed on {problem}.",
-            "".join([_say_error(error), *frames[-1:]]),
-            "correct the rung's .py file; every other rung is unaffected",
-        ) from error
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [one for one in frames if not Path(one.filename).is_relative_to(_LIBRARY)]
+        where = f", {own[-1].filename} line {own[-1].lineno}" if own else ""
+        what = f"The Python of {rung or 'the rung'} failed on {problem}."
+        raise KernelError(what, _say_error(error) + where, _CORRECT) from error
 
 
 def _say_error(error: BaseException) -> str:
@@ -611,7 +555,7 @@ def _wrong_answer(rung: str, function: str, wanted: str, answer: Any) -> KernelE
     return KernelError(
         f"The function {function} of {rung or 'the rung'} returned what it must not.",
         f"it must return {wanted}, and this is of type {type(answer).__name__}",
-        "correct the rung's .py file; every other rung is unaffected",
+        _CORRECT,
     )
 
 
@@ -649,11 +593,8 @@ def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> No
 
 def _takes(signature: inspect.Signature, asked: Sequence[str]) -> bool:
     """Whether exactly these must be given by place, and none is called as another one is."""
-    needed = [
-        one
-        for one in signature.parameters.values()
-        if one.default is one.empty and one.kind != one.VAR_KEYWORD
-    ]
+    every = signature.parameters.values()
+    needed = [one for one in every if one.default is one.empty and one.kind != one.VAR_KEYWORD]
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return len(needed) == len(asked) and all(
         one.kind in by_place and (one.name == wanted or one.name not in asked)
@@ -681,14 +622,11 @@ def _check_buffers(rung: str, problem: Problem, launches: Sequence[Launch]) -> N
             f"brings ({', '.join(problem.call_inputs)}) are not there yet",
             "launch it in the call, or prepare from the other inputs alone",
         )
-    for one in launches:
-        for space in one.workspace:
-            if space.in_call and space.name in prepared:
-                raise LabError(
-                    f"{rung} allocates {space.name} in every call and fills it before all calls.",
-                    "what a launch with prepare=True writes must last",
-                    "leave out in_call=True, or the preparation",
-                )
+    for space in (space for one in launches for space in one.workspace):
+        if space.in_call and space.name in prepared:
+            what = f"{rung} allocates {space.name} in every call and fills it before all calls."
+            why = "what a launch with prepare=True writes must last"
+            raise LabError(what, why, "leave out in_call=True, or the preparation")
 
 
 def _same_text(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
@@ -742,20 +680,14 @@ say is asked of them thousands of times. A reader's own is loaded anew every tim
 
 
 def _load_anew(path: Path) -> Rung:
-    module = load_by_path(path)
-    rung = getattr(module, "RUNG", None)
+    rung = getattr(load_by_path(path), "RUNG", None)
     if type(rung) is not Rung:
-        raise LabError(
-            f"{path} is not a rung.",
-            "it does not define RUNG = Rung(...)",
-            "compare it with kernels/decode/r03_one_warp.py",
-        )
+        compare = "compare it with kernels/decode/r03_one_warp.py"
+        raise LabError(f"{path} is not a rung.", "it does not define RUNG = Rung(...)", compare)
     if not is_file(rung.source):
-        raise LabError(
-            f"The rung {rung.id} has no source.",
-            f"{rung.source} does not exist",
-            "a rung is two files: NAME.py and NAME.cu beside it",
-        )
+        why = f"{rung.source} does not exist"
+        files = "a rung is two files: NAME.py and NAME.cu beside it"
+        raise LabError(f"The rung {rung.id} has no source.", why, files)
     operation_of(rung.operation)  # refuses one that nobody has registered
     return rung
 
@@ -768,16 +700,12 @@ def _find_rung(name: str | Path) -> Path:
             path = path.with_suffix(".py")
         if is_file(path):
             return path.resolve()
-        raise UnknownRung(
-            f"There is no rung at {text}.",
-            f"{path} is not a file",
-            "give the path of the rung's .py file, or the id of a shipped rung",
-        )
+        instead = "give the path of the rung's .py file, or the id of a shipped rung"
+        raise UnknownRung(f"There is no rung at {text}.", f"{path} is not a file", instead)
     shipped = _shipped_rungs()
     found = [one for one in shipped if text in (one[1], one[1].split("_")[0])]
     if len(found) == 1:
-        folder, stem = found[0]
-        return kernels_dir() / folder / f"{stem}.py"
+        return kernels_dir() / found[0][0] / f"{found[0][1]}.py"
     raise UnknownRung(
         f"There is no rung {text!r}.",
         f"the shipped rungs are {', '.join(stem for _, stem in shipped)}",
@@ -814,7 +742,6 @@ def load_by_path(path: Path) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, (LabError, KeyboardInterrupt)):
             raise
-        raise LabError(
-            f"{path} could not be loaded.", _say_error(error), "every other rung is unaffected"
-        ) from error
+        what, works = f"{path} could not be loaded.", "every other rung is unaffected"
+        raise LabError(what, _say_error(error), works) from error
     return module

@@ -68,11 +68,9 @@ class Prediction(_Entry):
         else:
             agree = (self.ratio > 1) == (self.direction == "faster")
         if not agree:
-            raise ValueError(
-                f"direction {self.direction!r} and ratio {self.ratio:g} contradict each other: "
-                "the ratio is baseline time / candidate time, above 1 when the candidate is "
-                "faster, below 1 when it is slower"
-            )
+            said = f"direction {self.direction!r} and ratio {self.ratio:g} contradict each other"
+            means = "the ratio is baseline time / candidate time, above 1 when the candidate is "
+            raise ValueError(f"{said}: {means}faster, below 1 when it is slower")
         return self
 
 
@@ -133,34 +131,22 @@ def seal_of(said: ModelPrediction) -> str:
 
 
 def model_says(
-    question_id: str,
-    page: str,
-    *,
-    reader: str,
-    baseline_us: float,
-    candidate_us: float,
-    band: Interval | None,
-    bounds: tuple[str, str],
-    model: str,
-    gpu: str,
-    after_reveal: bool = False,
+    question_id: str, page: str, *, baseline_us: float, candidate_us: float, **told: Any
 ) -> ModelPrediction:
-    """A model's prediction, sealed, from its two forecasts in microseconds.
+    """A model's prediction, sealed, from its two forecasts in microseconds; ``told`` are the other
+    fields of a `ModelPrediction`.
 
     Six digits are more than the model knows, and the same on every machine.
     """
+    if band := told.get("band"):
+        told["band"] = _six_digits(band[0]), _six_digits(band[1])
     return ModelPrediction(
         question_id=question_id,
         page=page,
-        reader=reader,
         ratio=_six_digits(baseline_us / candidate_us if candidate_us > 0 else -1.0),
-        band=band and (_six_digits(band[0]), _six_digits(band[1])),
         baseline_us=_six_digits(baseline_us),
         candidate_us=_six_digits(candidate_us),
-        bounds=bounds,
-        model=model,
-        gpu=gpu,
-        after_reveal=after_reveal,
+        **told,
     )
 
 
@@ -260,34 +246,25 @@ def score(
         guessed = direction_of(predicted)
     actual = direction_of(measured_ratio, interval)
     off_by = max(predicted / measured_ratio, measured_ratio / predicted)
-    right = guessed == actual
+    sizes = ((digits, words) for most, digits, words in SIZES if off_by <= most)
+    digits, words = next(sizes) if off_by < MISUNDERSTOOD_FROM else (1, MISUNDERSTOOD)
+    right = "right" if guessed == actual else "wrong"
     return Score(
         predicted_ratio=predicted,
         measured_ratio=measured_ratio,
         predicted_direction=guessed,
         measured_direction=actual,
-        direction_right=right,
+        direction_right=guessed == actual,
         off_by=off_by,
         understood=off_by < MISUNDERSTOOD_FROM,
-        verdict=_verdict(right, off_by),
+        verdict=f"Direction {right}, {off_by:.{digits}f}x off{words}.",
     )
-
-
-def _verdict(direction_right: bool, off_by: float) -> str:
-    if off_by >= MISUNDERSTOOD_FROM:
-        digits, words = 1, MISUNDERSTOOD
-    else:
-        digits, words = next((digits, words) for most, digits, words in SIZES if off_by <= most)
-    right = "right" if direction_right else "wrong"
-    return f"Direction {right}, {off_by:.{digits}f}x off{words}."
 
 
 def _positive(value: float, name: str) -> float:
     number = float(value)
     if not (math.isfinite(number) and number > 0):
-        raise JournalError(
-            f"The {name} is {value!r}.",
-            "a ratio of two times is a positive number",
-            "the prediction is kept and can be scored when there is a result",
-        )
+        why = "a ratio of two times is a positive number"
+        still = "the prediction is kept and can be scored when there is a result"
+        raise JournalError(f"The {name} is {value!r}.", why, still)
     return number

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, shoot, start_browser, start_server
+from driver import Server, open_page, shoot, start_browser, start_server
 
 from labtools.notebook.pages import list_pages
 from tools.chromium import find_chromium
@@ -38,10 +38,17 @@ def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def browser(chromium: None) -> Iterator[Any]:
+    """One Chromium for all tests of a file; it ends with them, for its loop must not stay."""
+    with start_browser() as started:
+        yield started
+
+
 @pytest.fixture
-def page(request: pytest.FixtureRequest) -> Iterator[Any]:
+def page(request: pytest.FixtureRequest, browser: Any) -> Iterator[Any]:
     """A fresh browser page. When the test fails, what it showed last is kept as a picture."""
-    with start_browser() as opened:
+    with open_page(browser) as opened:
         yield opened
         report = getattr(request.node, "report_call", None)
         if report is not None and report.failed:

@@ -26,14 +26,9 @@ expect.set_options(timeout=20_000)  # as a page's own limit below
 SCREENSHOTS = repository_root() / "_build" / "screenshots"
 KEEP_PICTURES = os.environ.get("LABTOOLS_PICTURES") == "1"
 CHROMIUM_FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update"
+).split()
 
 
 @dataclass(frozen=True)
@@ -44,38 +39,27 @@ class Server:
     token: str
     folder: Path
 
-    def api(self, path: str) -> Any:
+    def api(self, path: str, method: str = "GET", seconds: float = 10) -> Any:
         """The answer of the server's REST interface."""
-        request = urllib.request.Request(
-            f"{self.url}/api/{path}", headers={"Authorization": f"token {self.token}"}
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        asked = {"headers": {"Authorization": f"token {self.token}"}, "method": method}
+        request = urllib.request.Request(f"{self.url}/api/{path}", **asked)
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
             return json.load(answer)
-
-    def post(self, path: str) -> None:
-        """Ask the server's REST interface to do something."""
-        request = urllib.request.Request(
-            f"{self.url}/api/{path}",
-            headers={"Authorization": f"token {self.token}"},
-            method="POST",
-        )
-        urllib.request.urlopen(request, timeout=60).close()
 
 
 @contextmanager
-def start_server(folder: Path, environment: dict[str, str] | None = None) -> Iterator[Server]:
+def start_server(folder: Path, environment: dict[str, str]) -> Iterator[Server]:
     """Run JupyterLab on ``folder`` until the block ends."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     token = secrets.token_hex(16)
-    root = repository_root()
     variables = {
         **{name: value for name, value in os.environ.items() if name != "LABTOOLS_READER"},
-        "JUPYTER_CONFIG_PATH": str(root / "jupyter_config"),
+        "JUPYTER_CONFIG_PATH": str(repository_root() / "jupyter_config"),
         "JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / ".workspaces"),
-        **(environment or {}),
+        **environment,
     }
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -102,20 +86,27 @@ def _answers(server: Server) -> bool:
 
 
 @contextmanager
-def start_browser(width: int = 1280, height: int = 1000) -> Iterator[Any]:
-    """A page of a headless Chromium."""
+def start_browser() -> Iterator[Any]:
+    """A headless Chromium."""
     with sync_playwright() as playwright:
         executable = os.environ.get("LABTOOLS_CHROMIUM", "/usr/bin/chromium")
-        browser = playwright.chromium.launch(
-            executable_path=executable if Path(executable).exists() else None,
-            args=list(CHROMIUM_FLAGS),
-        )
+        path = executable if Path(executable).exists() else None
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
         try:
-            page = browser.new_page(viewport={"width": width, "height": height})
-            page.set_default_timeout(20_000)
-            yield page
+            yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def open_page(browser: Any) -> Iterator[Any]:
+    """A fresh page that nothing was kept for."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1000})
+    context.set_default_timeout(20_000)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
 
 
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
@@ -199,18 +190,12 @@ def shoot(page: Any, name: str, whole: Any = None, *, keep: bool = KEEP_PICTURES
 def look_at_widths(page: Any, name: str, view: str, within: str = "") -> None:
     """A view of a static page, wide and narrow, then in the dark; each kept as a picture.
 
-    Args:
-        page: shows the site.
-        name: of the pictures.
-        view: selector of what is kept.
-        within: selector of the bench, whose right edge nothing may pass; without it the view is.
-
-    Raises:
-        AssertionError: the page scrolls sideways, or a part is cut off.
+    Nothing may pass the right edge of the bench that ``within`` selects, by default the view.
     """
+    page.add_style_tag(content="* { transition: none !important; }")  # or the side bars slide
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 1000})
-        page.wait_for_timeout(600)  # the side bars slide
+        page.wait_for_timeout(100)
         assert fits_the_screen(page, within or view), f"{name} does not fit a width of {width}"
         shoot(page, f"{name}-{width}", page.locator(view))
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
@@ -231,10 +216,15 @@ def fits_the_screen(page: Any, within: str) -> bool:
     """Whether a page does not scroll sideways, and no part of a bench passes its right edge.
 
     What lies in a part of the bench that scrolls within itself may be wider.
-
-    Args:
-        page: shows the site.
-        within: selector of the bench.
     """
     wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     return bool(page.evaluate(_INSIDE, within)) and wide <= 0
+
+
+def fits_a_phone(page: Any, name: str, view: str) -> None:
+    """Whether a view of a notebook is narrower than a phone; kept as a picture."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    shown = page.locator(view).first
+    shown.scroll_into_view_if_needed()
+    assert shown.bounding_box()["width"] < 390
+    shoot(page, name, shown)

@@ -12,7 +12,7 @@ import pytest
 from driver import (
     Server,
     expect,
-    fits_the_screen,
+    fits_a_phone,
     look_at_widths,
     open_notebook,
     run_all,
@@ -57,17 +57,13 @@ def answer_in_cell(page: Any, name: str, value: str, before: str = '""') -> None
 def finish_lab(page: Any, server: Server, path: str, view: str, questions: int) -> None:
     """Answer the questions that are left; then the whole page has run, and fits a phone."""
     for number in range(questions):
+        expect(gates(page)).to_have_count(number + 1, timeout=180_000)
         commit_by_keyboard(page, gates(page).nth(number), "faster", "2")
-        if number + 1 < questions:
-            expect(gates(page)).to_have_count(number + 2, timeout=180_000)
         wait_for(lambda: kernel_is_idle(server, path), 180, "the end of the run")
     wait_for(lambda: kernel_is_idle(server, path), 180, "the end of the run")
     wait_for(lambda: unrun_cells(page) == 0, 180, "the rest of the page to run")
     assert refusals(page).all_text_contents() == []
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.locator(view).scroll_into_view_if_needed()
-    assert page.locator(view).bounding_box()["width"] < 390
-    shoot(page, f"{view.strip('.')}-phone", page.locator(view))
+    fits_a_phone(page, f"{view.strip('.')}-phone", view)
 
 
 def open_static(page: Any, site: Path, lab: str) -> None:
@@ -81,17 +77,13 @@ def open_static(page: Any, site: Path, lab: str) -> None:
 LAB03, GATES03 = "labs/lab03_chain.md", 4
 
 
-def shown_time(page: Any) -> Any:
-    return page.locator(".lt-ch .lt-value")
-
-
-def forecast_text(name: str, **knobs: int) -> str:
-    time_us = forecast(load_rung(name), HEADLINE, "h200", knobs).time_us
-    return f"{say_time(time_us)} us"
+def shows_time(page: Any, name: str, unroll: int) -> None:
+    time_us = forecast(load_rung(name), HEADLINE, "h200", {"unroll": unroll}).time_us
+    expect(page.locator(".lt-ch .lt-value")).to_have_text(f"{say_time(time_us)} us")
 
 
 def chosen_row(page: Any) -> int:
-    return int(page.locator(".lt-ch-list tr.lt-ch-on td").first.text_content())
+    return int(page.locator(".lt-ch-list tr.lt-ch-on th").text_content())
 
 
 def walk_the_table(page: Any) -> None:
@@ -122,17 +114,17 @@ def test_lab03_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     expect(page.get_by_text("You were right.")).to_have_count(1)
     # A knob compiles and forecasts; the pin keeps what it is compared with.
     page.locator(".lt-ch").scroll_into_view_if_needed()
-    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=1))
+    shows_time(page, "r03", 1)
     walk_the_table(page)
     slide(page, "unroll", "ArrowRight", 2)
-    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=4))
+    shows_time(page, "r03", 4)
     expect(page.locator(".lt-ch-change")).to_contain_text("faster than the pinned setting")
     expect(page.locator(".lt-ch-row")).to_have_count(2)
     shoot(page, "lab03-bench-compared", page.locator(".lt-bench"))
     page.get_by_role("button", name="Pin this setting").click()
     expect(page.locator(".lt-ch-row")).to_have_count(1)
     page.get_by_label("kernel", exact=True).select_option(index=2)
-    expect(shown_time(page)).to_have_text(forecast_text("r02", unroll=4))
+    shows_time(page, "r02", 4)
     expect(page.get_by_role("slider", name="dims_per_thread", exact=True)).to_have_count(1)
     expect(page.locator(".lt-ch-change")).to_contain_text("slower than the pinned setting")
     finish_lab(page, lab_server, LAB03, ".lt-ch", GATES03)
@@ -149,11 +141,11 @@ def test_static_lab03_offers_settings_and_no_dead_knob(built_site: Path, page: A
     expect(page.get_by_text("You said: load of v.")).to_be_visible()
     expect(answer).to_be_visible()
     page.locator(".lt-ch").wait_for()
-    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=1))
+    shows_time(page, "r03", 1)
     assert page.locator(".lt-bench").count() == 0
     walk_the_table(page)
     page.get_by_label("setting", exact=True).select_option(index=1)
-    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=4))
+    shows_time(page, "r03", 4)
     expect(page.locator(".lt-ch-change")).to_contain_text("faster than the pinned setting")
     page.get_by_role("button", name="Pin this setting").click()
     expect(page.locator(".lt-ch-change")).to_have_count(0)
@@ -174,21 +166,19 @@ LAB05, GATES05 = "labs/lab05_split.md", 3
 
 def expected(pieces: int, **changes: int) -> str:
     """The readout of a case, as the picture writes it."""
-    workload = HEADLINE.replace(**changes)
-    time_us = forecast_of(Variant("r08", {"split": pieces}), workload).time_us
-    text = f"{time_us:.0f}" if time_us >= 100 else f"{time_us:#.3g}"
-    return f"{text} us forecast"
+    time_us = forecast_of(Variant("r08", {"split": pieces}), HEADLINE.replace(**changes)).time_us
+    return f"{time_us:.0f} us forecast" if time_us >= 100 else f"{time_us:#.3g} us forecast"
 
 
 def walk_lab05(page: Any) -> None:
-    page.locator(".lt-split").wait_for()
-    expect(page.locator(".lt-split .lt-value")).to_have_text(expected(1))
+    value = page.locator(".lt-split .lt-value")
+    expect(value).to_have_text(expected(1))
     expect(page.locator(".lt-split-decode")).to_have_count(6)
     slide(page, "pieces", "ArrowRight", 2)
-    expect(page.locator(".lt-split .lt-value")).to_have_text(expected(4))
+    expect(value).to_have_text(expected(4))
     expect(page.locator(".lt-split-table tr.lt-chosen th")).to_have_text("4")
     slide(page, "batch B", "ArrowLeft")
-    expect(page.locator(".lt-split .lt-value")).to_have_text(expected(4, batch=1))
+    expect(value).to_have_text(expected(4, batch=1))
     expect(page.locator(".lt-split-bound")).to_have_text("chain")
 
 
@@ -285,55 +275,53 @@ def test_static_lab07_has_live_lists(built_site: Path, page: Any) -> None:
 LAB08 = "labs/lab08_ablation.md"
 
 
-def untick(page: Any, title: str) -> None:
-    page.locator(".lt-ablation").get_by_label(title).uncheck()
-
-
-def press(page: Any, text: str) -> None:
-    page.locator(".lt-ablation").get_by_role("button", name=text).click()
-
-
 def walk_lab08(page: Any) -> None:
     """A method of the loop's champion, then two, then a method that the compiler dropped."""
+    bench = page.locator(".lt-ablation")
+
+    def untick(title: str) -> None:
+        bench.get_by_label(title).uncheck()
+
+    def press(text: str) -> None:
+        bench.get_by_role("button", name=text).click()
+
     family = load_family("tunable")
     first, second = "compute.tensor_core", "latency.split_sequences"
     knobs = family.read_key(LOOP_CHAMPION).knobs
     found = ablate_point(family, None, "recorded", knobs, (first, second), pairs=True)
     titles = [family.method(name).title for name in (first, second)]
     panel, values = page.locator(".lt-ablation-panel"), page.locator(".lt-ablation-value")
-    page.locator(".lt-ablation").wait_for()
-    expect(page.locator(".lt-ablation .lt-value")).to_contain_text(f"{found.of.time_us:.2f} us")
+    expect(bench.locator(".lt-value")).to_contain_text(f"{found.of.time_us:.2f} us")
     expect(page.locator(".lt-ablation-dot")).to_have_count(found.aa.pairs)
     assert "times as long" not in panel.inner_text()
-    untick(page, titles[0])
+    untick(titles[0])
     expect(panel).to_contain_text("Without it, the kernel is")
-    expect(values.filter(has_text="not seen yet")).to_have_count(
-        len(family.methods_on(family.read_key(LOOP_CHAMPION)))
-    )
-    press(page, "slower by the threshold or more")
+    on = family.methods_on(family.read_key(LOOP_CHAMPION))
+    expect(values.filter(has_text="not seen yet")).to_have_count(len(on))
+    press("slower by the threshold or more")
     expect(panel).to_contain_text(f"{100 * found.attribution[0].relative:+.1f} %")
     expect(panel).to_contain_text(found.classes[first].replace("_", " "))
     expect(panel.locator(".lt-ablation-opcodes")).to_contain_text("HMMA.16816")
     expect(page.locator(".lt-ablation-score")).to_have_text("You guessed 1 of 1 right.")
-    untick(page, titles[1])
+    untick(titles[1])
     expect(panel).to_contain_text("Take each out alone first")
-    press(page, f"Only without: {titles[1]}")
-    press(page, "Show it without a guess")
-    untick(page, titles[0])
-    press(page, "more than the product")
+    press(f"Only without: {titles[1]}")
+    press("Show it without a guess")
+    untick(titles[0])
+    press("more than the product")
     expect(panel).to_contain_text(f"Together {100 * found.pairs[0].relative:+.1f} %")
     expect(page.locator(".lt-ablation-score")).to_have_text("You guessed 2 of 2 right.")
     choose(page, "kernel", "the fastest at the headline")
     expect(panel).to_contain_text("Untick a method")
-    untick(page, family.method("latency.known_block_size").title)
-    press(page, "no difference that counts")
+    untick(family.method("latency.known_block_size").title)
+    press("no difference that counts")
     expect(panel).to_contain_text("implementation failed")
     expect(panel.locator(".lt-ablation-same")).to_contain_text("Nothing.")
     other = family.workloads[1]
     found = ablate_point(family, other, "recorded", {}, ["compute.exponent_base_2"])
     choose(page, "kernel", "the start")
     choose(page, "workload", str(other))
-    expect(page.locator(".lt-ablation .lt-value")).to_contain_text(f"{found.of.time_us:.2f} us")
+    expect(bench.locator(".lt-value")).to_contain_text(f"{found.of.time_us:.2f} us")
     expect(page.locator(".lt-ablation .lt-now").first).to_contain_text(str(other))
     expect(page.locator(".lt-ablation-score")).to_have_text("You guessed 3 of 3 right.")
     choose(page, "workload", index=0)
@@ -375,10 +363,6 @@ def pick(page: Any, name: str, label: str) -> None:
     page.locator(".lt-budget").get_by_label(name, exact=True).select_option(label=label)
 
 
-def derive(page: Any) -> None:
-    page.locator(".lt-budget").get_by_role("button", name="Derive").click()
-
-
 def row(page: Any, name: str) -> Any:
     constraints = page.locator(".lt-budget-constraint")
     return constraints.filter(has=page.get_by_role("rowheader", name=name, exact=True))
@@ -394,7 +378,7 @@ def walk_lab10(page: Any) -> None:
     pick(page, "rows in shared memory", "2 bytes behind each")
     expect(row(page, "alignment")).to_contain_text("fails")
     expect(page.locator(".lt-budget-now")).to_contain_text("cannot run as it is")
-    derive(page)
+    page.get_by_role("button", name="Derive").click()
     expect(headline).to_have_text(HELD)
     expect(page.locator(".lt-budget-fill-holds")).to_have_count(3)
     expect(page.locator(".lt-budget-panel")).to_contain_text("r09_inverted")
@@ -405,7 +389,7 @@ def walk_lab10(page: Any) -> None:
     pick(page, "keys of a tile", "176")
     expect(row(page, "registers")).to_contain_text("costs time")
     began = time.monotonic()
-    derive(page)
+    page.get_by_role("button", name="Derive").click()
     expect(headline).to_have_text(HELD)
     assert time.monotonic() - began < MOVES_WITHIN_S
     expect(page.locator(".lt-budget-now")).to_contain_text(f"{space.design.time_us:.4g} us")
@@ -420,7 +404,7 @@ def test_lab10_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     walk_lab10(page)
     pick(page, "operation", "decode")
     pick(page, "precision", "K and V in 4 bits")
-    derive(page)
+    page.get_by_role("button", name="Derive").click()
     page.locator(".lt-budget").get_by_role("button", name="Compile and forecast").click()
     compiled = page.locator(".lt-budget-compiled")
     expect(compiled).to_contain_text("registers a thread", timeout=60_000)
@@ -438,28 +422,23 @@ def test_static_lab10_has_a_live_bench(built_site: Path, page: Any) -> None:
     pick(page, "operation", "decode")
     pick(page, "precision", "K and V in 8 bits")
     expect(page.locator(".lt-budget-panel")).to_contain_text("labtools forecast r10_inverted_int8")
-    assert fits_the_screen(page, ".lt-budget")
     look_at_widths(page, "static-lab10", ".lt-budget")
 
 
 # ------------------------------------------------------------------------------------ lab 11
 
 
-def outcome(page: Any) -> Any:
-    return page.locator(".lt-sanitizer-outcome")
-
-
 @pytest.mark.slow
 def test_static_lab11_has_a_live_bench(built_site: Path, page: Any) -> None:
     open_static(page, built_site, "lab11_sanitizer")
     page.get_by_text("Ask me nothing on any page").first.click()
-    page.locator(".lt-sanitizer").wait_for()
-    expect(outcome(page)).to_have_text("faults computed")
+    outcome = page.locator(".lt-sanitizer-outcome")
+    expect(outcome).to_have_text("faults computed")
     expect(page.locator(".lt-sanitizer-row-off")).to_have_count(56 + 1)  # and its key
     slide(page, "halfs a row", "ArrowRight", 72 - 65)
-    expect(outcome(page)).to_have_text("wrong computed")
+    expect(outcome).to_have_text("wrong computed")
     expect(page.locator(".lt-sanitizer-row-off")).to_have_count(1)
     page.get_by_label("repaired", exact=True).select_option("both")
-    expect(outcome(page)).to_have_text("right computed")
+    expect(outcome).to_have_text("right computed")
     expect(page.locator(".lt-sanitizer .lt-now")).to_contain_text("memcheck: clean")
     look_at_widths(page, "static-lab11", ".lt-bench", ".lt-sanitizer")

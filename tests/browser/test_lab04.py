@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from driver import Server, expect, open_notebook, run_all, shoot, wait_for
+from driver import Server, expect, fits_a_phone, open_notebook, run_all, shoot, wait_for
 
 from labtools.notebook.labs.lab04_predict.draw import draw_rounds, recorded_answer
 from labtools.notebook.tables import say_time
@@ -88,10 +88,7 @@ def test_lab04_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     button(page, "Previous round").click()
     game.get_by_text("The model's reason").wait_for()
 
-    page.set_viewport_size({"width": 390, "height": 844})
-    game.scroll_into_view_if_needed()
-    assert game.bounding_box()["width"] < 390
-    shoot(page, "lab04-phone", game)
+    fits_a_phone(page, "lab04-phone", ".lt-rounds")
 
 
 def test_checklist_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
@@ -117,10 +114,7 @@ def test_checklist_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     view.get_by_text("Filled.").wait_for(timeout=60_000)
     expect(view).to_contain_text("unroll 1", use_inner_text=True)
 
-    page.set_viewport_size({"width": 390, "height": 844})
-    view.scroll_into_view_if_needed()
-    assert view.bounding_box()["width"] < 390
-    shoot(page, "checklist-phone", view)
+    fits_a_phone(page, "checklist-phone", ".lt-check-page")
 
 
 def play_on_the_site(page: Any) -> None:

@@ -6,7 +6,6 @@ import json
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from driver import (
     Server,
     expect,
+    fits_a_phone,
     fits_the_screen,
     open_notebook,
     run_all,
@@ -25,10 +25,9 @@ from test_benches import answer_in_cell
 from test_labs import in_sight, kernel_is_idle
 from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
-from labtools.notebook.guess import KIT
 from labtools.notebook.labs.lab09_loop import view
 from labtools.notebook.labs.lab09_loop.view import open_game, read_game
-from labtools.notebook.static_page import site_script
+from labtools.notebook.static_page import KIT, site_script
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
@@ -51,38 +50,42 @@ def read() -> tuple[RecordedBench, Searches]:
     return read_game()
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The loop's own play of a game, a round after the other."""
+@pytest.fixture(scope="module")
+def bench(read: tuple[RecordedBench, Searches]) -> RecordedBench:
+    return read[0]
 
-    folder: Path
-    bench: RecordedBench
 
-    def rounds(self) -> Iterator[tuple[LoopState, LoopState, str]]:
-        """Each round: with its branches run, when it is over, and what of the frontier it began
-        from, or nothing."""
-        family, steps = self.bench.family, self.folder
-        loop.init(
-            steps, family, self.bench.problem, "recorded", SEED, DEFAULT_BRANCHES, DEFAULT_RULE
-        )
-        for number in range(1, ROUNDS + 1):
-            begun = self._restart() if number == RESTARTED else ""
-            with open_loop(steps, family) as played:
-                played.gaps()
-                played.budget()
-                if not played.pick().current.methods or played.branch().stopped:
-                    return
-                tried = played.ablate()
-                played.check()
-                yield tried, played.update(), begun
+@pytest.fixture(scope="module")
+def tables(read: tuple[RecordedBench, Searches]) -> dict[str, Any]:
+    return open_game(*read).tables
 
-    def _restart(self) -> str:
-        """The next round begins from the fastest of the frontier; its key."""
-        with LoopFolder.opened(self.folder) as opened:
-            frontier = opened.state.frontier
-            fastest = min(range(len(frontier)), key=lambda entry: frontier[entry].time_us)
-            opened.restart(fastest)
-            return frontier[fastest].point
+
+def play_by_the_loop(
+    bench: RecordedBench, folder: Path
+) -> Iterator[tuple[LoopState, LoopState, str]]:
+    """Each round of the loop's own game: with its branches run, when it is over, and what of the
+    frontier it began from, or nothing."""
+    family, problem = bench.family, bench.problem
+    loop.init(folder, family, problem, "recorded", SEED, DEFAULT_BRANCHES, DEFAULT_RULE)
+    for number in range(1, ROUNDS + 1):
+        begun = begin_from_the_fastest(folder) if number == RESTARTED else ""
+        with open_loop(folder, family) as played:
+            played.gaps()
+            played.budget()
+            if not played.pick().current.methods or played.branch().stopped:
+                return
+            tried = played.ablate()
+            played.check()
+            yield tried, played.update(), begun
+
+
+def begin_from_the_fastest(folder: Path) -> str:
+    """The next round begins from the fastest of the frontier; its key."""
+    with LoopFolder.opened(folder) as opened:
+        frontier = opened.state.frontier
+        fastest = min(range(len(frontier)), key=lambda entry: frontier[entry].time_us)
+        opened.restart(fastest)
+        return frontier[fastest].point
 
 
 def game(page: Any) -> Any:
@@ -109,35 +112,41 @@ def predict(page: Any, factor: str) -> None:
     press(page, "Commit prediction")
 
 
+def number_of(bench: RecordedBench, key: str) -> str:
+    """Number of a point of the grid, as the page holds it."""
+    return str(bench.grid.number(bench.family.read_key(key)))
+
+
+def time_branches(page: Any, numbers: Iterable[str]) -> None:
+    for box in page.locator("[data-point]").all():
+        box.uncheck()
+    for number in numbers:
+        page.locator(f'[data-point="{number}"]').check()
+    press(page, "Time them")
+
+
 def play_round(
     page: Any, bench: RecordedBench, tried: LoopState, done: LoopState, begun: str
 ) -> None:
     """Take a round of the loop by clicks, and find what the loop found, and nothing before."""
-    family, methods, now = bench.family, tried.current.methods, game(page)
+    family, methods, now = bench.family, tried.current.methods, page.locator(".lt-loop-now")
     axes = [family.method(name).axis for name in methods]
+    beginning = game(page).get_by_label("This round begins from")
     if begun:
-        place = str(bench.grid.number(family.read_key(begun)))
-        now.get_by_label("This round begins from").select_option(value=place)
+        beginning.select_option(value=number_of(bench, begun))
     share_out(page, [axes.count(axis) for axis in METHOD_AXES])
     for name in methods:
         page.locator(f'[data-method="{name}"]').check()
     press(page, "Take these methods")
     best_us = min(one.time_us for one in tried.current.branches if one.time_us is not None)
-    expect(page.locator(".lt-loop-now")).not_to_contain_text(say_time(best_us))
+    expect(now).not_to_contain_text(say_time(best_us))
     predict(page, "2")
-    expect(page.locator(".lt-loop-now")).not_to_contain_text(say_time(best_us))
-    for box in page.locator("[data-point]").all():
-        box.uncheck()
-    for one in tried.current.branches:
-        number = bench.grid.number(family.read_key(one.point))
-        page.locator(f'[data-point="{number}"]').check()
-    press(page, "Time them")
-    expect(page.locator(".lt-loop-now .lt-loop-branches tbody tr").first).to_contain_text(
-        say_time(best_us)
-    )
-    expect(page.locator(".lt-loop-now .lt-loop-verdict")).to_contain_text("You said: 2.00 times")
+    expect(now).not_to_contain_text(say_time(best_us))
+    time_branches(page, [number_of(bench, one.point) for one in tried.current.branches])
+    expect(now.locator(".lt-loop-branches tbody tr").first).to_contain_text(say_time(best_us))
+    expect(now.locator(".lt-loop-verdict")).to_contain_text("You said: 2.00 times")
     press(page, "Ablate")
-    expect(page.locator(".lt-loop-now .lt-loop-verdict")).to_have_count(1)  # the prediction's
+    expect(now.locator(".lt-loop-verdict")).to_have_count(1)  # the prediction's
     classes = done.history[-1].classes
     assert classes is not None
     ordered = [one.id for one in family.switchable if one.id in methods]
@@ -151,52 +160,39 @@ def play_round(
     for number, name in enumerate(ordered):
         expect(told.nth(number)).to_contain_text(WORDS[classes[name]])
     assert done.time_us is not None
-    status = now.locator(".lt-loop-status")
+    status = page.locator(".lt-loop-status")
     expect(status).to_contain_text(say_time(done.time_us))
-    fastest_us = min(one.time_us for one in done.timed if one.time_us is not None)
-    expect(status).to_contain_text(
-        f"The fastest after {done.runs} runs takes {say_time(fastest_us)}"
-    )
-    offered = now.get_by_label("This round begins from").locator("option")
-    places = {int(one.get_attribute("value")) for one in offered.all()}
-    frontier = {bench.grid.number(family.read_key(one.point)) for one in done.frontier}
-    assert places == {bench.grid.number(family.read_key(done.point)), *frontier}
+    fastest = say_time(min(one.time_us for one in done.timed if one.time_us is not None))
+    expect(status).to_contain_text(f"The fastest after {done.runs} runs takes {fastest}")
+    places = {option.get_attribute("value") for option in beginning.locator("option").all()}
+    frontier = {number_of(bench, one.point) for one in done.frontier}
+    assert places == {number_of(bench, done.point), *frontier}
 
 
-def play_game(page: Any, bench: RecordedBench, searches: Searches, folder: Path) -> LoopState:
+def play_game(page: Any, bench: RecordedBench, searches: Searches, folder: Path) -> None:
     """A whole game against the loop's own, to its end."""
-    last, family = None, bench.family
-    for tried, done, begun in Reference(folder, bench).rounds():
-        play_round(page, bench, tried, done, begun)
-        last = done
-    assert last is not None
-    assert len(last.history) >= 3
+    last = None
+    for tried, last, begun in play_by_the_loop(bench, folder):
+        play_round(page, bench, tried, last, begun)
+    assert last is not None and len(last.history) >= 3
     best = bench.best_leading()
     assert best is not None
     assert best[0].key not in game(page).inner_text(), "the best of the grid is told too soon"
     press(page, "End the game")
-    expect(page.locator(".lt-loop-result")).to_contain_text(best[0].key)
     best_us = min(one.time_us for one in last.timed if one.time_us is not None)
-    result = page.locator(".lt-loop-result")
-    expect(result).to_contain_text(f"{best_us / searches.best_us:.3f} times")
-    expect(result).to_contain_text(f"after {last.runs} runs in {len(last.history)} rounds")
+    over = f"{best_us / searches.best_us:.3f} times"
+    for told in (best[0].key, over, f"after {last.runs} runs in {len(last.history)} rounds"):
+        expect(page.locator(".lt-loop-result")).to_contain_text(told)
     expect(page.locator(".lt-loop-plot path")).to_have_count(len(searches.searches) + 1)
     rounds = page.locator(".lt-loop-migration tbody tr")
     expect(rounds).to_have_count(len(last.history))
-    for number in range(1, len(last.history) + 1):
-        begun = rounds.nth(number - 1).locator('[data-column="from"]')
-        from_us = bench.time([family.read_key(last.history[number - 1].start)])
-        expect(begun).to_contain_text(
-            say_time(from_us.median_us(family.read_key(last.history[number - 1].start)))
-        )
-        again = re.compile("a candidate of round|the start")
-        (
-            expect(begun).to_contain_text
-            if number == RESTARTED
-            else expect(begun).not_to_contain_text
-        )(again)
+    for number, held in enumerate(last.history, start=1):
+        began = rounds.nth(number - 1).locator('[data-column="from"]')
+        start = bench.family.read_key(held.start)
+        expect(began).to_contain_text(say_time(bench.time([start]).median_us(start)))
+        again = re.search("a candidate of round|the start", began.inner_text())
+        assert bool(again) == (number == RESTARTED)
     expect(page.locator(".lt-loop-scores")).to_contain_text("Directions right:")
-    return last
 
 
 def tab_to(page: Any, selector: str) -> None:
@@ -255,8 +251,7 @@ def give_one_axis_all(page: Any) -> None:
         legend = groups.nth(number).locator("legend")
         expect(legend).to_have_text(f"{axis}: no slot" if number else f"{axis}: 1 method at most")
         boxes = groups.nth(number).locator("input[type=checkbox]").all()
-        assert boxes
-        assert all(box.is_disabled() == bool(number) for box in boxes)
+        assert {box.is_disabled() for box in boxes} == {bool(number)}
     press(page, "Share the slots out again")
 
 
@@ -266,71 +261,67 @@ def open_site(page: Any, address: str) -> None:
     game(page).locator("h4").first.wait_for()
 
 
+def fits_both(page: Any, name: str) -> None:
+    """Nothing is too wide on a phone; then the screen is wide again."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert fits_the_screen(page, ".lt-loop")
+    if page.locator(".lt-loop .lt-table").count():
+        assert not_sideways(page)
+    shoot(page, f"static-lab09-phone-{name}", game(page))
+    page.set_viewport_size({"width": 1280, "height": 1000})
+
+
 def play_on_the_site(
     page: Any, site: Path, read: tuple[RecordedBench, Searches], folder: Path
 ) -> None:
     """A game by clicks, its link, a phone, the keyboard."""
     address = (site / "labs/lab09_loop.html").as_uri()
     open_site(page, address)
-    page.set_viewport_size({"width": 390, "height": 844})
-    assert fits_the_screen(page, ".lt-loop")
-    shoot(page, "static-lab09-phone-start", game(page))
-    page.set_viewport_size({"width": 1280, "height": 1000})
+    fits_both(page, "start")
     give_one_axis_all(page)
     play_game(page, *read, folder)
-    shoot(page, "static-lab09-end", game(page))
     assert not_sideways(page)
-    link = page.url
+    link, shown = page.url, game(page).inner_text()
     assert "#loop=" in link
-    shown = game(page).inner_text()
-    page.set_viewport_size({"width": 390, "height": 844})
     open_site(page, link)
     expect(page.locator(".lt-loop-result")).to_be_visible()
-    assert fits_the_screen(page, ".lt-loop")
-    assert not_sideways(page)
-    shoot(page, "static-lab09-phone-end", game(page))
-    page.set_viewport_size({"width": 1280, "height": 1000})
+    fits_both(page, "end")
     assert game(page).inner_text() == shown
     # Without a link the reader's own run is there again.
     open_site(page, address)
     expect(page.locator(".lt-loop-result")).to_be_visible()
     assert page.url == link
     press(page, "Start over")
-    expect(page.locator(".lt-loop-told").first).to_contain_text(
-        "The moves of the run that you left"
-    )
+    expect(page_told(page)).to_contain_text("The moves of the run that you left")
     play_by_keyboard(page)
 
 
 def moves_of(
-    bench: RecordedBench, searches: Searches, rounds: Iterable[tuple[Sequence[str], str, str]]
+    bench: RecordedBench,
+    tables: dict[str, Any],
+    rounds: Iterable[tuple[Sequence[str], str, str]],
 ) -> str:
     """The moves of a game, as a link has them: of each round its methods, its one branch, and what
     is guessed, of the time and then of each method."""
-    tables, family = open_game(bench, searches).tables, bench.family
+    family = bench.family
     numbers = {one["id"]: number for number, one in enumerate(tables["methods"])}
     places = {one["number"]: place for place, one in enumerate(tables["points"])}
     parts = ["2", tables["version"]]
     for methods, branch, guessed in rounds:
         axes = [family.method(name).axis for name in methods]
         slots = "".join(str(axes.count(axis)) for axis in METHOD_AXES)
-        chosen = ".".join(str(number) for number in sorted(numbers[name] for name in methods))
+        chosen = ".".join(map(str, sorted(numbers[name] for name in methods)))
         place = places[bench.grid.number(family.read_key(branch))]
         factor, _, classes = guessed.partition(" ")
         parts.append(f"{slots}-{chosen}-{factor}-{place}-x{classes}")
     return "~".join(parts)
 
 
-def moves_to_dropped(bench: RecordedBench, searches: Searches) -> str:
-    """The moves of a game whose last round has a method that the compiler dropped."""
-    rounds = ((methods, branch, f"e {'0' * len(methods)}") for methods, branch in TO_DROPPED)
-    return moves_of(bench, searches, rounds)
-
-
-def try_again(page: Any, site: Path, bench: RecordedBench, searches: Searches) -> None:
+def try_again(page: Any, site: Path, bench: RecordedBench, tables: dict[str, Any]) -> None:
     """What the compiler dropped is offered again in another form."""
+    rounds = ((methods, branch, f"e {'0' * len(methods)}") for methods, branch in TO_DROPPED)
     address = (site / "labs/lab09_loop.html").as_uri()
-    open_site(page, f"{address}#loop={moves_to_dropped(bench, searches)}")
+    open_site(page, f"{address}#loop={moves_of(bench, tables, rounds)}")
     press(page, "Keep it as your own")
     past = page.locator(".lt-loop-past").last.locator(".lt-loop-removal .lt-loop-verdict")
     expect(past).to_contain_text("It is implementation failed")
@@ -347,11 +338,7 @@ def try_again(page: Any, site: Path, bench: RecordedBench, searches: Searches) -
     shoot(page, "static-lab09-again", game(page))
     press(page, "Take these methods")
     predict(page, "1.01")
-    for box in page.locator("[data-point]").all():
-        box.uncheck()
-    number = bench.grid.number(bench.family.read_key(OTHER_FORM))
-    page.locator(f'[data-point="{number}"]').check()
-    press(page, "Time them")
+    time_branches(page, [number_of(bench, OTHER_FORM)])
     press(page, "Ablate")
     page.locator(".lt-loop-classes").get_by_role("radio", name="undecided").check()
     press(page, "Commit the classes")
@@ -364,14 +351,17 @@ def try_again(page: Any, site: Path, bench: RecordedBench, searches: Searches) -
 
 @pytest.mark.slow
 def test_static_lab09_plays_whole(
-    built_site: Path, page: Any, read: tuple[RecordedBench, Searches], tmp_path: Path
+    built_site: Path,
+    page: Any,
+    read: tuple[RecordedBench, Searches],
+    tables: dict[str, Any],
+    tmp_path: Path,
 ) -> None:
     page.context.set_offline(True)
-    html = (built_site / "labs/lab09_loop.html").read_bytes()
-    assert len(html) < 1_000_000
+    assert (built_site / "labs/lab09_loop.html").stat().st_size < 1_000_000
     play_on_the_site(page, built_site, read, tmp_path / "loop")
     assert page.locator(".lt-gate-static").count() == ANSWERS
-    try_again(page, built_site, *read)
+    try_again(page, built_site, read[0], tables)
 
 
 PLAY_DRAWN = """([tables, games, seed]) => {
@@ -420,10 +410,7 @@ def load_rules(page: Any) -> None:
         page.add_script_tag(path=path)
 
 
-def test_the_game_believes_what_the_loop_believes(
-    page: Any, read: tuple[RecordedBench, Searches]
-) -> None:
-    tables = open_game(*read).tables
+def test_the_game_believes_what_the_loop_believes(page: Any, tables: dict[str, Any]) -> None:
     load_rules(page)
     seed = random.randrange(1, 2**31 - 1)
     print(f"seed {seed}")
@@ -456,20 +443,17 @@ ROUNDS_DRAWN = 60
 
 
 def test_the_game_leads_where_the_loop_may_lead(
-    page: Any, read: tuple[RecordedBench, Searches]
+    page: Any, bench: RecordedBench, tables: dict[str, Any]
 ) -> None:
     """From drawn points with drawn methods, where the compiler dropped something of what is on or
     is tried again with drawn fields."""
-    bench, family = read[0], read[0].family
-    tables = open_game(*read).tables
+    family = bench.family
     seed = random.randrange(1, 2**31 - 1)
     print(f"seed {seed}")
     draw = random.Random(seed)
     ids = [one["id"] for one in tables["methods"]]
-    points = [
-        bench.family.point(dict(zip(tables["knobs"], one["knobs"], strict=True)))
-        for one in tables["points"]
-    ]
+    knobs = [dict(zip(tables["knobs"], one["knobs"], strict=True)) for one in tables["points"]]
+    points = [family.point(one) for one in knobs]
     asked: list[Any] = []
     while len(asked) < ROUNDS_DRAWN:
         at = draw.randrange(len(points))
@@ -521,13 +505,10 @@ def in_browser(tables: dict[str, Any], retry: Retry) -> dict[str, int | None]:
 
 # ------------------------------------------------------------------- the game alone on a page
 
+_THREE = ("memory.group_of_heads", "latency.split_sequences", "latency.ring_of_tiles")
 HARMED = (
     (("memory.wide_accesses",), "width=16", "s300 0"),
-    (
-        ("memory.group_of_heads", "latency.split_sequences", "latency.ring_of_tiles"),
-        "gqa=1 load=2 width=16 stages=3 split=4",
-        "f10000 201",
-    ),
+    (_THREE, "gqa=1 load=2 width=16 stages=3 split=4", "f10000 201"),
     (("compute.rows_together",), "load=2 width=16 rows=8 unroll=1 stages=3 split=4", "f120 0"),
     (("latency.more_warps",), "load=2 width=16 rows=8 unroll=1 stages=3 warps=4 split=4", "s300 3"),
 )
@@ -549,27 +530,20 @@ window.addEventListener("load", () => renderGame({{ model, el: document.getEleme
 
 
 @pytest.fixture(scope="module")
-def alone(
-    read: tuple[RecordedBench, Searches], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, dict[str, Any]]:
-    """The address of a page that has the game alone, as the site does; and the game's tables."""
-    tables = open_game(*read).tables
+def alone(tables: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page that has the game alone, as the site does."""
     file = tmp_path_factory.mktemp("alone") / "game.html"
-    file.write_text(
-        PAGE_ALONE.format(
-            style=view.LoopGame._css,
-            site=site_script(),
-            tables=json.dumps(tables).replace("</", "<\\/"),
-            script=view.LoopGame._esm.replace("export default", "void"),
-        )
-    )
-    return file.as_uri(), tables
+    parts = {"style": view.LoopGame._css, "site": site_script()}
+    parts["tables"] = json.dumps(tables).replace("</", "<\\/")
+    parts["script"] = view.LoopGame._esm.replace("export default", "void")
+    file.write_text(PAGE_ALONE.format(**parts))
+    return file.as_uri()
 
 
 @pytest.fixture(scope="module")
-def harmed(read: tuple[RecordedBench, Searches]) -> str:
+def harmed(bench: RecordedBench, tables: dict[str, Any]) -> str:
     """The moves of a whole game with `HARMED`'s rounds."""
-    return f"{moves_of(*read, HARMED)}~end"
+    return f"{moves_of(bench, tables, HARMED)}~end"
 
 
 def stored(page: Any) -> str | None:
@@ -586,42 +560,38 @@ def give_a_slot(page: Any) -> str:
     return kept
 
 
-def test_the_table_of_rounds_tells_what_each_kept(
-    page: Any, alone: tuple[str, dict[str, Any]], harmed: str
-) -> None:
+def test_the_table_of_rounds_tells_what_each_kept(page: Any, alone: str, harmed: str) -> None:
     """The gain stands beside the kernel that it is of, and equals from over kept."""
-    open_site(page, f"{alone[0]}#loop={harmed}")
+    open_site(page, f"{alone}#loop={harmed}")
     rows = page.locator(".lt-loop-migration tbody tr")
 
     def cells(number: int) -> dict[str, str]:
-        return {
-            cell.get_attribute("data-column"): cell.inner_text()
-            for cell in rows.nth(number - 1).locator("td").all()
-        }
+        held = rows.nth(number - 1).locator("td").all()
+        return {cell.get_attribute("data-column"): cell.inner_text() for cell in held}
 
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 1000})
         assert not_sideways(page, ".lt-loop-migration")
     second, last = cells(2), cells(4)
-    assert second["champion"] == "113.06 us"
-    assert re.fullmatch(r"91\.58 us, without .+", second["kept"])
-    assert second["gain of what is kept"] == "+486.9 %"
-    assert last["champion"] == "61.78 us"
-    assert last["kept"] == "52.71 us, where it began"
-    assert last["gain of what is kept"] == "none"
-    past = page.locator(".lt-loop-past").last.inner_text
-    page.locator(".lt-loop-past").last.locator("summary").first.click()
-    assert re.search(r"The champion loses [0-9.]+ %, and without .+ it gains 0\.0 %", past())
-    assert not re.search(r"gains? (of )?[-\u2212]", past())
+    told = ("champion", "kept", "gain of what is kept")
+    champion, kept, gain = map(second.get, told)
+    assert (champion, gain) == ("113.06 us", "+486.9 %")
+    assert re.fullmatch(r"91\.58 us, without .+", kept)
+    assert [*map(last.get, told)] == ["61.78 us", "52.71 us, where it began", "none"]
+    past = page.locator(".lt-loop-past").last
+    past.locator("summary").first.click()
+    said = past.inner_text()
+    assert re.search(r"The champion loses [0-9.]+ %, and without .+ it gains 0\.0 %", said)
+    assert not re.search(r"gains? (of )?[-\u2212]", said)
 
 
 def test_moves_that_break_a_rule_are_told_with_their_round(
-    page: Any, alone: tuple[str, dict[str, Any]], harmed: str
+    page: Any, alone: str, harmed: str
 ) -> None:
     wrong: list[Any] = []
     page.on("pageerror", lambda error: wrong.append(error))
     version, *rounds = harmed.split("~")[1:]
-    open_site(page, alone[0])
+    open_site(page, alone)
     own = give_a_slot(page)
     for text, told in (
         (f"2~{version}~999-7", "Round 1 of these moves does not keep to the rules."),
@@ -635,7 +605,7 @@ def test_moves_that_break_a_rule_are_told_with_their_round(
         ("garbage", "These are no moves of this game."),
         ("%E0%A4%A", "These are no moves of this game."),
     ):
-        open_site(page, f"{alone[0]}#loop={text}")
+        open_site(page, f"{alone}#loop={text}")
         expect(page_told(page)).to_contain_text(told)
         assert stored(page) == own
     assert not wrong
@@ -647,13 +617,12 @@ def page_told(page: Any) -> Any:
 
 
 def test_a_link_is_looked_at_and_the_own_run_is_kept(
-    page: Any, alone: tuple[str, dict[str, Any]]
+    page: Any, alone: str, tables: dict[str, Any]
 ) -> None:
-    address, tables = alone
-    open_site(page, address)
+    open_site(page, alone)
     own = give_a_slot(page)
     linked = f"2~{tables['version']}~210"
-    open_site(page, f"{address}#loop={linked}")
+    open_site(page, f"{alone}#loop={linked}")
     opened = game(page).get_by_text("This run was opened from a link or a text.")
     for _ in range(2):
         expect(opened).to_be_visible()
@@ -688,10 +657,8 @@ def test_a_link_is_looked_at_and_the_own_run_is_kept(
     page.wait_for_url("**#loop=*")
 
 
-def test_an_own_run_of_another_version_is_told(
-    page: Any, alone: tuple[str, dict[str, Any]]
-) -> None:
-    open_site(page, alone[0])
+def test_an_own_run_of_another_version_is_told(page: Any, alone: str) -> None:
+    open_site(page, alone)
     page.evaluate("localStorage.setItem('fieldguide:loop', '2~00000000~111')")
     page.reload()
     expect(page_told(page)).to_contain_text("of another version of the grid")
@@ -717,9 +684,6 @@ def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     shoot(page, "lab09-round", game(page))
     answer_in_cell(page, "my_share", "shares[0]")
     answer_in_cell(page, "my_often", "often[0]")
-    page.set_viewport_size({"width": 390, "height": 844})
-    game(page).scroll_into_view_if_needed()
-    assert game(page).bounding_box()["width"] < 390
-    shoot(page, "lab09-phone", game(page))
+    fits_a_phone(page, "lab09-phone", ".lt-loop")
     wait_for(lambda: kernel_is_idle(lab_server, LAB09), 60, "the kernel")
     assert unrun_cells(page) > 0

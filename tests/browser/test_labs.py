@@ -10,6 +10,7 @@ import pytest
 from driver import (
     Server,
     expect,
+    fits_a_phone,
     open_notebook,
     run_all,
     shoot,
@@ -80,11 +81,9 @@ def journal_lines(server: Server, page: str) -> list[dict[str, Any]]:
     return [line for text in lines if (line := json.loads(text)).get("page") == page]
 
 
-def restart_kernel(page: Any, server: Server, path: str) -> None:
+def restart_kernel(server: Server, path: str) -> None:
     (session,) = (one for one in server.api("sessions") if one["path"] == path)
-    before = page.locator(".lt-gate").count()
-    assert before > 0
-    server.post(f"kernels/{session['kernel']['id']}/restart")
+    server.api(f"kernels/{session['kernel']['id']}/restart", "POST", 60)
 
 
 def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
@@ -120,25 +119,23 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     commit_by_keyboard(page, gates(page).nth(0), "faster", "1.8")
     (kept,) = journal_lines(lab_server, "labs/lab01_occupancy")
     assert (kept["direction"], kept["ratio"], kept["note"]) == ("faster", 1.8, "dd x")
-    assert kept["page"] == "labs/lab01_occupancy"
     # Nobody presses anything: the run that stopped goes on as far as the next question, and the
     # reader stays where the result now shows.
     expect(gates(page)).to_have_count(2)
-    wait_for(
-        lambda: page.get_by_text("1.80x faster").count() >= 2, 20, "the guess beside the result"
-    )
+    guessed = page.get_by_text("1.80x faster")
+    wait_for(lambda: guessed.count() >= 2, 20, "the guess beside the result")
     wait_for(lambda: kernel_is_idle(lab_server, LAB01), 60, "the run to stop again")
     assert stopped_at_gate(page)
     wait_for(lambda: in_sight(page, gates(page).nth(0)), 5, "the first gate to stay in sight")
     shoot(page, "lab01-committed")
-    gates(page).nth(1).get_by_role("slider").focus()
+    second = gates(page).nth(1)
+    second.get_by_role("slider").focus()
     for _ in range(30):
         page.keyboard.press("ArrowLeft")
-    expect(gates(page).nth(1).get_by_role("radio", name="slower")).to_be_checked()
-    expect(gates(page).nth(1).locator(".lt-gate-preview")).to_contain_text("slower")
-    shoot(page, "lab01-second-gate")
-    gates(page).nth(1).get_by_role("button", name="Commit prediction").click()
-    gates(page).nth(1).get_by_role("button", name="Guess again").wait_for()
+    expect(second.get_by_role("radio", name="slower")).to_be_checked()
+    expect(second.locator(".lt-gate-preview")).to_contain_text("slower")
+    second.get_by_role("button", name="Commit prediction").click()
+    second.get_by_role("button", name="Guess again").wait_for()
     wait_until_idle(page)
     wait_for(lambda: unrun_cells(page) == 0, 60, "the rest of the page to run")
     assert not stopped_at_gate(page)
@@ -150,7 +147,7 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     expect(page.get_by_text(SOLVED)).to_have_count(1)
 
     # After a restart the guesses are still there and nothing is asked again.
-    restart_kernel(page, lab_server, LAB01)
+    restart_kernel(lab_server, LAB01)
     wait_for(lambda: kernel_is_idle(lab_server, LAB01), 60, "the restarted kernel")
     run_all(page)
     assert not stopped_at_gate(page)
@@ -158,11 +155,8 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     kinds = [line["kind"] for line in journal_lines(lab_server, "labs/lab01_occupancy")]
     assert kinds.count("prediction") == 2
 
-    page.set_viewport_size({"width": 390, "height": 844})
     for selector in (".lt-gate", ".lt-occ"):
-        page.locator(selector).first.scroll_into_view_if_needed()
-        assert page.locator(selector).first.bounding_box()["width"] < 390
-        shoot(page, f"lab01-phone{selector.replace('.', '-')}")
+        fits_a_phone(page, f"lab01-phone{selector.replace('.', '-')}", selector)
 
 
 CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets
@@ -213,10 +207,7 @@ def test_lab02_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     wait_for(lambda: unrun_cells(page) == 0, 60, "the rest of the page to run")
     assert not stopped_at_gate(page)
     shoot(page, "lab02-end")
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.locator(".lt-tl").scroll_into_view_if_needed()
-    assert page.locator(".lt-tl").bounding_box()["width"] < 390
-    shoot(page, "lab02-phone", page.locator(".lt-bench"))
+    fits_a_phone(page, "lab02-phone", ".lt-tl")
 
 
 def kernel_is_idle(server: Server, path: str) -> bool:
@@ -230,15 +221,16 @@ def shown_results(page: Any) -> int:
 
 def predict_on_the_site(page: Any) -> None:
     """Lab 1 as a page from disk: what is below a question shows with the guess, and stays."""
+    first, behind = gates(page).nth(0), page.get_by_role("heading", name="What to take along")
     assert shown_results(page) == 0
-    assert not page.get_by_role("heading", name="What to take along").is_visible()
-    expect(gates(page).nth(0)).to_contain_text("The rest of this page waits")
-    gates(page).nth(0).get_by_role("radio", name="faster").focus()
+    assert not behind.is_visible()
+    expect(first).to_contain_text("The rest of this page waits")
+    first.get_by_role("radio", name="faster").focus()
     page.keyboard.press("Space")
-    gates(page).nth(0).get_by_label("by a factor of").fill("1.8")
-    gates(page).nth(0).get_by_role("button", name="Commit prediction").press("Enter")
-    expect(gates(page).nth(0)).to_contain_text("1.80x faster. It is kept in this browser")
-    expect(gates(page).nth(0).locator(".lt-gate-status")).to_be_focused()
+    first.get_by_label("by a factor of").fill("1.8")
+    first.get_by_role("button", name="Commit prediction").press("Enter")
+    expect(first).to_contain_text("1.80x faster. It is kept in this browser")
+    expect(first.locator(".lt-gate-status")).to_be_focused()
     result = page.locator("details.lt-result").first
     assert result.evaluate("element => element.open")
     expect(result.locator(".lt-score-static")).to_contain_text("You said: 1.80x faster. Direction")
@@ -246,17 +238,13 @@ def predict_on_the_site(page: Any) -> None:
     shoot(page, "static-lab01-committed")
 
     page.reload()
-    expect(gates(page).nth(0)).to_contain_text("1.80x faster")
+    expect(first).to_contain_text("1.80x faster")
     assert shown_results(page) == 1
     # A link into what waits leads to the question, and to its place once that is answered.
     page.goto(page.url + "#what-to-take-along")
     expect(gates(page).nth(1)).to_contain_text("stands below this question")
     page.get_by_role("button", name="Show it without a guess").click()
-    wait_for(
-        lambda: in_sight(page, page.get_by_role("heading", name="What to take along")),
-        5,
-        "the part of the page that the link names",
-    )
+    wait_for(lambda: in_sight(page, behind), 5, "the part of the page that the link names")
     assert shown_results(page) == 2
     page.get_by_role("button", name="Forget this guess").click()
     assert shown_results(page) == 0
@@ -272,8 +260,7 @@ def read_without_a_script(page: Any, address: str) -> None:
     results = plain.locator("details.lt-result")
     assert results.count() == 2
     for result in results.all():
-        assert result.is_visible()
-        assert result.get_attribute("open") is None
+        assert result.is_visible() and result.get_attribute("open") is None
     context.close()
 
 

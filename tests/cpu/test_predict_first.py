@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from labtools.notebook.cells import LESSON, MOST_OPEN_LINES, code_cells, fold_options, is_plumbing
-from labtools.notebook.solution import run_solution
+from labtools.notebook.magic import run_solution
 from labtools.notebook.static_page import static_question, static_result
 from labtools.notebook.tables import Shown
 from labtools.problem import LabError
@@ -45,14 +45,18 @@ def words_of(output: Any) -> str:
     return _RESULT.sub("", "".join(shown))
 
 
+def refusal_of(name: str) -> re.Pattern[str]:
+    """What stops a reader without a guess at the gate of this name."""
+    refuses = rf"^{name}\.(?:result|require_prediction)\(|time_here\([^`]*\b{name}\b"
+    return re.compile(refuses, re.MULTILINE)
+
+
 def first_refusal(codes: list[str], asked: int, answered: int) -> int:
     """The first cell that a reader without a guess does not get past, at the latest the answer."""
     name = re.search(r"^(\w+) = ask\(", codes[asked], re.MULTILINE)
     if name is None:
         return answered
-    refuses = re.compile(
-        rf"^{name[1]}\.(?:result|require_prediction)\(|time_here\([^`]*\b{name[1]}\b", re.MULTILINE
-    )
+    refuses = refusal_of(name[1])
     return next(at for at in range(asked, answered + 1) if refuses.search(codes[at]))
 
 
@@ -142,13 +146,7 @@ def test_every_question_holds_a_result_back(page: str) -> None:
     """What is asked for with `ask` has a cell below that refuses without a guess."""
     code = "\n".join(code for _, code in cells_of((ROOT / f"{page}.md").read_text()))
     for match in re.finditer(r"^(\w+) = ask\(", code, re.MULTILINE):
-        name, below = match[1], code[match.end() :]
-        held = re.search(
-            rf"^{name}\.(?:result|require_prediction)\(|time_here\([^\n]*\b{name}\b",
-            below,
-            re.MULTILINE,
-        )
-        assert held, name
+        assert refusal_of(match[1]).search(code, match.end()), match[1]
 
 
 def test_a_question_and_its_result_carry_what_the_form_needs() -> None:

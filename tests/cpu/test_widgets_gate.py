@@ -92,24 +92,19 @@ def test_a_stopped_run_goes_on_after_the_guess(
     assert told == []
 
 
-def test_a_refused_guess_is_told_in_the_form(journal: Journal) -> None:
+def test_a_refused_guess_and_a_lost_one_are_told_in_the_form(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = make_gate(journal)
     before = gate.view.state
     gate._receive(None, {**GUESS, "ratio": 0.5}, [])
-    assert not gate.view.state["committed"]
+    assert not gate.view.state["committed"] and gate.view.state != before
     assert "contradict" in gate.view.state["message"]
-    assert gate.view.state != before
     gate._receive(None, {"kind": "commit", "direction": None, "ratio": None}, [])
     assert not gate.view.state["committed"]
     with pytest.raises(PredictionPending):
         gate.result(2.0)
-
-
-def test_a_guess_in_any_characters_is_kept_and_a_lost_one_is_told(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate = make_gate(journal)
-    gate._receive(None, {**GUESS, "note": "half \ud83d"}, [])
+    gate._receive(None, {**GUESS, "note": "half \ud83d"}, [])  # any characters are kept
     assert gate.view.state["committed"]
 
     def fail(*_: object) -> None:
@@ -137,14 +132,6 @@ def test_an_answer_shows_though_the_journal_cannot_note_it(
     assert len(journal.lines.read_text().splitlines()) == 2
 
 
-def test_no_result_leaves_the_question_open(journal: Journal) -> None:
-    gate = make_gate(journal)
-    gate.commit("faster", 2.0)
-    text = gate.result(None, recorded=None).text
-    assert "no GPU here" in text and "no record yet" in text
-    assert journal.history()[0].reveal is None
-
-
 def test_nobody_there(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
     gate = make_gate(journal, reader=False)
     assert gate.view is None
@@ -168,12 +155,14 @@ def test_a_journal_that_cannot_be_used_does_not_lock_the_reader_out(
 
 
 @pytest.mark.parametrize("bad", ["2.0", object(), True, (1.0, 2.0, 3.0), (0.0, 1.0)])
-def test_what_is_no_result_is_refused(journal: Journal, bad: object) -> None:
+def test_what_is_no_result_is_refused_and_none_is_told(journal: Journal, bad: object) -> None:
     gate = make_gate(journal)
     gate.commit("faster", 2.0)
     with pytest.raises(LabError):
         gate.result(bad)
-    assert journal.history()[0].reveal is None
+    text = gate.result(None).text
+    assert "no GPU here" in text and "no record yet" in text
+    assert journal.history()[0].reveal is None, "without a result the question stays open"
 
 
 CELLS = (

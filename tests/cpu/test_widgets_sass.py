@@ -107,13 +107,9 @@ def test_a_listing_can_be_cut_and_noted() -> None:
 
 def test_distances_are_the_least_and_leave_scoreboards_out() -> None:
     code = listing(
-        ("FMUL R6, R6, R6", bits(stall=6)),
-        ("FADD R7, R6, R6", bits(stall=5)),
-        ("FMUL R8, R7, R7", bits(stall=1)),
-        ("FADD R9, R7, R7", bits(stall=3)),
-        ("FADD R10, R8, R9", bits(stall=1)),
-        ("MUFU.EX2 R11, R10", bits(stall=2, write=0)),
-        ("FADD R12, R11, R11", bits(wait=1)),
+        *(("FMUL R6, R6, R6", bits(6)), ("FADD R7, R6, R6", bits(5)), ("FMUL R8, R7, R7", bits(1))),
+        *(("FADD R9, R7, R7", bits(3)), ("FADD R10, R8, R9", bits(1))),
+        *(("MUFU.EX2 R11, R10", bits(2, write=0)), ("FADD R12, R11, R11", bits(wait=1))),
         ("EXIT", bits()),
         label_at=7,
     )
@@ -145,6 +141,5 @@ def test_source_lines_of_a_rung_and_its_headers() -> None:
 
 
 def test_a_loop_without_loads_is_refused() -> None:
-    code = listing(("FMUL R6, R6, R6", bits()), ("@P0 BRA `(.L_x_0)", bits()), ("EXIT", bits()))
     with pytest.raises(LabError, match="loads"):
-        main_loop(code)
+        main_loop(listing(("FMUL R6, R6, R6", bits()), *END))

@@ -47,8 +47,7 @@ shared tile adds waits between blocks, which vary, so that a tenth decides nothi
 @dataclass(frozen=True, kw_only=True)
 class RingCost(ModelledTime):
     """A tile and what the model says of it: ``by`` is ``matrix units``, ``shared memory``,
-    ``copies`` or ``latency``, and the time has the join besides.
-    """
+    ``copies`` or ``latency``, and the time has the join besides."""
 
     tile: RingTile  # sizes, stages, split
     items: int  # tiles, or parts of tiles where these are shared
@@ -82,8 +81,7 @@ class RingDesign:
 
 def derive_ring(work: TiledWork, gpu: Gpu, mma_us: float) -> RingDesign | None:
     """The tile of one matrix product on wgmma, beside the time of the best on mma.m16n8k16, or None
-    where the GPU lacks it or the copy engine takes no such rows.
-    """
+    where the GPU lacks it or the copy engine takes no such rows."""
     if gpu.arch != ARCH or not gpu.fp16_tensor_tflops:
         return None
     if len(work.rows) != 1 or not work.copies_whole:
@@ -134,8 +132,7 @@ class RingModel(SmModel):
 
     def l2_share(self, blocks: float, most: float) -> float:
         """Bytes a cycle between the L2 and one of so many blocks: its share, and at most what one
-        SM moves.
-        """
+        SM moves."""
         return min(most, self.machine.l2_bytes_per_cycle / blocks)
 
     def latency(self, tile: RingTile) -> float:
@@ -145,8 +142,7 @@ class RingModel(SmModel):
     def copy_cycles(self, tile: RingTile) -> float:
         """Cycles in which the copies of a slice arrive. A box is filled whole, with zeros where
         the matrix has ended. Of the tiles that read the same box one has it come from memory, the
-        others from the L2.
-        """
+        others from the L2."""
         left, right = tile.sides(self.m, self.n)
         cached = self.l2_share(self.running(tile), self.box_rates["L2"])
         cold = min(cached, self.box_rates["memory"])
@@ -188,8 +184,7 @@ class RingModel(SmModel):
 
     def store_cycles(self, tile: RingTile) -> float:
         """Cycles in which a block stores a tile: exchanges between lanes and lines, or the bytes
-        on their way into the L2.
-        """
+        on their way into the L2."""
         sums = tile.rows * tile.columns
         exchanged = 0.0 if tile.swap else sums / 64
         moved = ELEMENT * sums / self.l2_share(self.running(tile), UNIT_BYTES)
@@ -205,8 +200,7 @@ class RingModel(SmModel):
     def join_us(self, tile: RingTile) -> float:
         """What sharing a tile adds to each turn: the part is written, the block waits until it can
         be seen and counts itself, and the last of the tile reads all parts. In the next turn that
-        block is the last again, since it begins late: every turn has it.
-        """
+        block is the last again, since it begins late: every turn has it."""
         if tile.split == 1:
             return 0.0
         written, read = self.part_bytes(tile)
@@ -268,8 +262,7 @@ class RingModel(SmModel):
 
     def best(self, fixed: Mapping[str, int] | None = None) -> RingCost:
         """The tile of least time. One that is shared must gain `SHARING_GAIN` over every one that
-        is less, and of those that are not told apart that is taken which loads its units least.
-        """
+        is less, and of those that are not told apart that is taken which loads its units least."""
         found = [self.cost(tile) for tile in self.tiles(fixed)]
         least = min(one.time_us for one in found)
         split = min(one.tile.split for one in found if one.time_us <= SHARING_GAIN * least)

@@ -49,8 +49,7 @@ def _figures(
     ahead: tuple[int, float],
 ) -> dict[str, tuple[float, float]]:
     """The numbers and limits of bandwidth and latency: where memory waits, by the bytes on the way,
-    else by what the L2 gives and by the slices ahead, of which there are so many for a latency.
-    """
+    else by what the L2 gives and by the slices ahead, of which there are so many for a latency."""
     if waits:
         return {FLIGHT_BUDGET.name: (on_the_way, model.machine.bytes_in_flight(LOADED_SHARE))}
     busiest = max(value for name, value in shares.items() if name != "latency")

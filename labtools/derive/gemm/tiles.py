@@ -35,8 +35,7 @@ def registers_estimated(tile: ProductTile) -> int:
 
 def fragment_bytes(tile: ProductTile) -> int:
     """Bytes that all warps read from shared memory for one slice, each the rows of A and columns of
-    B of its own part: splitting N makes each read all of A again, splitting M all of B.
-    """
+    B of its own part: splitting N makes each read all of A again, splitting M all of B."""
     rows, columns = tile.m // tile.warps_m, tile.n // tile.warps_n
     return tile.warps * 2 * (rows + columns) * tile.k
 
@@ -44,8 +43,7 @@ def fragment_bytes(tile: ProductTile) -> int:
 @dataclass(frozen=True, kw_only=True)
 class TileCost(BlockCost):
     """A tile and what the model says of it: ``by`` is ``matrix units``, ``load/store unit``,
-    ``L2``, ``latency`` or ``chain``.
-    """
+    ``L2``, ``latency`` or ``chain``."""
 
     tile: ProductTile  # sizes, warps and stages
     waves: int  # rounds in which the SMs take the blocks
@@ -69,8 +67,7 @@ class TileModel(SmModel):
 
     def warp_chain(self, tile: ProductTile) -> float:
         """Cycles that one warp takes for a slice by itself: barrier, copies, the matrix loads of
-        each step, products.
-        """
+        each step, products."""
         latency = self.machine.variable
         products = (tile.m // tile.warps_m // 16) * (tile.n // tile.warps_n // 8) * tile.k // PIECE
         copies = 2 * (tile.m + tile.n) * tile.k / COPY_BYTES / tile.threads
@@ -92,8 +89,7 @@ class TileModel(SmModel):
 
     def idle_cycles(self, blocks: int) -> float:
         """Cycles of a slice in which no warp of a block multiplies: its barrier and the first
-        matrix load. Other blocks of the SM fill them.
-        """
+        matrix load. Other blocks of the SM fill them."""
         return (self.machine.barrier_cycles + self.machine.variable["ldsm"]) / blocks
 
     def why_not(self, tile: ProductTile) -> str | None:
@@ -159,8 +155,7 @@ class TileModel(SmModel):
 
     def stages_for(self, tile: ProductTile) -> int:
         """Slices that a ring must hold: the one that is read, and those that cover the latency, as
-        far as they fit and there are so many.
-        """
+        far as they fit and there are so many."""
         busy = self.shares(tile, 1)
         cycles = max(busy[name] for name in busy if name != "latency")
         most = min(MOST_STAGES, 1 + -(-self.work.depth // tile.k))
@@ -171,8 +166,7 @@ class TileModel(SmModel):
 
     def tiles(self, fixed: Mapping[str, int] | None = None) -> Iterator[ProductTile]:
         """Every tile that fits, each with the stages that it needs; some sizes may be fixed, by the
-        name of the knob, and the stages too.
-        """
+        name of the knob, and the stages too."""
         choices = {**CHOICES, **{name: (value,) for name, value in (fixed or {}).items()}}
         (wanted,) = choices.pop("stages", (0,))
         for sizes in itertools.product(*choices.values()):
@@ -184,8 +178,7 @@ class TileModel(SmModel):
 
     def best(self, fixed: Mapping[str, int] | None = None) -> TileCost | None:
         """The tile of least time; of equal ones the longest slices, which have the fewest barriers,
-        then the fewest registers and bytes.
-        """
+        then the fewest registers and bytes."""
         found = [self.cost(tile) for tile in self.tiles(fixed)]
         if not found:
             return None

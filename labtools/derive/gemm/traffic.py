@@ -21,8 +21,7 @@ def nest_traffic(
     work: TiledWork, tiling: RowTiling, columns: int, channels: int
 ) -> Iterator[tuple[int, int, str]]:
     """(buffer bytes, traffic bytes, what stays) of each order of the loops, for a tile of one
-    product; B has `TiledWork.taps` times as many rows as a slice of A has channels.
-    """
+    product; B has `TiledWork.taps` times as many rows as a slice of A has channels."""
     trips = {
         "rows": tiling.count,
         "columns": -(-work.columns // columns),
@@ -85,8 +84,7 @@ def _nests(
     work: TiledWork, rows: tuple[int, ...], columns: tuple[int, ...], channels: tuple[int, ...]
 ) -> list[Nest]:
     """The nests of tiles of such sizes, the least traffic first, without those that another serves
-    with no more of either.
-    """
+    with no more of either."""
     found = []
     for one, wide, deep in itertools.product(rows, columns, channels):
         for tiling in work.tilings(one):

@@ -132,8 +132,7 @@ class ConvWork(TiledWork):
 
     def _spans(self, size: int, taps: int, length: int) -> tuple[int, int, int]:
         """Tiles of so many places along one axis: their number, the input rows (or columns) that
-        they touch together, and those of the largest.
-        """
+        they touch together, and those of the largest."""
         places, before = -(-size // self.stride), (taps - 1) // 2
         touched = []
         for first in range(0, places, length):

@@ -156,8 +156,7 @@ class PrefillModel(SmModel):
 
     def tiles_of_blocks(self, tile: PrefillTile) -> np.ndarray:
         """Tiles of keys that each block of a head goes over, from the last queries to the first,
-        int64 ``[blocks of a head]``.
-        """
+        int64 ``[blocks of a head]``."""
         key = (tile.queries, tile.keys)
         if key not in self._tiles:
             problem = self.problem
@@ -174,8 +173,7 @@ class PrefillModel(SmModel):
 
     def products_cycles(self, tile: PrefillTile) -> float:
         """Cycles of the SM's matrix units for the scores of one group's tile; the output takes as
-        many.
-        """
+        many."""
         rows = GROUP_ROWS[tile.kind]
         return 2 * rows * tile.keys * self.problem.head_dim / self.flops_per_cycle
 
@@ -269,8 +267,7 @@ class PrefillModel(SmModel):
 
     def load_cycles(self, tile: PrefillTile) -> float:
         """From asking for a tile of K or of V until it is there: a latency, and the rate into an
-        SM. Where all blocks run at once nobody has brought it into the L2 before.
-        """
+        SM. Where all blocks run at once nobody has brought it into the L2 before."""
         machine = self.machine
         moved = 2 * tile.keys * self.problem.head_dim / machine.fill_bytes_per_cycle
         at_once = self.launch(tile).num_blocks <= self.resident(tile) * self.gpu.sm_count
@@ -304,8 +301,7 @@ class PrefillModel(SmModel):
 
     def dealt_cycles(self, tile: PrefillTile, lasts: np.ndarray, slots: int) -> float:
         """When the last block ends: each free slot takes the next, of which ``lasts`` has the
-        cycles, head by head.
-        """
+        cycles, head by head."""
         heads = self.problem.batch * self.problem.num_qo_heads
         blocks = heads * len(lasts)
         if blocks <= slots:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..attention import DISTRIBUTIONS
-from ..problem import DRAWN_DTYPES, draw_supported, kinds_of, span, supported
+from ..problem import (
+    DRAWN_DTYPES,
+    Rng,
+    Supports,
+    draw_supported,
+    kinds_of,
+    span,
+    supported,
+    takes_all,
+)
 from .workload import PAGE_SIZES, Workload
 
 ODD_LENGTHS = (1, 31, 33, 130)
@@ -30,26 +39,18 @@ EVERY_END = (tuple((29 * i + 40) % 64 + 1 for i in range(64)), (127, 257, 128, 2
 cases, since a short sequence takes as much of the cache as the longest beside it."""
 
 
-def battery(
-    workload: Workload, supports: Callable[[Workload], str | None] = lambda workload: None
-) -> list[Workload]:
-    """The given workload, then small ones that cover what it may leave out.
+def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload]:
+    """The given workload, then small ones that cover what it may leave out, without those that the
+    kernel refuses through ``supports``.
 
-    The small ones keep the head dimension and take every distribution, odd lengths, ragged
-    lengths (each of 1..64 among them), grouped heads with more than one KV head, a few thousand
-    keys with the weight at either end, groups of an odd size and of sixteen, and many sequences.
-    They have the
-    given workload's element type and layout, and if it is paged some have the other page size. A
-    workload that the kernel refuses through ``supports`` is left out, except the given one.
+    They keep the head dimension, element type and layout, and take every distribution, odd
+    lengths, ragged lengths (each of 1..64 among them), grouped heads with more than one KV head, a
+    few thousand keys with the weight at either end, groups of an odd size and of sixteen, many
+    sequences, and if the workload is paged the other page size.
     """
     cases = [workload]
-    small = Workload(
-        *(3, 8, 2, 97, workload.head_dim),
-        seed=workload.seed + 1,
-        dtype=workload.dtype,
-        layout=workload.layout,
-        page_size=workload.page_size,
-    )
+    kept = {name: getattr(workload, name) for name in ("head_dim", "dtype", "layout", "page_size")}
+    small = Workload(3, 8, 2, 97, seed=workload.seed + 1, **kept)
     for index, distribution in enumerate(DISTRIBUTIONS):
         if distribution in WHOLE_CASES:
             cases.append(small.replace(distribution=distribution))
@@ -63,16 +64,9 @@ def battery(
     cases.append(small.replace(num_qo_heads=3, num_kv_heads=3, kv_len=65))
     # No sequence is full here.
     for heads, lengths in enumerate(EVERY_END, start=1):
-        cases.append(
-            small.replace(
-                batch=len(lengths),
-                num_qo_heads=heads,
-                num_kv_heads=1,
-                kv_len=max(lengths) + 2,
-                seq_lens=lengths,
-                distribution="late_peaked",
-            )
-        )
+        shape = {"batch": len(lengths), "num_qo_heads": heads, "num_kv_heads": 1}
+        shape |= {"kv_len": max(lengths) + 2, "seq_lens": lengths}
+        cases.append(small.replace(**shape, distribution="late_peaked"))
     for heads, kv_heads, length, distribution in LONG_CASES:
         shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": length}
         cases.append(small.replace(batch=1, distribution=distribution, **shape))
@@ -92,12 +86,9 @@ def battery(
 def covered(cases: Sequence[Workload]) -> list[str]:
     """What workloads cover, each in a few words."""
     lengths = [int(n) for case in cases for n in (min(case.lengths), max(case.lengths))]
-    said = [
-        span("S", lengths),
-        span("groups", [case.group_size for case in cases]),
-        span("B", [case.batch for case in cases]),
-        span("D", [case.head_dim for case in cases]),
-    ]
+    fields = {"groups": "group_size", "B": "batch", "D": "head_dim"}
+    said = [span("S", lengths)]
+    said += [span(name, [getattr(one, field) for one in cases]) for name, field in fields.items()]
     if any(case.seq_lens for case in cases):
         said.append("ragged lengths")
     return said + kinds_of(cases, "distribution", "dtype", "layout")
@@ -111,7 +102,7 @@ MOST_DRAWN_ELEMENTS = 2**22
 def draw_workloads(
     count: int,
     seed: int,
-    supports: Callable[[Workload], str | None] = lambda workload: None,
+    supports: Supports = takes_all,
     *,
     longest: int = LONGEST_DRAWN,
     most_elements: int = MOST_DRAWN_ELEMENTS,
@@ -126,24 +117,21 @@ def draw_workloads(
     return draw_supported(draw, count, supports)
 
 
-def _draw_workload(rng: np.random.Generator, longest: int, most_elements: int) -> Workload:
+def _draw_workload(rng: Rng, longest: int, most_elements: int) -> Workload:
     head_dim = int(rng.choice((64, 128)))
     # Evenly over the logarithm: a tile's worth of rows as often as a thousand.
     length = int(np.exp(rng.uniform(np.log(SHORTEST_DRAWN), np.log(longest + 1))))
     kv_heads = int(rng.integers(1, 9))
     most = max(1, most_elements // (length * head_dim * kv_heads))
     batch = int(rng.integers(1, min(most, 16) + 1))
-    kinds = ("all", "any", "ends", "none")
-    lengths: tuple[int, ...] | None
-    kind = str(rng.choice(kinds, p=(0.5, 0.3, 0.1, 0.1)))
-    if kind == "all":
-        lengths = None
-    elif kind == "any":
-        lengths = tuple(int(n) for n in rng.integers(1, length + 1, batch))
+    kind = str(rng.choice(("all", "any", "ends", "none"), p=(0.5, 0.3, 0.1, 0.1)))
+    drawn: np.ndarray | None = None
+    if kind == "any":
+        drawn = rng.integers(1, length + 1, batch)
     elif kind == "ends":  # hardly anything beside everything
-        lengths = tuple(int(n) for n in rng.choice((1, length), batch))
-    else:  # nobody is full
-        lengths = tuple(int(n) for n in rng.integers(1, max(2, length), batch))
+        drawn = rng.choice((1, length), batch)
+    elif kind == "none":  # nobody is full
+        drawn = rng.integers(1, max(2, length), batch)
     page_size = int(rng.choice((0, *PAGE_SIZES)))
     return Workload(
         batch,
@@ -151,7 +139,7 @@ def _draw_workload(rng: np.random.Generator, longest: int, most_elements: int) -
         kv_heads,
         length,
         head_dim,
-        seq_lens=lengths,
+        seq_lens=None if drawn is None else tuple(int(n) for n in drawn),
         dtype=str(rng.choice(DRAWN_DTYPES)),
         layout="paged" if page_size else "contiguous",
         distribution=str(rng.choice(DISTRIBUTIONS)),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..attention import altered_rows
 from ..errors import LabError
-from ..problem import Fill, Operation, Part
+from ..problem import Fetch, Fill, Operation, Part, Rng, Store
 from ..storage import StorageFormat
 from .accuracy import errors_of_scheme
 from .battery import battery, covered, draw_workloads
@@ -54,30 +54,17 @@ class DecodeAttention(Operation[Workload, Inputs]):
             table = make_page_table(problem)
             fills.append(Fill("page_table", table))
             rows = _rows_of_pages(problem, table)
-        heads = problem.num_kv_heads
-        return [
-            *fills,
-            Fill("q", seed=3 * seed),
-            *(
-                Fill(name, seed=3 * seed + index, heads=heads, lengths=rows)
-                for index, name in enumerate(("k", "v"), start=1)
-            ),
-        ]
+        kv = {"heads": problem.num_kv_heads, "lengths": rows}
+        fills += [Fill("q", seed=3 * seed), Fill("k", seed=3 * seed + 1, **kv)]
+        return [*fills, Fill("v", seed=3 * seed + 2, **kv)]
 
-    def read_part(self, problem: Workload, part: Part, fetch: Callable[..., np.ndarray]) -> Inputs:
+    def read_part(self, problem: Workload, part: Part, fetch: Fetch) -> Inputs:
         """The inputs of one (sequence, query head), contiguous, as a workload of its own."""
         sequence, head = part
         length = int(problem.lengths[sequence])
         kv_head = head // problem.group_size
-        small = Workload(
-            1,
-            1,
-            1,
-            max(1, length),
-            problem.head_dim,
-            seq_lens=None if length else (0,),
-            dtype=problem.dtype,
-        )
+        shape, lengths = (1, 1, 1, max(1, length), problem.head_dim), None if length else (0,)
+        small = Workload(*shape, seq_lens=lengths, dtype=problem.dtype)
         if problem.is_paged:
             used = -(-length // problem.page_size)
             pages = [int(page) for page in fetch("page_table", (sequence,))[:used]]
@@ -97,12 +84,7 @@ class DecodeAttention(Operation[Workload, Inputs]):
         )
 
     def alter_part(
-        self,
-        problem: Workload,
-        part: Part,
-        fetch: Callable[..., np.ndarray],
-        store: Callable[..., None],
-        rng: np.random.Generator,
+        self, problem: Workload, part: Part, fetch: Fetch, store: Store, rng: Rng
     ) -> None:
         """Another row of V where most weight is, and the key of that row at another place too."""
         sequence, head = part

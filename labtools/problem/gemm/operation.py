@@ -17,13 +17,25 @@ The distributions of A and B:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..dtypes import element_dtype
-from ..problem import DRAWN_DTYPES, Fill, Operation, Part, Supports, draw_supported, supported
+from ..problem import (
+    DRAWN_DTYPES,
+    Fetch,
+    Fill,
+    Operation,
+    Part,
+    Rng,
+    Store,
+    Supports,
+    draw_supported,
+    supported,
+    takes_all,
+)
 from .gemm import GEMM_DISTRIBUTIONS, Gemm
 
 _PEAK = 30.0
@@ -80,29 +92,23 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
         """The output, float64 ``[M, N]``; a part is a row."""
         problem = inputs.problem
         out = np.full((problem.m, problem.n), np.nan)
-        rows = range(problem.m) if parts is None else [part[0] for part in parts]
-        chosen = list(rows)
+        chosen = list(range(problem.m)) if parts is None else [part[0] for part in parts]
         out[chosen] = inputs.a[chosen].astype(np.float64) @ inputs.b.astype(np.float64).T
         return out
 
-    def battery(self, problem: Gemm, supports: Supports = lambda problem: None) -> list[Gemm]:
+    def battery(self, problem: Gemm, supports: Supports = takes_all) -> list[Gemm]:
         """The given problem, then small ones: every distribution, edges of tiles, tails of K."""
         small = Gemm(37, 45, 83, dtype=problem.dtype, seed=problem.seed + 1)
         cases = [problem]
         cases += [small.replace(distribution=one) for one in GEMM_DISTRIBUTIONS]
-        cases += [
-            small.replace(k=200, m=19, distribution=one)
-            for one in ("late_peaked", "large_sums", "one_hot", "zero_rows")
-        ]
-        cases += [
-            small.replace(m=m, n=n, k=k, distribution="late_peaked" if k > n else "rising_columns")
-            for m, n, k in EDGES
-        ]
+        for one in ("late_peaked", "large_sums", "one_hot", "zero_rows"):
+            cases.append(small.replace(k=200, m=19, distribution=one))
+        for m, n, k in EDGES:
+            one = "late_peaked" if k > n else "rising_columns"
+            cases.append(small.replace(m=m, n=n, k=k, distribution=one))
         return supported(cases, problem, supports)
 
-    def draw_problems(
-        self, count: int, seed: int, supports: Supports = lambda problem: None
-    ) -> list[Gemm]:
+    def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Gemm]:
         """Seeded random problems: sides and sums of any length, short as often as long."""
         rng = np.random.default_rng([seed, 402])
 
@@ -111,15 +117,10 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
 
         def draw() -> Gemm:
             m, n = size(_LONGEST_DRAWN_SIDE), size(_LONGEST_DRAWN_SIDE)
-            k = size(_LONGEST_DRAWN_SUM)
-            return Gemm(
-                m,
-                n,
-                max(1, min(k, _MOST_DRAWN_PRODUCTS // (m * n))),
-                dtype=str(rng.choice(DRAWN_DTYPES)),
-                distribution=str(rng.choice(GEMM_DISTRIBUTIONS)),
-                seed=int(rng.integers(2**31)),
-            )
+            k = max(1, min(size(_LONGEST_DRAWN_SUM), _MOST_DRAWN_PRODUCTS // (m * n)))
+            dtype, kind = str(rng.choice(DRAWN_DTYPES)), str(rng.choice(GEMM_DISTRIBUTIONS))
+            seed = int(rng.integers(2**31))
+            return Gemm(m, n, k, dtype=dtype, distribution=kind, seed=seed)
 
         return draw_supported(draw, count, supports)
 
@@ -129,23 +130,14 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
             return None
         return [Fill("a", seed=seed), Fill("b", seed=seed + 1)]
 
-    def read_part(self, problem: Gemm, part: Part, fetch: Callable[..., np.ndarray]) -> GemmInputs:
+    def read_part(self, problem: Gemm, part: Part, fetch: Fetch) -> GemmInputs:
         """One row of A, with all of B."""
         one = problem.replace(m=1)
         return GemmInputs(fetch("a", part)[None], fetch("b", slice(None)), one)
 
-    def alter_part(
-        self,
-        problem: Gemm,
-        part: Part,
-        fetch: Callable[..., np.ndarray],
-        store: Callable[..., None],
-        rng: np.random.Generator,
-    ) -> None:
-        """One element of A that outweighs the others of its row, and one element of B.
-
-        The element of A meets the largest of a drawn row of B, so that some sum moves by far.
-        """
+    def alter_part(self, problem: Gemm, part: Part, fetch: Fetch, store: Store, rng: Rng) -> None:
+        """One element of A that outweighs the others of its row and meets the largest of a drawn
+        row of B, so that some sum moves by far, and one element of B."""
         row = int(rng.integers(problem.n))
         a, b = fetch("a", part), fetch("b", (row,))
         place = int(np.argmax(np.abs(b.astype(np.float32))))
@@ -158,9 +150,7 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
         store("b", (row, slice(other, other + 1)), np.array([was / 2 or 1.0]).astype(b.dtype))
 
 
-def _shape_factors(
-    a: np.ndarray, b: np.ndarray, distribution: str, rng: np.random.Generator
-) -> None:
+def _shape_factors(a: np.ndarray, b: np.ndarray, distribution: str, rng: Rng) -> None:
     """Give standard normal factors ``[M, K]`` and ``[N, K]`` a distribution, in place."""
     (rows, depth), few = a.shape, max(1, a.shape[1] // 64)
     if distribution == "late_peaked":

@@ -8,26 +8,33 @@ second one that every query sees, half as high.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..attention import (
-    DISTRIBUTIONS,
-    ONE_HOT_PEAK,
-    SUNK,
-    SUNK_PEAK,
-    altered_rows,
-    draw_qkv,
-    score_profile,
-    softmax,
-)
+from .. import attention
 from ..dtypes import element_dtype
-from ..problem import DRAWN_DTYPES, Fill, Operation, Part, Supports, draw_supported, span, supported
+from ..problem import (
+    DRAWN_DTYPES,
+    Fetch,
+    Fill,
+    Operation,
+    Part,
+    Rng,
+    Store,
+    Supports,
+    draw_supported,
+    span,
+    supported,
+    takes_all,
+)
 from .prefill import Prefill
 
-_SEEN_BY_ALL = {"sunk": (SUNK + SUNK_PEAK) / 2, "one_hot": ONE_HOT_PEAK / 2}
+_SEEN_BY_ALL = {
+    "sunk": (attention.SUNK + attention.SUNK_PEAK) / 2,
+    "one_hot": attention.ONE_HOT_PEAK / 2,
+}
 """The score of the key that every query sees, where a mask hides the highest from some."""
 KEYS_AND_QUERIES = ((1, 1), (2, 1), (31, 31), (33, 32), (65, 64), (63, 17), (129, 1), (130, 129))
 """Keys and queries below, at and above what a tile holds, and one query alone."""
@@ -84,7 +91,7 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
     def draw(self, problem: Prefill) -> PrefillInputs:
         rng = np.random.default_rng([problem.seed, *problem.shape_words()])
         rows = problem.group_size * problem.num_queries
-        q, k, v = draw_qkv(rng, problem, rows, lambda: _score_profiles(problem, rng))
+        q, k, v = attention.draw_qkv(rng, problem, rows, lambda: _score_profiles(problem, rng))
         dtype = element_dtype(problem.dtype)
         q = q.reshape(problem.output.shape)
         return PrefillInputs(q.astype(dtype), k.astype(dtype), v.astype(dtype), problem)
@@ -95,29 +102,25 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         out = np.full(problem.output.shape, np.nan)
         wanted: dict[tuple[int, int], list[int]] = {}
         if parts is None:
-            every = range(problem.num_queries)
-            wanted = {pair: list(every) for pair in np.ndindex(problem.batch, problem.num_qo_heads)}  # type: ignore[assignment]
-        for sequence, head, query in parts or ():
+            parts = np.ndindex(problem.output.shape[:-1])  # type: ignore[assignment]
+        for sequence, head, query in parts:  # type: ignore[union-attr,misc]
             wanted.setdefault((sequence, head), []).append(query)
         for (sequence, head), queries in wanted.items():
-            weights, _ = softmax(inputs.scores(sequence, head, queries))
+            weights, _ = attention.softmax(inputs.scores(sequence, head, queries))
             v = inputs.v[sequence, head // problem.group_size].astype(np.float64)
             out[sequence, head, queries] = weights @ v
         return out
 
-    def battery(self, problem: Prefill, supports: Supports = lambda problem: None) -> list[Prefill]:
+    def battery(self, problem: Prefill, supports: Supports = takes_all) -> list[Prefill]:
         """The given problem, then small ones that cover what it may leave out.
 
         They have its head dimension, type and group, and take every distribution with and without
         the mask, odd lengths, one query, more queries than keys, other groups and many sequences.
         """
         cases = [problem]
-        small = Prefill(
-            *(1, 2 * problem.group_size, 2, 97, problem.head_dim),
-            dtype=problem.dtype,
-            seed=problem.seed + 1,
-        )
-        for one in DISTRIBUTIONS:
+        kind = {"dtype": problem.dtype, "seed": problem.seed + 1}
+        small = Prefill(1, 2 * problem.group_size, 2, 97, problem.head_dim, **kind)
+        for one in attention.DISTRIBUTIONS:
             cases.append(small.replace(distribution=one, causal=True, qo_len=70))
             cases.append(small.replace(distribution=one, qo_len=41))
         for keys, queries in KEYS_AND_QUERIES:
@@ -130,14 +133,10 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
             cases.append(small.replace(**shape, batch=2, distribution=one, causal=True))
         for heads, kv_heads, keys, queries, one in MANY_KEYS:
             shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": keys}
-            for causal in (False, True):
-                case = small.replace(**shape, qo_len=queries, distribution=one, causal=causal)
-                cases.append(case)
-        cases.append(
-            small.replace(
-                batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9, causal=True
-            )
-        )
+            case = small.replace(**shape, qo_len=queries, distribution=one)
+            cases += [case, case.replace(causal=True)]
+        many = {"batch": MANY_SEQUENCES, "num_qo_heads": 1, "num_kv_heads": 1, "kv_len": 9}
+        cases.append(small.replace(**many, causal=True))
         return supported(cases, problem, supports)
 
     def covered(self, cases: Sequence[Prefill]) -> list[str]:
@@ -148,9 +147,7 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         masks = dict.fromkeys("causal" if case.causal else "not causal" for case in cases)
         return [*said[:-2], queries, groups, ", ".join(masks), *said[-2:]]
 
-    def draw_problems(
-        self, count: int, seed: int, supports: Supports = lambda problem: None
-    ) -> list[Prefill]:
+    def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Prefill]:
         """Seeded random problems: short as often as long, every kind of mask, group and inputs."""
         rng = np.random.default_rng([seed, 402])
         return draw_supported(functools.partial(_draw_problem, rng), count, supports)
@@ -161,9 +158,7 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
             return None
         return [Fill(name, seed=3 * seed + index) for index, name in enumerate(problem.inputs)]
 
-    def read_part(
-        self, problem: Prefill, part: Part, fetch: Callable[..., np.ndarray]
-    ) -> PrefillInputs:
+    def read_part(self, problem: Prefill, part: Part, fetch: Fetch) -> PrefillInputs:
         """One query with the keys that it sees, as a problem of its own without a mask."""
         sequence, head, query = part
         seen = int(problem.keys_seen()[query])
@@ -174,16 +169,11 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         return PrefillInputs(q, k[None, None], v[None, None], one)
 
     def alter_part(
-        self,
-        problem: Prefill,
-        part: Part,
-        fetch: Callable[..., np.ndarray],
-        store: Callable[..., None],
-        rng: np.random.Generator,
+        self, problem: Prefill, part: Part, fetch: Fetch, store: Store, rng: Rng
     ) -> None:
         """Another row of V where most weight is, and the key of that row at another place too."""
         mine = self.read_part(problem, part, fetch)
-        for name, row, array in altered_rows(mine.q[0, 0, 0], mine.k[0, 0], rng):
+        for name, row, array in attention.altered_rows(mine.q[0, 0, 0], mine.k[0, 0], rng):
             store(name, (part[0], part[1] // problem.group_size, row), array)
 
 
@@ -203,7 +193,7 @@ def _draw_problem(rng: np.random.Generator) -> Prefill:
         qo_len=queries,
         causal=causal,
         dtype=str(rng.choice(DRAWN_DTYPES)),
-        distribution=str(rng.choice(DISTRIBUTIONS)),
+        distribution=str(rng.choice(attention.DISTRIBUTIONS)),
         seed=int(rng.integers(2**31)),
     )
 
@@ -213,7 +203,7 @@ def _score_profiles(problem: Prefill, rng: np.random.Generator) -> np.ndarray:
     profile = np.empty((problem.batch, problem.num_kv_heads, problem.kv_len), np.float32)
     for sequence, head in np.ndindex(*profile.shape[:2]):
         low = (sequence + head) % 2 == 1
-        row = score_profile(problem.distribution, problem.kv_len, low, rng)
+        row = attention.score_profile(problem.distribution, problem.kv_len, low, rng)
         if problem.causal and problem.distribution in _SEEN_BY_ALL:
             place = int(rng.integers(problem.keys_seen()[0]))
             row[place] = max(row[place], _SEEN_BY_ALL[problem.distribution])

@@ -14,7 +14,7 @@ The distributions of x, each row by itself; weight is about 1, so that leaving i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,12 +23,16 @@ from ..dtypes import element_dtype
 from ..problem import (
     DRAWN_DTYPES,
     Arrays,
+    Fetch,
     Fill,
     Operation,
     Part,
+    Rng,
+    Store,
     Supports,
     draw_supported,
     supported,
+    takes_all,
 )
 from .rows import EPSILON, ROW_DISTRIBUTIONS, Rows
 
@@ -95,38 +99,30 @@ class RowNorm(Operation[Rows, RowInputs]):
         mean = np.mean(x * x, axis=1, keepdims=True)
         return x / np.sqrt(mean + EPSILON) * weight.astype(np.float64)
 
-    def battery(self, problem: Rows, supports: Supports = lambda problem: None) -> list[Rows]:
+    def battery(self, problem: Rows, supports: Supports = takes_all) -> list[Rows]:
         """The given problem, then small ones: every distribution, odd widths, one row."""
         small = self.problem(7, 97, dtype=problem.dtype, seed=problem.seed + 1)
         cases = [problem]
         cases += [small.replace(distribution=one) for one in ROW_DISTRIBUTIONS]
         cases += [small.replace(distribution=one, columns=264) for one in ROW_DISTRIBUTIONS]
-        cases += [
-            small.replace(rows=3, columns=count, distribution="late_peaked")
-            for count in ODD_COLUMNS
-        ]
+        odd = small.replace(rows=3, distribution="late_peaked")
+        cases += [odd.replace(columns=count) for count in ODD_COLUMNS]
         cases += [small.replace(rows=1), small.replace(rows=257, columns=8)]
         # So wide that no block holds a row, and so long that a sum of small squares must not drown.
         cases += [small.replace(rows=2, columns=count, distribution=one) for count, one in _WIDE]
         cases += [small.replace(rows=1031, columns=3, distribution="one_hot")]
         return supported(cases, problem, supports)
 
-    def draw_problems(
-        self, count: int, seed: int, supports: Supports = lambda problem: None
-    ) -> list[Rows]:
+    def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Rows]:
         """Seeded random problems: any width, short as often as long, every kind of rows."""
         rng = np.random.default_rng([seed, 401])
 
         def draw() -> Rows:
             columns = int(np.exp(rng.uniform(np.log(_SHORTEST_DRAWN), np.log(_LONGEST_DRAWN + 1))))
-            most = max(1, min(300, _MOST_DRAWN_ELEMENTS // columns))
-            return self.problem(
-                int(rng.integers(1, most + 1)),
-                columns,
-                dtype=str(rng.choice(DRAWN_DTYPES)),
-                distribution=str(rng.choice(ROW_DISTRIBUTIONS)),
-                seed=int(rng.integers(2**31)),
-            )
+            rows = int(rng.integers(1, max(1, min(300, _MOST_DRAWN_ELEMENTS // columns)) + 1))
+            dtype, kind = str(rng.choice(DRAWN_DTYPES)), str(rng.choice(ROW_DISTRIBUTIONS))
+            seed = int(rng.integers(2**31))
+            return self.problem(rows, columns, dtype=dtype, distribution=kind, seed=seed)
 
         return draw_supported(draw, count, supports)
 
@@ -136,19 +132,12 @@ class RowNorm(Operation[Rows, RowInputs]):
             return None
         return [Fill("x", seed=seed), Fill("weight", _draw_weight(problem, seed))]
 
-    def read_part(self, problem: Rows, part: Part, fetch: Callable[..., np.ndarray]) -> RowInputs:
+    def read_part(self, problem: Rows, part: Part, fetch: Fetch) -> RowInputs:
         """One row, with the weight of all columns."""
         one = problem.replace(rows=1)
         return RowInputs(fetch("x", part)[None], fetch("weight", slice(None)), one)
 
-    def alter_part(
-        self,
-        problem: Rows,
-        part: Part,
-        fetch: Callable[..., np.ndarray],
-        store: Callable[..., None],
-        rng: np.random.Generator,
-    ) -> None:
+    def alter_part(self, problem: Rows, part: Part, fetch: Fetch, store: Store, rng: Rng) -> None:
         """One element that outweighs the others of its row, and the weight of another column."""
         weight = fetch("weight", slice(None))
         column = self.alter_row("x", part, fetch, store, rng)
@@ -156,13 +145,7 @@ class RowNorm(Operation[Rows, RowInputs]):
         store("weight", slice(column, column + 1), np.array([other]).astype(weight.dtype))
 
     def alter_row(
-        self,
-        name: str,
-        part: Part,
-        fetch: Callable[..., np.ndarray],
-        store: Callable[..., None],
-        rng: np.random.Generator,
-        beside: str = "",
+        self, name: str, part: Part, fetch: Fetch, store: Store, rng: Rng, beside: str = ""
     ) -> int:
         """Change one element of a row of x or alike; the answer is another column, drawn too.
 
@@ -185,7 +168,7 @@ def _draw_weight(problem: Rows, seed: int) -> np.ndarray:
     return weight.astype(element_dtype(problem.dtype))
 
 
-def _shape_rows(x: np.ndarray, distribution: str, rng: np.random.Generator) -> None:
+def _shape_rows(x: np.ndarray, distribution: str, rng: Rng) -> None:
     """Give standard normal rows the properties of a distribution, in place."""
     rows, columns = x.shape
     if distribution == "late_peaked":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from ..problem import Arrays, Buffer, Fill, Part
+from ..problem import Arrays, Buffer, Fetch, Fill, Part, Rng, Store
 from .operation import LARGEST_FP16, RowInputs, RowNorm
 from .rows import Rows
 
@@ -95,21 +95,11 @@ class ResidualNorm(RowNorm):
         fills = super().fills(problem, seed)
         return fills and [*fills, Fill(RESIDUAL, seed=seed + 2**31)]
 
-    def read_part(
-        self, problem: Rows, part: Part, fetch: Callable[..., np.ndarray]
-    ) -> AddNormInputs:
-        """One row, with the weight of all columns."""
+    def read_part(self, problem: Rows, part: Part, fetch: Fetch) -> AddNormInputs:
         row = super().read_part(problem, part, fetch)
         return AddNormInputs(row.x, row.weight, row.problem, fetch(RESIDUAL, part)[None])
 
-    def alter_part(
-        self,
-        problem: Rows,
-        part: Part,
-        fetch: Callable[..., np.ndarray],
-        store: Callable[..., None],
-        rng: np.random.Generator,
-    ) -> None:
+    def alter_part(self, problem: Rows, part: Part, fetch: Fetch, store: Store, rng: Rng) -> None:
         """As of `RowNorm`, and an element of the residual."""
         super().alter_part(problem, part, fetch, store, rng)
         self.alter_row(RESIDUAL, part, fetch, store, rng, beside="x")

@@ -12,8 +12,7 @@ from labtools.problem import HEADLINE, Problem, Rung, list_rungs, load_rung, par
 from labtools.problem.problem import CACHE_STATES
 from labtools.record.prediction import JournalError
 
-from ...reader import open_journal, page_name, reader_present
-from ...status_line import StatusLine
+from ...reader import StatusLine, open_journal, page_name, reader_present
 from ...tables import BOX, Shown, Word, badge, make_note, show_table
 
 if TYPE_CHECKING:

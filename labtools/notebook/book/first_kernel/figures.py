@@ -10,8 +10,6 @@ from ...tables import Shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LANES = 32
-
 
 def lanes_drawing() -> Shown:
     """Which elements the lanes of a warp read at once: down a column, and along a row."""

@@ -15,8 +15,7 @@ from ...tables import Shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SCHEDULERS = 4
-_LANES = 32
+_SCHEDULERS, _LANES = 4, 32
 
 
 def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int) -> Shown:
@@ -29,12 +28,8 @@ def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int)
         rate = np.minimum(in_flight / latency_ns * gpu.sm_count, gb_per_s)
         axes.plot(in_flight / 1024, rate, color=GREYS[0])
         axes.axhline(gb_per_s, color=GREYS[1], linestyle="--", linewidth=0.9)
-        axes.annotate(
-            f"{knee / 1024:.1f} KiB",
-            (knee / 1024, gb_per_s),
-            xytext=(8, -14),
-            textcoords="offset points",
-        )
+        at = (knee / 1024, gb_per_s)
+        axes.annotate(f"{knee / 1024:.1f} KiB", at, xytext=(8, -14), textcoords="offset points")
         axes.plot(knee / 1024, gb_per_s, "o", color=GREYS[0])
         axes.set(xlabel=f"in flight an SM: KiB, and rows of {row_bytes} bytes")
         axes.set_ylabel("GB/s at most")

@@ -1,14 +1,12 @@
-"""The occupancy bench: controls and a picture of one SM.
-
-Python asks `labtools.predict` for every case once, and the picture looks the cases up, so that the
-controls also work in a page that has no kernel.
+"""The occupancy bench: controls and a picture of one SM, which looks up what the model said of
+every case when the page was made.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from labtools.predict import Gpu, achieved_occupancy, list_gpus, load_gpu, occupancy
@@ -34,18 +32,6 @@ class Choices:
     # a further limit of blocks an SM; None takes the GPU's own
     max_blocks: tuple[int | None, ...] = MAX_BLOCKS
     grid: tuple[int, ...] = GRID  # blocks of the grid
-
-    def including(
-        self,
-        threads: Sequence[int] = (),
-        registers: Sequence[int] = (),
-        smem_bytes: Sequence[int] = (),
-        grid: Sequence[int] = (),
-    ) -> Choices:
-        """The same choices and these, in order."""
-        more = {"threads": threads, "registers": registers, "smem_bytes": smem_bytes, "grid": grid}
-        merged = {name: tuple(sorted({*getattr(self, name), *one})) for name, one in more.items()}
-        return replace(self, **merged)
 
 
 def occupancy_tables(choices: Choices) -> dict[str, Any]:
@@ -128,12 +114,12 @@ def occupancy_bench(
     *,
     gpus: Sequence[Gpu | str] | None = None,
 ) -> Bench:
-    """A bench that starts with one kernel's numbers, ``smem_bytes`` a block.
-
-    The list of GPUs offers ``gpus``, by default every data sheet.
-    """
+    """A bench that starts with one kernel's numbers, ``smem_bytes`` a block, on one of ``gpus``."""
     offered = tuple(g if isinstance(g, Gpu) else load_gpu(g) for g in gpus or list_gpus())
-    choices = Choices(offered).including((threads,), (registers,), (smem_bytes,), (grid_blocks,))
+    asked = {"threads": threads, "registers": registers, "smem_bytes": smem_bytes}
+    asked["grid"] = grid_blocks
+    more = {name: tuple(sorted({*getattr(Choices, name), one})) for name, one in asked.items()}
+    choices = Choices(offered, **more)
     controls = {
         "gpu": dropdown("GPU", [g.title for g in offered], place_of(gpu, [g.name for g in offered]))
     }

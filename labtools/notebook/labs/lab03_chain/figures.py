@@ -119,9 +119,6 @@ def plot_stacks(forecasts: Mapping[str, Forecast], title: str = "") -> Shown:
     return draw_picture(paint, alt, caption, "forecast", size=(7.2, height))
 
 
-# ------------------------------------------------------------------------- words about a chain
-
-
 def segments(link: ChainLink) -> list[tuple[str, float, float]]:
     """(cause, start, cycles) of one instruction's wait, in the order in which they happen."""
     found, at = [], link.start
@@ -142,9 +139,8 @@ def longest_waits(links: tuple[ChainLink, ...], count: int) -> list[int]:
 
 
 def producer_place(links: tuple[ChainLink, ...], place: int) -> int | None:
-    """Place of the instruction that an instruction waited for, or None if it is not in the trip.
-
-    A producer that stands at or behind its consumer belongs to the trip before.
+    """Place of the instruction that one waited for, or None if it is not in the trip. A producer
+    that stands at or behind its consumer belongs to the trip before.
     """
     wanted = links[place].producer
     if wanted is None:

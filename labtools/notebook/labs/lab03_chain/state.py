@@ -111,9 +111,6 @@ def say_cycles(cycles: float, signed: bool = False) -> str:
     return "0" if text == "0" else f"{'-' if cycles < 0 else '+'}{text}"
 
 
-# --------------------------------------------------------------------------------- one state
-
-
 def _describe(setting: Setting, found: Forecast, record: Record | None) -> ChainState:
     launch = found.main_launch
     band = "no band: " + "; ".join(found.doubts)

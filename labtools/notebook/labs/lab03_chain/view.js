@@ -52,18 +52,16 @@ function drawChain(state) {
   const detail = html("div", { class: "lt-ch-detail", "aria-live": "polite" });
   let selected = -1;
 
-  const list = html("tbody", {}, rows.map((row, i) => {
-    const cells = [`${i}`, row.wait.toFixed(0), html("code", {}, [row.text]),
-      html("span", {}, [coloured(row.colour), " ", row.cause]), `${row.producer ?? ""}`, row.line];
-    const node = html("tr", { tabindex: "-1" }, cells.map((cell) => html("td", {}, [cell])));
+  const frame = table(["", "waits", "instruction", "for", "from", "line"], rows.map((row, i) => [
+    `${i}`, row.wait.toFixed(0), code(row.text), [coloured(row.colour), " ", row.cause],
+    `${row.producer ?? ""}`, row.line]),
+  { label: "Instructions in order; arrow keys move", name: "lt-ch-list" });
+  const list = frame.querySelector("tbody");
+  [...list.children].forEach((node, i) => {
+    node.tabIndex = -1;
     node.addEventListener("click", () => select(i, { focus: true, scroll: false }));
     node.addEventListener("focus", () => { if (selected !== i) select(i, { scroll: false }); });
-    return node;
-  }));
-  const frame = html("div", { class: "lt-ch-list", role: "region",
-    "aria-label": "Instructions in order; arrow keys move" }, [html("table", {}, [
-    html("thead", {}, [html("tr", {}, ["", "waits", "instruction", "for", "from", "line"].map(
-      (text) => html("th", { scope: "col" }, [text])))]), list])]);
+  });
 
   const strip = (i, kind) => svg("rect", { x: 0, y: i * rowHeight - 2, width: WIDTH,
     height: rowHeight + 4, class: `lt-ch-mark-${kind}` });
@@ -89,9 +87,8 @@ function drawChain(state) {
         { class: "lt-ch-arrow" }));
     }
     toProducer.disabled = producer === null;
-    detail.replaceChildren(paragraph([html("code", {}, [row.text])]), paragraph([row.said]),
-      paragraph(row.line ? [`${row.line}  `, html("code", {}, [row.source])] : ["no source line"],
-        "lt-ch-source"));
+    detail.replaceChildren(paragraph([code(row.text)]), paragraph([row.said]), paragraph(
+      row.line ? [`${row.line}  `, code(row.source)] : ["no source line"], "lt-ch-source"));
     if (focus) node.focus({ preventScroll: true });
     if (scroll) {
       const [box, place] = [frame.getBoundingClientRect(), node.getBoundingClientRect()];
@@ -119,10 +116,8 @@ function drawChain(state) {
     html("div", { class: "lt-ch-scale", "aria-hidden": "true" },
       steps.map((step) => html("span", {}, [Math.round(step * state.cycles).toString()]))),
     keys(used.map(([cause, colour]) => [coloured(colour), cause])),
-    html("div", { class: "lt-tools" }, [
-      button("Longest wait", () => select(state.longest)), toProducer,
-      button("Before", () => select(selected - 1)), button("After", () => select(selected + 1)),
-    ]),
+    tools([button("Longest wait", () => select(state.longest)), toProducer,
+      button("Before", () => select(selected - 1)), button("After", () => select(selected + 1))]),
     detail,
     frame,
   ];
@@ -138,8 +133,8 @@ function drawState(content) {
   const heading = (text) => html("h4", {}, [text, " ", mark("forecast")]);
   return [
     headline(shown.time_text, shown.band_text, "forecast"),
-    ...(change.text ? [paragraph([change.text], "lt-ch-change")] : []),
-    ...(shown.note ? [paragraph([shown.note], "lt-note")] : []),
+    change.text && paragraph([change.text], "lt-ch-change"),
+    shown.note && paragraph([shown.note], "lt-note"),
     heading("What one warp waits for, from its start to its end"),
     drawStack(change.rows.length ? pinned : shown, shown),
     drawStackTable(content, shown, change),
@@ -154,7 +149,7 @@ function drawState(content) {
 
 function render({ model, el }) {
   const root = startView(el, "lt-ch", "The chain of a kernel's loop");
-  const bar = html("div", { class: "lt-tools" });
+  const bar = tools([]);
   const status = html("p", { class: "lt-ch-status", role: "status" });
   const body = html("div", { class: "lt-ch-body" });
   root.append(bar, status, body);
@@ -175,12 +170,12 @@ function render({ model, el }) {
     const { live, states, shown, pinned } = content;
     const pin = () => (live ? model.send({ kind: "pin" }) : choose({ pinned: shown }));
     replaceKeepingFocus(bar, [
-      ...(live ? [] : [dropdown("setting", states.map((state) => state.title), shown,
-        (place) => choose({ shown: place }))]),
+      !live && dropdown("setting", states.map((state) => state.title), shown,
+        (place) => choose({ shown: place })),
       button("Pin this setting", pin, { off: Boolean(states[shown].message) }),
       paragraph([`Pinned: ${states[pinned].title}`]),
-      ...(live ? [] : [paragraph(["These settings were worked out when the page was made. In " +
-        "JupyterLab this bench has a slider for every knob."])]),
+      !live && paragraph(["These settings were worked out when the page was made. In " +
+        "JupyterLab this bench has a slider for every knob."]),
     ]);
   }
 
@@ -207,7 +202,7 @@ function render({ model, el }) {
     const content = at();
     drawTools(content);
     sayBusy();
-    body.replaceChildren(...drawState(content));
+    body.replaceChildren(...present(drawState(content)));
     requestAnimationFrame(() => nameControls(el));
   }
 

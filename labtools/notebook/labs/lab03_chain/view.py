@@ -1,8 +1,5 @@
-"""The chain bench: knobs above, the machine code's loop in time below.
-
-With a kernel, a moved knob compiles and forecasts again, in a thread of its own so that cells can
-run meanwhile; only the newest position is worked out. In a page without a kernel the bench offers
-settings that Python worked out when the page was made.
+"""The chain bench: knobs above, the machine code's loop in time below. A moved knob compiles and
+forecasts in a thread of its own; a page without a kernel offers settings worked out before.
 """
 
 from __future__ import annotations
@@ -50,10 +47,7 @@ class ChainView(View, script="view"):
 
 
 def chain_settings(settings: Sequence[Setting], *, recorded: bool = True) -> ChainView:
-    """A picture of some settings, worked out now, with a list to choose from and a pin.
-
-    The first is shown and pinned.
-    """
+    """A picture of some settings, worked out now, to choose from; the first is shown and pinned."""
     if not settings:
         raise LabError("There is no setting to show.", "the list is empty", "name one")
     store = RecordStore() if recorded else None

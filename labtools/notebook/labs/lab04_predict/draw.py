@@ -1,7 +1,5 @@
 """Rounds of a prediction game: pairs of recorded measurements, drawn so that anybody can redraw.
-
-A round says what is compared and never how it came out. The outcome is read from the records only
-by `recorded_answer`.
+How one came out is read from the records by `recorded_answer` and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import math
 import random
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from labtools.predict import load_gpu, occupancy, waves
@@ -96,21 +94,12 @@ class _Pair:
 
 
 def draw_rounds(
-    seed: int = 0,
-    per_level: int = 3,
-    *,
-    gpu: str = "h200",
-    levels: Sequence[int] = (1, 2, 3),
-    store: RecordStore | None = None,
+    seed: int = 0, per_level: int = 3, *, gpu: str = "h200", levels: Sequence[int] = (1, 2, 3)
 ) -> list[Round]:
-    """Rounds from the records, from easy to hard; the same seed and records give the same ones.
-
-    Args:
-        store: where to look; by default the shipped records and the reader's own.
-    """
+    """Rounds from the records, from easy to hard; the same seed and records give the same ones."""
     for level in set(levels) - set(LEVELS):
         raise LabError(f"There is no level {level}.", f"the levels are {[*LEVELS]}", "name one")
-    pool = all_rounds(gpu, store=store)
+    pool = all_rounds(gpu)
     chance = random.Random(f"rounds {seed}")
     drawn: list[Round] = []
     for level in levels:
@@ -126,33 +115,28 @@ def draw_rounds(
     return drawn
 
 
-def find_rounds(
-    ids: Iterable[str], *, gpu: str = "h200", store: RecordStore | None = None
-) -> list[Round]:
+def find_rounds(ids: Iterable[str], *, gpu: str = "h200") -> list[Round]:
     """The rounds with these names, in this order, as a teacher lists them."""
-    pool = {round_.id: round_ for round_ in all_rounds(gpu, store=store)}
+    pool = {round_.id: round_ for round_ in all_rounds(gpu)}
     pool |= {turned.id: turned for turned in map(_turned, list(pool.values()))}
-    found = []
-    for name in ids:
-        if name not in pool:
-            why = f"the records of {gpu} make {len(pool)} rounds, and none has this name"
-            raise LabError(f"There is no round {name!r}.", why, "take a name of all_rounds")
-        found.append(pool[name])
-    return found
+    ids = list(ids)
+    for name in (one for one in ids if one not in pool):
+        why = f"the records of {gpu} make {len(pool)} rounds, and none has this name"
+        raise LabError(f"There is no round {name!r}.", why, "take a name of all_rounds")
+    return [pool[name] for name in ids]
 
 
-def all_rounds(gpu: str = "h200", *, store: RecordStore | None = None) -> list[Round]:
+def all_rounds(gpu: str = "h200") -> list[Round]:
     """Every round that the records of a GPU can answer, in a fixed order."""
-    pairs = _pairs((store or RecordStore()).query(gpu=gpu, kind="rung"))
+    pairs = _pairs(RecordStore().query(gpu=gpu, kind="rung"))
     ways: dict[tuple[str, ...], list[float]] = {}
     for pair in pairs:
         ways.setdefault(pair.step, []).append(pair.ratio)
     rounds: dict[str, Round] = {}
     example = example_round(gpu)
     for pair in pairs:
-        size = max(pair.ratio, 1 / pair.ratio)
-        if _SAME_BELOW < size < _CLEAR_FROM:
-            continue  # neither clearly the same nor clearly not
+        if _unclear(pair.ratio):
+            continue
         workload = pair.first.problem
         assert isinstance(workload, Workload)  # `_pairs` takes no others
         level = _level(pair, ways[pair.step])
@@ -171,12 +155,12 @@ def example_round(gpu: str = "h200") -> Round:
     return Round(before, after, HEADLINE, gpu, 2)
 
 
-def recorded_answer(round_: Round, *, store: RecordStore | None = None) -> Speedup | None:
+def recorded_answer(round_: Round) -> Speedup | None:
     """What the records say to a round: baseline time / candidate time, paired by process."""
     before, after = (
         Variant(one.rung, dict(one.knobs)) for one in (round_.baseline, round_.candidate)
     )
-    found = recorded_speedup(before, after, round_.workload, gpu=round_.gpu, store=store)
+    found = recorded_speedup(before, after, round_.workload, gpu=round_.gpu)
     return None if found is None else interval_in_words(found)
 
 
@@ -187,9 +171,6 @@ def interval_in_words(measured: Speedup) -> Speedup:
     low, high = measured.interval
     told = f"{measured.what}; 95 %: {low:.3f} to {high:.3f}".strip("; ")
     return replace(measured, what=told, interval=None)
-
-
-# ------------------------------------------------------------------------------------- the pool
 
 
 def _pairs(records: Iterable[Record]) -> list[_Pair]:
@@ -255,6 +236,7 @@ def _level(pair: _Pair, everywhere: Sequence[float]) -> int:
 
 
 def _unclear(ratio: float) -> bool:
+    """Neither clearly the same nor clearly not."""
     return _SAME_BELOW < max(ratio, 1 / ratio) < _CLEAR_FROM
 
 
@@ -290,13 +272,3 @@ def _share_a_side(round_: Round, other: Round) -> bool:
     """Does a measured time of one stand in the other?"""
     sides = {round_.baseline, round_.candidate} & {other.baseline, other.candidate}
     return bool(sides) and round_.workload.key() == other.workload.key()
-
-
-def knob_docs(round_: Round) -> Iterator[tuple[str, str]]:
-    """(knob, what it does) for each knob that the round changes."""
-    docs = {
-        knob.name: knob.doc
-        for side in (round_.candidate, round_.baseline)
-        for knob in load_rung(side.rung).knobs
-    }
-    yield from ((name, docs[name]) for name in round_.changed if name in docs)

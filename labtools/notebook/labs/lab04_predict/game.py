@@ -1,7 +1,5 @@
-"""The prediction game: the reader commits, the model commits, the measurement is revealed.
-
-Nothing that was measured reaches the browser before both have committed: the outcome is read in
-`PredictionRounds.reveal` and nowhere else.
+"""The prediction game: the reader commits, the model commits, the measurement is revealed. The
+outcome is read in `PredictionRounds.reveal` and nowhere else.
 """
 
 from __future__ import annotations
@@ -28,9 +26,8 @@ from labtools.record.prediction import (
 from ...gate import Gate, PredictionPending
 from ...live import can_run_live, measure_speedup
 from ...ratios import Speedup, say_ratio
-from ...reader import open_journal, page_name, reader_present
+from ...reader import StatusLine, open_journal, page_name, reader_present
 from ...static_page import static_question, static_round, static_rounds
-from ...status_line import StatusLine
 from ...tables import BOX, Shown, make_note
 from . import views
 from .draw import Round, interval_in_words, recorded_answer
@@ -53,13 +50,8 @@ _STYLE = (
 
 
 class PredictionRounds(StatusLine):
-    """A series of rounds with a running score. Make it with `play_rounds`.
-
-    Attributes:
-        rounds: in order.
-        place: position of the round that is shown.
-        gate: the form of that round.
-        view: everything as one widget, or None when nobody is here.
+    """A series of rounds with a running score. ``place`` is that of the round that is shown,
+    ``gate`` its form; ``view`` is everything as one widget, or None when nobody is here.
     """
 
     def __init__(
@@ -96,17 +88,14 @@ class PredictionRounds(StatusLine):
     def commit(self, direction: str, ratio: float, note: str = "") -> Prediction:
         """The reader's guess at the round that is shown; the model commits after it."""
         if self.gate is None:
-            raise JournalError(
-                "Nobody is here to predict.",
-                "this notebook runs without a reader",
-                "the rounds are listed; open the notebook in Jupyter to play them",
-            )
+            redo = "the rounds are listed; open the notebook in Jupyter to play them"
+            why = "this notebook runs without a reader"
+            raise JournalError("Nobody is here to predict.", why, redo)
         return self.gate.commit(direction, ratio, note)
 
     def commit_model(self) -> ModelPrediction | None:
-        """Write the model's forecast of the round into the journal, sealed.
-
-        Returns None where the model has no answer; then `refusal` says why.
+        """Write the model's forecast of the round into the journal, sealed. Where the model has no
+        answer, there is none, and `refusal` says why.
         """
         round_ = self.round
         if self._journal is None:
@@ -132,11 +121,9 @@ class PredictionRounds(StatusLine):
         journal = self._journal
         guess = journal.prediction(round_.question_id) if journal else None
         if guess is None or journal is None:
-            raise PredictionPending(
-                "This result waits for your prediction.",
-                "a number that was seen first cannot be predicted",
-                "Commit a guess first.",
-            )
+            what = "This result waits for your prediction."
+            why = "a number that was seen first cannot be predicted"
+            raise PredictionPending(what, why, "Commit a guess first.")
         said = self.commit_model()
         shown = _shown_before(journal.history(round_.question_id))
         told = ""
@@ -165,10 +152,8 @@ class PredictionRounds(StatusLine):
     def scoreboard(self) -> Shown:
         """Every round of this page that the reader has finished: the reader beside the model."""
         if self._journal is None:
-            return make_note(
-                "No round has been played into a journal. Rounds played on the static site have "
-                "their scoreboard under the game."
-            )
+            on_site = "Rounds played on the static site have their scoreboard under the game."
+            return make_note(f"No round has been played into a journal. {on_site}")
         return views.show_scores(self._journal.compare_with_forecast(self.page).rows)
 
     # -- measuring and telling ---------------------------------------------------------------
@@ -187,11 +172,9 @@ class PredictionRounds(StatusLine):
                 told = f"It could not be measured now, so the record answers. {error}"
         kept = recorded_answer(round_)
         if kept is None:
-            raise LabError(
-                "This round has no answer.",
-                told or f"there is no GPU here and no record of it on {round_.gpu}",
-                "your guess is kept and stays open; go on with another round",
-            )
+            why = told or f"there is no GPU here and no record of it on {round_.gpu}"
+            go_on = "your guess is kept and stays open; go on with another round"
+            raise LabError("This round has no answer.", why, go_on)
         return kept, told
 
     def _tell(

@@ -17,7 +17,7 @@ from ...diff import show_diff
 from ...ratios import Speedup, ratio_table, say_prediction, say_ratio
 from ...static_page import static_result
 from ...tables import BOX, Cell, Shown, Word, make_note, make_table, show_table
-from .draw import LEVELS, Round, example_round, knob_docs, recorded_answer
+from .draw import LEVELS, Round, example_round, recorded_answer
 
 _MOST_SLICES = 7
 
@@ -68,9 +68,6 @@ def show_question(round_: Round, place: int, total: int) -> Shown:
     head = Shown(f"<p><strong>{html.escape(title)}</strong></p>", title)
     caption = f"Workload {round_.workload}, cache {round_.workload.cache_state}"
     return head + make_table(("", "before", "after", ""), marked, caption)
-
-
-# ------------------------------------------------------------------------------- scoring
 
 
 def ratio_band(before: Forecast, after: Forecast) -> tuple[float, float] | None:
@@ -194,14 +191,11 @@ def model_speedup(said: ModelPrediction | None) -> Speedup | None:
     return Speedup(said.ratio, "forecast", f"{said.model}; {band}", None, *times)
 
 
-# ------------------------------------------------------------------------------- hints
-
-
 def _hint_code(round_: Round) -> Shown:
     if round_.baseline.rung != round_.candidate.rung:
         return show_diff(round_.candidate.rung, round_.baseline.rung)
     rung = load_rung(round_.baseline.rung)
-    lines = [f"{name}: {doc}" for name, doc in knob_docs(round_)]
+    lines = [f"{knob.name}: {knob.doc}" for knob in rung.knobs if knob.name in round_.changed]
     lines += [
         f"compiled with -D{name.upper()}={before}, then -D{name.upper()}={after}"
         for name, (before, after) in round_.changed.items()

@@ -76,9 +76,8 @@ def _paint_surface(
 def plot_pieces(
     forecasts: Mapping[int, Forecast], measured: Mapping[int, float], caption: str, title: str = ""
 ) -> Shown:
-    """Time by number of pieces: the decode launch, the merge, and what limits alone would take.
-
-    ``measured`` are recorded times in microseconds, by number of pieces.
+    """Time by number of pieces: the decode launch, the merge, what limits alone would take, and the
+    times ``measured``, microseconds.
     """
     pieces = sorted(forecasts)
     parts = {n: time_parts(forecasts[n]) for n in pieces}

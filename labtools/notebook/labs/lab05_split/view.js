@@ -4,7 +4,6 @@ const PARTS = { decode: "decode launch", merge: "merge launch", launch: "launchi
 const COLUMNS = ["pieces", "blocks", "rows a block", "decode us", "merge us", "launching us",
   "forecast us", "recorded us", "KiB in flight an SM", "L2 in use %", "bound"];
 const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP] = [560, 300, 56, 46, 26];
-const MIDDLE = { "text-anchor": "middle" };
 
 const say = (us) => (us >= 100 ? us.toFixed(0) : us.toPrecision(3));
 

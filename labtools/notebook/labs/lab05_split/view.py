@@ -1,7 +1,5 @@
-"""The split bench: batch, length and pieces, and what a call is made of.
-
-Python asks the forecast for every case once, and the picture looks the cases up, so that the
-controls also work in a page that has no kernel.
+"""The split bench: batch, length and pieces, and what a call is made of. The picture looks up the
+forecast of every case, so that it needs no kernel.
 """
 
 from __future__ import annotations
@@ -28,10 +26,8 @@ def split_tables(
     like: Workload = HEADLINE,
     rung: str = "r08",
 ) -> dict[str, Any]:
-    """Every answer that the picture may need.
-
-    ``cells`` hold for each batch, length and number of pieces the forecast's parts in microseconds,
-    its bound and its blocks, and the recorded time or None.
+    """For each batch, length and number of pieces the forecast's parts in microseconds, its bound
+    and its blocks, and the recorded time or None.
     """
     gpu = load_gpu(records.gpu or "h200")
     loads = [[like.replace(batch=b, kv_len=s) for s in lengths] for b in batches]

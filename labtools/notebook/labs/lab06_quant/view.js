@@ -1,7 +1,6 @@
 // Draws every scheme of the chosen number of bits as a point, error against bytes, and marks the
 // chosen one. All numbers and sentences were made by Python.
 const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP] = [560, 300, 78, 44, 34];
-const MIDDLE = { "text-anchor": "middle" };
 
 const sayError = (error) => `${(100 * error).toPrecision(3)} %`;
 

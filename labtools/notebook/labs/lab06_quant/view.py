@@ -1,6 +1,5 @@
-"""The quantisation bench: bits, what shares a scale, outliers; error beside bytes and time.
-
-Python works out every case once, so that the controls also work in a page that has no kernel.
+"""The quantisation bench: bits, what shares a scale, outliers; error beside bytes and time. The
+picture looks up every case, so that it needs no kernel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What the bench shows of a profiled run: numbers and sentences, and where each comes from.
-
-A counter without a value stays missing. It is named, and nothing takes its place.
+"""What the bench shows of a profiled run, and where each comes from. A counter without a value is
+named as missing, and nothing takes its place.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ from .run import ProfiledRun
 
 LEAST_STATE_SHARE = 0.005
 """States of a warp below this share are summed up in one bar."""
-
-
-# ------------------------------------------------------------------------------------- roofline
 
 
 def ceilings(gpu: Gpu, reader: Record | None = None) -> dict[str, list[dict[str, Any]]]:
@@ -83,9 +79,6 @@ def _roofline(run: ProfiledRun) -> dict[str, Any]:
     return {"point": [per_byte, tflops], "said": f"{said}."}
 
 
-# ---------------------------------------------------------------------------------------- waits
-
-
 def _waits(run: ProfiledRun) -> dict[str, Any]:
     shares = stall_shares(run.values)
     shown = {reason: share for reason, share in shares.items() if share >= LEAST_STATE_SHARE}
@@ -108,9 +101,6 @@ def _say_wait(reason: str) -> str:
     words = WAIT_WORDS.get(reason, "for something that has no words here")
     said = words if reason == "selected" else f"waits {words}"
     return f"{said[0].upper()}{said[1:]}. {WAIT_CAUTIONS.get(reason, '')}".rstrip()
-
-
-# --------------------------------------------------------------------------------------- memory
 
 
 def _memory(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
@@ -142,9 +132,6 @@ def _memory(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
 def _level(label: str, amount: float | None, word: str, about: str) -> dict[str, Any]:
     text = "missing" if amount is None else f"{format_value(amount / 1e6)} MB"
     return {"label": label, "bytes": amount, "text": text, "word": word, "about": about}
-
-
-# ------------------------------------------------------------------------------ counters, bound
 
 
 def counter_rows(values: Mapping[str, float | None]) -> list[dict[str, str]]:
@@ -180,9 +167,6 @@ def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
         "differs": bound is not None and bound != counted.bound,
         "why": why,
     }
-
-
-# ---------------------------------------------------------------------------------------- panel
 
 
 def _say_apart(run: ProfiledRun) -> str:

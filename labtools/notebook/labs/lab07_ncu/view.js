@@ -4,14 +4,8 @@ const DASHES = ["", "9 5", "2 4"];
 const SLOPES = [1.5, 6];
 const [WIDTH, HEIGHT] = [620, 380];
 const EDGE = { left: 100, right: 36, top: 16, bottom: 66 };
-const MIDDLE = { "text-anchor": "middle" };
 
 // ---------------------------------------------------------------- roofline
-
-function scaleOf([low, high], from, to) {
-  const [a, b] = [Math.log10(low), Math.log10(high)];
-  return (value) => from + ((Math.log10(value) - a) / (b - a)) * (to - from);
-}
 
 // Whole decades that hold every value, from the first to the last.
 function decades(values) {
@@ -33,8 +27,8 @@ function drawRoof(tables, row, chosen) {
   const lowest = (Math.min(...memory.map((one) => one.rate)) * xs[0]) / 1000;
   const ys = decades([...compute.map((one) => one.rate), lowest, ...shown.map((point) => point[1])]);
   const [first, last] = [xs[0], xs[xs.length - 1]];
-  const x = scaleOf([first, last], EDGE.left, WIDTH - EDGE.right);
-  const y = scaleOf([ys[0], ys[ys.length - 1]], HEIGHT - EDGE.bottom, EDGE.top);
+  const x = logScale([first, last], EDGE.left, WIDTH - EDGE.right);
+  const y = logScale([ys[0], ys[ys.length - 1]], HEIGHT - EDGE.bottom, EDGE.top);
   const between = (from, to, attributes) =>
     line(x(from[0]), y(from[1]), x(to[0]), y(to[1]), attributes);
   const grid = { class: "lt-grid" };
@@ -89,7 +83,7 @@ function roofKeys(tables, cell) {
     [dot(4.5, "lt-ncu-other"), "the other rungs on this workload"],
     ...keysOf(tables.ceilings.memory, "slope", SLOPES),
     ...keysOf(tables.ceilings.compute, "level"),
-  ], "lt-ncu-keys");
+  ], "lt-drawn-keys");
 }
 
 // ---------------------------------------------------------------- bars

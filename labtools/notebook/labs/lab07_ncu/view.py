@@ -1,7 +1,5 @@
-"""The profiler bench: a rung and a workload, and what the counters say of them.
-
-Python makes every answer once, and the picture looks them up, so that the controls also work in a
-page that has no kernel.
+"""The profiler bench: a rung and a workload, and what the counters say of them. The picture looks
+up every answer, so that it needs no kernel.
 """
 
 from __future__ import annotations
@@ -65,9 +63,8 @@ class NcuView(View, script="view", controls=("rung", "workload")):
 
 
 class NcuBench(Bench):
-    """The bench, which knows what was chosen on it; it shows a rung first, by id or number.
-
-    The best rate comes from ``records``; None leaves it out.
+    """The bench, which knows what was chosen on it; it shows a rung first, by id or number. The
+    best rate comes from ``records``.
     """
 
     def __init__(
@@ -93,9 +90,8 @@ class NcuBench(Bench):
 
 
 def show_live(rung: Rung, problem: Problem, records: GpuRecords) -> list[Any]:
-    """Profile a rung with its default knobs on this machine's GPU, beside its recorded counters.
-
-    Without a GPU, or where the counters are not permitted, a note says why.
+    """Profile a rung with its default knobs on this machine's GPU, beside its recorded counters, or
+    say why that cannot be.
     """
     kept = recorded_run(records, rung.id, problem)
     if not can_run_live():

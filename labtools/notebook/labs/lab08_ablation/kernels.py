@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,15 +47,11 @@ def find_kernel(bench: RecordedBench, name: str) -> Point:
 
 def shown_points(bench: RecordedBench) -> tuple[Point, ...]:
     """Every recorded point that the bench shows: the kernels, and each with methods out."""
-    return tuple(dict.fromkeys(_points(bench)))
-
-
-def _points(bench: RecordedBench) -> Iterator[Point]:
-    family = bench.family
+    family, found = bench.family, list[Point]()
     for kernel in KERNELS:
         point = point_of(bench, kernel)
         methods = family.methods_on(point)
-        yield point
-        yield from (family.remove(point, name) for name in methods)
         pairs = pair_variants(family, point, methods).points.values()
-        yield from (left for left in pairs if bench.grid.number(left) is not None)
+        found += [point, *(family.remove(point, name) for name in methods)]
+        found += [left for left in pairs if bench.grid.number(left) is not None]
+    return tuple(dict.fromkeys(found))

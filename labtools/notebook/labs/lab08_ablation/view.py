@@ -1,7 +1,5 @@
-"""The ablation bench: a kernel of the family, a method or two taken out, and what that does.
-
-Python makes every answer once, from the recorded grid, and the picture looks them up, so that the
-bench also works in a page that has no kernel. Before it shows an answer it asks for a guess.
+"""The ablation bench: a kernel of the family, a method or two taken out, and what that does. The
+picture looks up every answer, which a guess comes before, and needs no kernel.
 """
 
 from __future__ import annotations
@@ -68,11 +66,8 @@ def ablation_tables(
 
 
 class AblationView(View, script="view", controls=("workload", "kernel")):
-    """The picture.
-
-    ``tables`` are those of each workload, packed. ``workload_index`` and ``kernel_index`` say which
-    of them a control shows, ``out`` the numbers of the methods that are out, and ``guesses`` what
-    was guessed, by workload, kernel and cell.
+    """The picture of the packed ``tables`` of each workload. ``out`` are the numbers of the methods
+    that are out, ``guesses`` what was guessed, by workload, kernel and cell.
     """
 
     out = traitlets.List(traitlets.Int()).tag(sync=True)
@@ -130,9 +125,6 @@ def _own_kernel(bench: RecordedBench, key: str) -> ShownKernel:
     return ShownKernel(YOUR_OWN, point.key, "A point of the grid that you chose.")
 
 
-# ---------------------------------------------------------------------------------- two points
-
-
 def recorded_gain(bench: RecordedBench, before: Point, after: Point) -> Speedup:
     """How much faster the second of two points is, as the grid has it."""
     made = bench.grid.provenance
@@ -153,9 +145,6 @@ def _speedup(bench: TimingBench, before: Point, after: Point, word: str, what: s
     both = [timed.median_us(one) for one in (before, after)]
     found = bench.ratio(timed, before, after)
     return Speedup(found.ratio, word, what, (found.low, found.high), *both)
-
-
-# ------------------------------------------------------------------------------------------- live
 
 
 def show_live_ablation(bench: AblationBench) -> list[Any]:

@@ -1,7 +1,5 @@
-"""The table that the game looks up: every round that can be played on a recorded grid.
-
-All of it comes from `labtools.optimize`, whose rules stand nowhere else: the browser only looks up
-which points a round can try, what each of them took, and what leaving a method out does there.
+"""The table that the game looks up: every round that can be played on a recorded grid. All of it
+comes from `labtools.optimize`, whose rules stand nowhere else.
 """
 
 from __future__ import annotations
@@ -78,9 +76,8 @@ class GameGrid:
         return tried, refused
 
     def _reached(self, point: Point, methods: MethodChoice) -> tuple[tuple[Point, ...], str]:
-        """The points among `branch.variants` that may lead, or why the family refuses them all.
-
-        Of the hyperparameters' settings only those of the points are tried.
+        """The points among `branch.variants` that may lead, with settings of the hyperparameters
+        that a point has, or why the family refuses them all.
         """
         found: dict[Point, None] = {}
         why = ""
@@ -152,9 +149,8 @@ def _number(kept: Numbers, text: str) -> int:
 
 
 def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
-    """All that the game looks up, as JSON can hold it. The first point is the start.
-
-    Both are at one workload; a reader is compared with the searches.
+    """All that the game looks up, as JSON can hold it, and the searches that a reader is compared
+    with. The first point is the start.
     """
     family = bench.family
     texts: Numbers = {"": 0}  # nothing stands against it
@@ -263,9 +259,8 @@ def _slots_told(gaps: Gaps, texts: Numbers) -> dict[str, int]:
 
 
 def _room() -> dict[str, dict[str, str]]:
-    """How many methods each axis may take, by its slots and then by how many strong ones it has.
-
-    A slot that no strong method of its axis can use may go to another axis.
+    """How many methods each axis may take, by its slots and then by how many strong ones it has. A
+    slot that no strong method of its axis can use may go to another axis.
     """
     every = list(itertools.product(range(CAP + 1), repeat=len(METHOD_AXES)))
     room: dict[str, dict[str, str]] = {}
@@ -360,9 +355,8 @@ def _of_point(bench: RecordedBench, point: Point) -> dict[str, Any]:
 
 
 def _checks(bench: RecordedBench, point: Point) -> dict[str, tuple[float | None, str]]:
-    """Of each method the strength of its trigger, and why the four checks refuse it, or nothing.
-
-    Earlier rounds are left out; what they say is `_settled`.
+    """Of each method the strength of its trigger, and why the four checks refuse it, or nothing, if
+    no earlier round says more.
     """
     found = {}
     for one in _considered(bench, point):

@@ -97,11 +97,9 @@ function drawSearches(tables, state) {
       look: { "stroke-width": 4, "stroke-dasharray": "" } },
   ];
   const most = Math.max(...curves.map((one) => one.best.length));
-  const scale = ([low, high], from, to) => (value) => from +
-    ((Math.log(value) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (to - from);
-  const x = scale([1, most], PLOT.left, PLOT.right);
+  const x = logScale([1, most], PLOT.left, PLOT.right);
   const inside = (over) => Math.min(Math.max(over, OVER_SHOWN[0]), OVER_SHOWN[1]);
-  const upwards = scale(OVER_SHOWN, PLOT.bottom, PLOT.top);
+  const upwards = logScale(OVER_SHOWN, PLOT.bottom, PLOT.top);
   const y = (over) => upwards(inside(over));
   const over = (time) => time / tables.best_us - 1;
   const across = (height, look) => line(PLOT.left, height, PLOT.right, height, look);
@@ -123,17 +121,17 @@ function drawSearches(tables, state) {
       words(PLOT.left - 6, y(share) + 5, `${100 * share} %`, { "text-anchor": "end" })]),
     ...RUN_TICKS.filter((count) => count <= most).flatMap((count) => [
       line(x(count), PLOT.top, x(count), PLOT.bottom, { class: "lt-grid" }),
-      words(x(count), PLOT.bottom + 18, count, { "text-anchor": "middle" })]),
+      words(x(count), PLOT.bottom + 18, count, MIDDLE)]),
     across(y(near), { "stroke-dasharray": "1 3" }),
     ...curves.map(({ best, look }) => svg("path", { d: pathOf(best), fill: "none", ...INK, ...look })),
     svg("circle", { cx: x(mine.length), cy: y(over(mine[mine.length - 1])), r: 6, fill: "currentColor" }),
-    words((PLOT.left + PLOT.right) / 2, PLOT.height - 8, "candidates timed", { "text-anchor": "middle" }),
+    words((PLOT.left + PLOT.right) / 2, PLOT.height - 8, "candidates timed", MIDDLE),
   ]);
   return html("figure", { class: "lt-loop-figure" }, [
     drawn,
     bullets(curves.map(({ told, look }) => [
       svg("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" }, [line(0, 6, 36, 6, look)]), told]),
-    "lt-loop-keys"),
+    "lt-drawn-keys"),
     html("figcaption", {}, ["Best so far, in percent over the fastest of all " +
       `${tables.points_in_all} recorded points, against candidates timed. The dotted line is ` +
       `${percent(near, 0)}. A curve at the lower edge is ${percent(OVER_SHOWN[0])} off or less. `,

@@ -21,9 +21,8 @@ _CODE = code_digest(
 
 
 class LoopGame(View, script="view", before=["play", "parts"], guesses=True):
-    """The game, which plays where no kernel is too.
-
-    ``moves`` says what was played, as text, and ``runs_us`` the time of each run, microseconds.
+    """The game, which plays where no kernel is too: the ``moves`` that were played, as text, and
+    the time of each run, microseconds.
     """
 
     tables = traitlets.Dict().tag(sync=True)

@@ -1,8 +1,6 @@
-"""The bench of budgets: a proposed tile against a GPU's limits, and the one that is derived.
-
-Python works out every proposal once, and the picture looks them up, so that the bench also works in
-a page that has no kernel. Only compiling and forecasting ask Python: in a thread of its own where a
-reader is here, and when the page is made for the choices that it names.
+"""The bench of budgets: a proposed tile against a GPU's limits, and the one that is derived. The
+picture looks up every proposal; only compiling and forecasting ask Python, in a thread of its own
+or, for the choices that it names, when the page is made.
 """
 
 from __future__ import annotations
@@ -133,10 +131,8 @@ class BudgetView(View, script="view"):
 
 
 class BudgetBench(BudgetView):
-    """The bench, which builds what is asked for.
-
-    ``workloads`` are by operation, by default `BENCH_WORKLOADS`; ``built`` are the choices that are
-    built at once, as (GPU, operation, workload).
+    """The bench, which builds what is asked for, and at once the choices ``built`` as (GPU,
+    operation, workload). ``workloads`` are by operation.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """The sanitizer bench: the length of a row, the repairs of the arithmetic, and what comes of them.
-
-Python runs every case on the CPU once, and the picture looks the cases up, so that the controls
-also work in a page that has no kernel.
+The picture looks up every case, so that it needs no kernel.
 """
 
 from __future__ import annotations
