@@ -1,13 +1,7 @@
 """The one channel between this process and a child: calls with typed requests and replies.
 
-A call names a function of ours and hands it a request, a standard dataclass; the function runs in
-the child and returns a reply. Both cross as JSON that pydantic writes and reads by the annotations
-of the function, so a type is written once and nothing that a child sends is ever executed. On the
-way the function reports: the step that it is at, how far it is, and items of its work, each of
-which crosses at once and so outlives the child.
-
-The channel is a local socket in a folder of its own, known by its path. A profiler may start the
-child in whatever way it likes: nothing has to be inherited.
+Both cross as JSON that pydantic writes and reads by the annotations of the called function, so
+nothing that a child sends is executed. What it reports on the way crosses at once and outlives it.
 """
 
 from __future__ import annotations
@@ -21,10 +15,10 @@ import time
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from multiprocessing.connection import Connection
 from types import NoneType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -64,8 +58,7 @@ class Refusal:
     still_works: str
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """The types of one call."""
 
     request: Any
@@ -106,14 +99,10 @@ class Channel:
         self._connection.close()
 
 
-_adapters: dict[Any, TypeAdapter[Any]] = {}
-
-
+@cache
 def adapter_of(of: Any) -> TypeAdapter[Any]:
     """What writes and reads values of a type; made once."""
-    if of not in _adapters:
-        _adapters[of] = TypeAdapter(of)
-    return _adapters[of]
+    return TypeAdapter(of)
 
 
 def read(plain: Any, of: Any) -> Any:
@@ -161,13 +150,6 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
 
-def find_function(name: str) -> Callable[..., Any]:
-    """The function that `name_of` named."""
-    module, _, function = name.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found
-
-
 @lru_cache(maxsize=64)
 def signature_of(function: Callable[..., Any]) -> Signature:
     """The types of ``function(report: Reporter[Item], request: Request) -> Reply``."""
@@ -179,11 +161,9 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 
 
 def serve(address: str) -> bool:
-    """The child's side: answer calls until the parent hangs up.
+    """The child's side: answer calls until the parent hangs up; was the last one answered?
 
-    Returns:
-        True when the last call was answered, False when it was refused with a `LabError`. Any
-        other error is raised: its traceback is what the parent reads.
+    It may be refused with a `LabError`. Any other error is raised: the parent reads its traceback.
     """
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     end.settimeout(CONNECT_LIMIT_S)
@@ -194,7 +174,8 @@ def serve(address: str) -> bool:
     with contextlib.suppress(EOFError):
         while True:
             name, plain = channel.receive()
-            function = find_function(name)
+            module, _, called = name.partition(":")
+            function = getattr(importlib.import_module(module), called)
             types = signature_of(function)
             report: Reporter[Any] = Reporter(channel, types.item)
             try:

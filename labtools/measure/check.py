@@ -1,7 +1,6 @@
 """The check that stands before every measurement: is this rung right, and on what was that tried?
 
-One rung, many workloads (its operation's battery), each with two draws of the inputs, so that
-an answer left over from the first cannot pass for the second.
+Its operation's battery, each with two draws: an answer left from the first fails for the second.
 """
 
 from __future__ import annotations
@@ -105,9 +104,8 @@ class CheckReport:
 
     @property
     def _verdict(self) -> str:
-        where = (
-            f"the CPU, launched as on {checked_limits().name}" if self.on == "cpu" else "the GPU"
-        )
+        cpu = f"the CPU, launched as on {checked_limits().name}"
+        where = cpu if self.on == "cpu" else "the GPU"
         wrong = [case for case in self.cases if not case.ok]
         if self.ok:
             limits = [case.comparison.tolerance for case in self.cases if case.comparison]
@@ -142,12 +140,9 @@ def check_rung(
 ) -> CheckReport:
     """Run a rung on the workload and on small ones that cover what the workload leaves out.
 
-    Args:
-        workload: the problem it is wanted for; always among the cases.
-        on: ``cpu`` (all memory accesses and barriers are watched) or ``gpu``.
-        quick: only a few cases; for pages that check often.
-        pool: children on the GPU whose first one checks; None starts one for it.
-        seed: draws the last cases; None takes another one each time.
+    On ``cpu`` all memory accesses and barriers are watched; on ``gpu`` the first child of a pool
+    checks, or a new one. ``quick`` takes a few cases. The seed draws the last cases, another one
+    each time where it is None.
 
     Raises LabError: the rung cannot run at all: it does not compile, does not support the workload,
     or the machine lacks what ``on`` needs.
@@ -159,7 +154,9 @@ def check_rung(
         rung.launches(workload, checked_limits(), knobs)
         cases = operation_of(workload).battery(workload, rung.supports)
         if quick:
-            cases, seed = _quick_choice(cases), None
+            others, seed = cases[1:], None
+            step = max(1, len(others) // QUICK_CASES)
+            cases = [cases[0], *others[::step][:QUICK_CASES]]
         else:
             seed = secrets.randbelow(2**31) if seed is None else seed
             cases += _draw_cases(rung, workload, cases, knobs, seed)
@@ -224,7 +221,6 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
     """Refuse what a GPU's compiler refuses, before anything runs here; what is left open."""
     from .cpu import build_for_cpu
 
-    said: list[str] = []
     limits = checked_limits()
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
@@ -232,7 +228,7 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
         try:
             cubin = compiling.result()
         except CompilerMissing:
-            return [*said, "whether a GPU's compiler takes it: there is none here"]
+            return ["whether a GPU's compiler takes it: there is none here"]
     refuse_kept_lines(rung, cubin)
     for launch in rung.launches(workload, limits, knobs):
         needed = cubin.resources_of(launch.entry).registers * launch.num_threads
@@ -243,16 +239,10 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
                 "fewer threads, or __launch_bounds__, which makes the compiler use fewer",
             )
     hidden = [] if built.as_gpu else gpu_only_lines(rung.source_text)
-    if hidden:
-        lines = ", ".join(f"{first} to {last}" for first, last in hidden)
-        said.append(f"lines {lines}, which stand under __CUDA_ARCH__: only a GPU runs them")
-    return said
-
-
-def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:
-    others = cases[1:]
-    step = max(1, len(others) // QUICK_CASES)
-    return [cases[0], *others[::step][:QUICK_CASES]]
+    lines = ", ".join(f"{first} to {last}" for first, last in hidden)
+    return (
+        [f"lines {lines}, which stand under __CUDA_ARCH__: only a GPU runs them"] if lines else []
+    )
 
 
 def _check_on_cpu(
@@ -325,11 +315,13 @@ def _check_case_on_cpu(
     # The wanted workload meets every order of warps; each small one the even order and one
     # of the adversarial ones in turn. The second draw comes in a random order.
     orders: tuple[int, ...] = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
-    if index and _is_large(workload):
+    if index and (workload.part_visits > LONG_VISITS or workload.num_parts > MANY_PARTS):
         orders = orders[:1]
     second = second_draw(workload)
-    plan: list[tuple[Problem, tuple[int, ...], int | None]]
-    plan = [(workload, orders, None), (second, (3,), None)]
+    plan: list[tuple[Problem, tuple[int, ...], int | None]] = [
+        (workload, orders, None),
+        (second, (3,), None),
+    ]
     if workload.visits > MANY_VISITS:
         plan = [
             (workload, orders[1:], SAMPLED_BLOCKS),
@@ -341,24 +333,13 @@ def _check_case_on_cpu(
     for drawn, some_orders, blocks in plan:
         if inputs is None or inputs.problem != drawn:
             inputs = operation_of(drawn).draw(drawn)
-        run = run_on_cpu(
-            rung,
-            drawn,
-            knobs,
-            orders=some_orders,
-            blocks=blocks,
-            inputs=inputs,
-            progress=progress,
-            workers=1 if index else None,  # the cases behind the first one share the cores
-        )
+        workers = 1 if index else None  # the cases behind the first one share the cores
+        how: dict[str, Any] = {"progress": progress, "inputs": inputs, "workers": workers}
+        run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, **how)
         results.append(run)
         if not run.ok:
             break
     return _worse_of(results, workload)
-
-
-def _is_large(workload: Problem) -> bool:
-    return workload.part_visits > LONG_VISITS or workload.num_parts > MANY_PARTS
 
 
 def _check_on_gpu(
@@ -375,9 +356,7 @@ def _check_on_gpu(
     done = []
     for index, workload in enumerate(cases):
         pair = runs[2 * index : 2 * index + 2]
-        if not pair:
-            break
-        if len(pair) < 2 and pair[0].ok:
+        if not pair or (len(pair) < 2 and pair[0].ok):
             break  # the second draw was never run: not a case that may count as right
         done.append(_worse_of(pair, workload))
     progress("checked", len(done), len(cases))
@@ -389,12 +368,8 @@ def _worse_of(results: Sequence[CheckCase], workload: Problem) -> CheckCase:
     for case in results:
         if not case.ok:
             return CheckCase(case.workload, False, case.comparison, list(case.faults), case.printed)
-    worst = max(results, key=_error_of)
+    worst = max(results, key=lambda case: (case.comparison and case.comparison.worst_error) or 0.0)
     return CheckCase(workload, True, worst.comparison, [], worst.printed)
-
-
-def _error_of(case: CheckCase) -> float:
-    return (case.comparison.worst_error if case.comparison else None) or 0.0
 
 
 def _is_enough(done: Sequence[CheckCase]) -> bool:

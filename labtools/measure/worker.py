@@ -1,16 +1,8 @@
 """Run a command as a child that cannot hurt, outlive or hang its parent, and call functions in it.
 
-A kernel may fault, hang or kill the CUDA context of its process, and a profiler may do the same.
-So none of them runs inside the notebook. Every live measurement goes through a `Child`:
-
-* the child and everything it starts form one process group, which is killed as a whole at the
-  end, at the time limit, and when the parent is interrupted;
-* a tiny supervisor holds one end of a pipe whose other end only the parent holds, so the group
-  dies even when the parent itself is killed with SIGKILL;
-* output is captured with a bound, so a child that prints for ever fills no memory.
-
-A `Worker` is such a child that runs our own code: it answers calls over a channel, one after the
-other, for as long as it is kept. A profiler or a sanitizer may stand between the two.
+A `Child` and all that it starts are one process group, killed as a whole at its end, at its time
+limit, and, by a supervisor that holds a pipe from it, when the parent dies in whatever way. A
+`Worker` is a child that runs our own code; a profiler or sanitizer may stand between the two.
 """
 
 from __future__ import annotations
@@ -191,19 +183,11 @@ class _BoundedText:
         return bytes(self.head + middle + self.tail).decode("utf-8", errors="replace")
 
 
-def _drain(stream: IO[bytes], keep: _BoundedText, on_line: Callable[[str], None] | None) -> None:
-    """Read a pipe to its end. A callback that raises loses its line, never the output."""
-    pending = b""
+def _drain(stream: IO[bytes], keep: _BoundedText) -> None:
+    """Read a pipe to its end."""
     with stream, contextlib.suppress(OSError, ValueError):
         while piece := os.read(stream.fileno(), 65536):
             keep.add(piece)
-            if on_line is None:
-                continue
-            *lines, pending = (pending + piece).split(b"\n")
-            pending = pending[-65536:]
-            for line in lines:
-                with contextlib.suppress(Exception):
-                    on_line(line.decode("utf-8", errors="replace"))
 
 
 def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -222,7 +206,6 @@ class Child:
 
     Args:
         env: the whole environment; None takes `child_environment`.
-        on_stdout_line, on_stderr_line: get each line without its newline, from a reader thread.
         limit_cpu_s: seconds of processor time that each of its processes may take; 0 is any.
         limit_bytes: address space that each of them may take; 0 is any. Programs that speak to a
             GPU reserve far more than they use.
@@ -236,9 +219,6 @@ class Child:
         command: Sequence[str | os.PathLike[str]],
         *,
         env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        on_stdout_line: Callable[[str], None] | None = None,
-        on_stderr_line: Callable[[str], None] | None = None,
         limit_cpu_s: float = 0,
         limit_bytes: int = 0,
         limit_resident_bytes: int = 0,
@@ -248,26 +228,23 @@ class Child:
         self.result: ChildResult | None = None
         """What became of it, once it has ended."""
         self._started = time.monotonic()
-        self._status, self._process = self._start(env, cwd)
+        self._status, self._process = self._start(env)
         out, err = self._process.stdout, self._process.stderr
         assert out is not None and err is not None
         self._out, self._err = _BoundedText(), _BoundedText()
         self._readers = [
-            threading.Thread(target=_drain, args=(out, self._out, on_stdout_line), daemon=True),
-            threading.Thread(target=_drain, args=(err, self._err, on_stderr_line), daemon=True),
+            threading.Thread(target=_drain, args=pipe, daemon=True)
+            for pipe in ((out, self._out), (err, self._err))
         ]
         for reader in self._readers:
             reader.start()
 
-    def _start(
-        self, env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None
-    ) -> tuple[int, subprocess.Popen[bytes]]:
+    def _start(self, env: Mapping[str, str] | None) -> tuple[int, subprocess.Popen[bytes]]:
         """Start the supervisor; returns the pipe on which it says how the command ended."""
         name, *arguments = self.command
         program = shutil.which(name, path=(env or os.environ).get("PATH"))
         if program is None:
             raise _not_started(name, "no such program was found on the PATH")
-        program = os.path.abspath(program)  # so that cwd does not change what a relative name means
         status_read, status_write = os.pipe()
         supervisor = [sys.executable, "-I", "-S", "-c", _SUPERVISOR]
         try:
@@ -277,7 +254,6 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=dict(env) if env is not None else child_environment(),
-                cwd=cwd,
                 pass_fds=(status_write,),
                 start_new_session=True,
             )
@@ -367,11 +343,9 @@ def run_child(
 
 
 class WorkerDied(LabError):
-    """A worker ended before it had answered.
+    """A worker ended before it had answered, in a step or between two (None).
 
-    Args:
-        step: what it was doing; None when it was between two steps.
-        hung: it ended itself because the step took too long.
+    ``hung``: it ended itself because the step took too long.
     """
 
     def __init__(self, child: ChildResult, step: Step | None, hung: bool) -> None:
@@ -443,13 +417,10 @@ class Worker:
         time_limit_s: float,
         on_item: Callable[[Item], None] = lambda item: None,
     ) -> Reply:
-        """Run a function of ours in the child.
+        """Run a function, of a module that the child can import, in the child.
 
-        Args:
-            function: of a module that the child can import.
-            request: what it is given; crosses as JSON.
-            time_limit_s: past it the child is killed.
-            on_item: gets each item of the result as soon as it is there.
+        The request crosses as JSON. Past the time limit the child is killed. ``on_item`` gets each
+        item of the result as soon as it is there.
 
         Raises:
             WorkerDied: the child ended first.
@@ -519,9 +490,9 @@ class Worker:
         self.hang_up()
         return self._child.wait(deadline, time_limit_s)
 
-    def stop(self, patience_s: float = 0.0) -> None:
-        """Hang up; a child that has not ended in ``patience_s`` seconds is killed."""
-        self.finish(time.monotonic() + patience_s, patience_s)
+    def stop(self) -> None:
+        """Hang up; a child that has not ended is killed."""
+        self.finish(time.monotonic(), 0.0)
 
     def __enter__(self) -> Worker:
         return self

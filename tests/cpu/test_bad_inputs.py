@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from labtools.toolchain import CompileError, compile_cubin
 from labtools.toolchain.apart import Stopped, work_apart
 
 RIGHT, WRONG, USAGE, MISSING = 0, 1, 2, 3
+Told = Callable[..., tuple[int, str]]
+Write = Callable[..., str]
 DIGITS = "9" * 5000
 SHAPE = '"batch":1,"num_qo_heads":1,"num_kv_heads":1,"kv_len":8,"head_dim":64'
 
@@ -92,9 +95,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     return call
 
 
-def test_what_was_typed_wrong_ends_with_status_2(
-    told: Callable[..., tuple[int, str]], tmp_path: Path
-) -> None:
+def test_what_was_typed_wrong_ends_with_status_2(told: Told, tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "endless.json").symlink_to("/dev/zero")
     (tmp_path / "itself.json").symlink_to("itself.json")
@@ -126,7 +127,7 @@ def test_space_and_capital_letters_of_a_workload_do_not_matter() -> None:
 
 
 def test_a_workload_that_is_none_is_refused_by_every_command(
-    told: Callable[..., tuple[int, str]],
+    told: Told,
 ) -> None:
     for command in (("run", "r03", "--on", "cpu"), ("forecast", "r03"), ("compile", "r03")):
         for text in ("", "2147483647,1,1,1,128", "1,2147483647,1,1,64"):
@@ -154,7 +155,7 @@ def write(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_python_of_a_rung_that_goes_wrong_is_told(
-    told: Callable[..., tuple[int, str]], write: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    told: Told, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("labtools.cli.own_code.LIMIT_S", 0.3)
     in_launch = PYTHON.replace("    return [", "    {}\n    return [", 1)
@@ -175,41 +176,23 @@ def test_python_of_a_rung_that_goes_wrong_is_told(
     assert load_rung(write(source=b"\xef\xbb\xbf" + SOURCE.encode())).source_text == SOURCE
 
 
-FIELDS = {
-    "id": ("None", "3", "'\\ud83d'", "'a/b'", "''"),
-    "source": ("None", "'mine.cu'", "Path('a\\0b')"),
-    "title": ("b'x'",),
-    "launch": ("None", "lambda: []", "lambda a, b, c: 3", "lambda a, b, c: [3]"),
-    "knobs": ("3", "({},)"),
-    "supports": ("3", "lambda p: 3"),
-    "tolerance": ("'x'", "float('nan')"),
-    "stores": ("lambda p, k: 3",),
-    "min_arch": ("90", "'x'"),
-    "defines_extra": ("{}", "lambda a, b, c: 3", "lambda a, b, c: {'A B': 1}",
-                      "lambda a, b, c: {'A': 'x\\0y'}"),
-    "operation": ("'nope'", "3"),
-    "refuses": ("3",),
-}  # fmt: skip
-LAUNCHES = {
-    "entry": ("None", "'\\ud83d'", "'a b'"),
-    "grid": ("3", "(2**40,)", "(1, 65536)", "(1.5,)", "()"),
-    "block": ("(4096,)", "(32, 33)", "(1, 1, 65)"),
-    "smem_bytes": ("-1", "2**40", "None"),
-    "args": ("3", "(None,)"),
-    "workspace": ("(3,)", "(Workspace('w', (-1,), 'int8'),)", "(Workspace('w', (1,), 'nope'),)"),
-}
+GIVEN = tomllib.loads(Path(__file__).with_name("wrong_fields.toml").read_text("utf-8"))
+
+
+def with_field(name: str, value: str) -> str:
+    """The rung's Python with one field changed."""
+    changed = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
+    return f"{changed}\nRUNG = Rung(**{{**GIVEN, {name!r}: {value}}})\n"
 
 
 def test_every_field_of_a_rung_and_of_a_launch_is_held_against_what_it_must_be(
-    told: Callable[..., tuple[int, str]], write: Callable[..., str]
+    told: Told, write: Write
 ) -> None:
-    for name, texts in FIELDS.items():
+    for name, texts in GIVEN["fields"].items():
         for text in texts:
-            wrong = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
-            wrong += f"\nRUNG = Rung(**{{**GIVEN, {name!r}: {text}}})\n"
-            status, said = told("compile", write(wrong))
+            status, said = told("compile", write(with_field(name, text)))
             assert status in (WRONG, USAGE) and (name in said or "called" in said), said
-    for name, texts in LAUNCHES.items():
+    for name, texts in GIVEN["launches"].items():
         for text in texts:
             given = {"entry": "'mine'", "grid": "(1,)", "block": "(32,)", name: text}
             made = ", ".join(f"{one}={value}" for one, value in given.items())
@@ -218,29 +201,12 @@ def test_every_field_of_a_rung_and_of_a_launch_is_held_against_what_it_must_be(
             assert told("compile", write(wrong))[0] == WRONG, (name, text)
 
 
-FORMS = {
-    "launch(problem, limits, knobs)": (
-        *("lambda workload, knobs, sms=132: []", "lambda *args: []", "lambda a, b: []"),
-        *("lambda workload, knobs, limits: []", "lambda limits, problem, knobs: []"),
-        *("lambda a, b, c, *more: []", "lambda a, b, c, *, sms: []", "lambda **names: []"),
-    ),
-    "plan(problem, limits, knobs)": ("lambda p, k: 3",),
-    "defines_extra(problem, limits, knobs)": ("lambda p, k: {}", "lambda *args: {}"),
-    "stores(problem, knobs)": ("lambda p: None", "lambda p, l, k: None", "lambda *args: None"),
-    "supports(problem)": ("lambda: None", "lambda p, k: None"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_function_of_another_form_is_told_the_form(
-    told: Callable[..., tuple[int, str]], write: Callable[..., str], form: str
-) -> None:
+@pytest.mark.parametrize("form", GIVEN["forms"])
+def test_a_function_of_another_form_is_told_the_form(told: Told, write: Write, form: str) -> None:
     """Old ones too, which take three arguments as well and mean others."""
     name = form.partition("(")[0]
-    for text in FORMS[form]:
-        wrong = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
-        wrong += f"\nRUNG = Rung(**{{**GIVEN, {name!r}: {text}}})\n"
-        status, said = told("compile", write(wrong))
+    for text in GIVEN["forms"][form]:
+        status, said = told("compile", write(with_field(name, text)))
         said = " ".join(said.split())
         assert status in (WRONG, USAGE), said
         assert f"The function {name} of mine is not written as {form}" in said, (text, said)
@@ -248,9 +214,7 @@ def test_a_function_of_another_form_is_told_the_form(
     assert load_rung(write(more.replace("problem.", "a.").replace("knobs[", "c["))).id == "mine"
 
 
-def test_what_fails_is_said_by_the_line_of_the_readers_own_file(
-    told: Callable[..., tuple[int, str]], write: Callable[..., str]
-) -> None:
+def test_what_fails_is_said_by_the_line_of_the_readers_own_file(told: Told, write: Write) -> None:
     """Where a function of labtools refuses what it was handed, and where one in C does."""
     helper = "from labtools.problem.rung import say_knobs\n" + PYTHON.partition('"""\n')[2]
     for text in ("say_knobs(3)", "int('x')"):
@@ -259,15 +223,11 @@ def test_what_fails_is_said_by_the_line_of_the_readers_own_file(
         said = " ".join(told("compile", write(wrong))[1].split())
         assert f"mine.py line {line}" in said, said
         assert "rung.py" not in said, said
-    wrong = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
-    wrong += "\nRUNG = Rung(**{**GIVEN, 'stores': max})\n"
-    said = " ".join(told("compile", write(wrong))[1].split())
+    said = " ".join(told("compile", write(with_field("stores", "max")))[1].split())
     assert "TypeError" in said and "own_code" not in said and "rung.py" not in said, said
 
 
-def test_a_function_that_fails_when_it_is_asked_again_is_told(
-    told: Callable[..., tuple[int, str]], write: Callable[..., str]
-) -> None:
+def test_a_function_that_fails_when_it_is_asked_again_is_told(told: Told, write: Write) -> None:
     changes = PYTHON.replace("RUNG = ", "ASKED = []\nRUNG = ")
     for text in ("1 / 0", "return 3"):
         wrong = f"    ASKED.append(1)\n    if len(ASKED) > 1:\n        {text}\n    return ["
@@ -276,7 +236,7 @@ def test_a_function_that_fails_when_it_is_asked_again_is_told(
 
 
 def test_a_check_that_wants_too_much_memory_is_refused(
-    told: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+    told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The parts of a split are kept in a buffer of the kernel's own.
     many = ("run", "r08", "--on", "cpu", "-w", "8,32,8,512,128")
@@ -288,7 +248,7 @@ def test_a_check_that_wants_too_much_memory_is_refused(
     assert told("run", "r03", "--on", "cpu", "-w", "64,64,64,1000000,128")[0] == MISSING
 
 
-def test_code_that_ends_the_process_is_told_too(write: Callable[..., str]) -> None:
+def test_code_that_ends_the_process_is_told_too(write: Write) -> None:
     stays = (  # it sets the clock to sooner, and heeds no exception
         "import signal\nwhile True:\n    try:\n        signal.setitimer(signal.ITIMER_REAL, 0.1)\n"
         "        while True: str()\n    except BaseException: str()"
@@ -326,21 +286,16 @@ ODD_INCLUDES = ('"/dev/zero"', "</dev/zero>", '"pipe.cuh"', '"."')
 BOMB = "#define A0 x\n" + "".join(f"#define A{i + 1} {f'A{i} ' * 8}\n" for i in range(12)) + "A12\n"
 
 
-def test_an_include_of_what_is_no_file_is_refused(write: Callable[..., str]) -> None:
+def test_an_include_of_what_is_no_file_is_refused(write: Write) -> None:
     path = write()
     os.mkfifo(Path(path).with_name("pipe.cuh"))
     for name in ODD_INCLUDES:
         rung = load_rung(path).with_source(f"#include {name}\n{SOURCE}")
-        for compiled in (
-            lambda rung=rung: compile_cubin(
-                rung.source_text, "sm_90", include_dirs=rung.include_dirs
-            ),
-            lambda rung=rung: build.build_kernel(
-                rung.source_text, "mine", ["decode_r03"], {}, rung.include_dirs
-            ),
-        ):
-            with pytest.raises(CompileError, match="no file"):
-                compiled()
+        text, folders = rung.source_text, rung.include_dirs
+        with pytest.raises(CompileError, match="no file"):
+            compile_cubin(text, "sm_90", include_dirs=folders)
+        with pytest.raises(CompileError, match="no file"):
+            build.build_kernel(text, "mine", ["decode_r03"], {}, folders)
 
 
 def test_a_compiler_that_takes_too_much_is_stopped() -> None:
@@ -378,9 +333,8 @@ def test_work_apart_brings_back_what_it_made() -> None:
 
 def test_a_child_has_the_limits_that_it_is_given() -> None:
     asked = "import resource as r; print(r.getrlimit(r.RLIMIT_CPU)[0], r.getrlimit(r.RLIMIT_AS)[0])"
-    done = run_child(
-        [sys.executable, "-c", asked], time_limit_s=30, limit_cpu_s=2.5, limit_bytes=2**30
-    )
+    limits = {"time_limit_s": 30, "limit_cpu_s": 2.5, "limit_bytes": 2**30}
+    done = run_child([sys.executable, "-c", asked], **limits)
     assert done.stdout.split() == ["3", str(2**30)]
 
 
@@ -396,7 +350,7 @@ build_for_cpu(load_rung(sys.argv[1]), Workload(1, 2, 1, 8, 64))
 
 
 def test_a_killed_build_leaves_no_compiler_and_its_folder_goes(
-    write: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     cache = tmp_path / "cache" / "labtools" / "cpu"
@@ -438,10 +392,8 @@ def compilers_in(cache: Path) -> set[str]:
 
 def test_text_is_mended_and_endless_words_are_cut(tmp_path: Path) -> None:
     assert mend_text("a\ud83d\ude00b\ud83dc") == "a\U0001f600b\ufffdc"
-    assert (
-        shorten("why " + "x" * 5000 + " so")
-        == f"why {'x' * 80}[... 4840 characters ...]{'x' * 80} so"
-    )
+    short = f"why {'x' * 80}[... 4840 characters ...]{'x' * 80} so"
+    assert shorten("why " + "x" * 5000 + " so") == short
     error = LabError("x" * 5000, "\ud83d", "y")
     assert len(str(error)) < 400 and str(error).encode()
     assert len(error.to_dict()["what"]) < 300

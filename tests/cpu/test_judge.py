@@ -219,16 +219,9 @@ def test_an_answer_that_is_looked_up_is_found_out() -> None:
 
 
 def test_a_call_leaves_what_was_prepared_as_it_was() -> None:
-    rung = load_rung("r06")
+    changes = "if (dim == 0) const_cast<half*>(k_scale)[0] = __float2half(1.f);"
     store = "store_row(out"
-    cheat = edited(
-        (
-            store,
-            "__syncwarp();\n  if (dim == 0) const_cast<half*>(k_scale)[0] = __float2half(1.f);\n  "
-            + store,
-        ),
-        base=rung,
-    )
+    cheat = edited((store, f"__syncwarp();\n  {changes}\n  {store}"), base=load_rung("r06"))
     run = run_on_cpu(cheat, Workload(1, 1, 1, 20, 64), orders=(0,))
     assert {fault.kind for fault in run.faults} == {"carried"}
     assert "prepare=True" in str(run)

@@ -18,11 +18,13 @@ from labtools.problem import (
     Workload,
     attention_oracle,
     compare_output,
+    kernels_dir,
     list_baselines,
     load_baseline,
     make_inputs,
     operation_of,
 )
+from labtools.problem.rung import load_by_path
 
 SHAPES = (
     Workload(2, 8, 2, 130, 64),
@@ -222,9 +224,6 @@ def test_flashinfer_gets_the_right_pages(fake_flashinfer, name, changes):
 
 
 def test_large_values_are_scaled_into_e4m3(fake_flashinfer):
-    from labtools.problem import kernels_dir
-    from labtools.problem.rung import load_by_path
-
     torch = pytest.importorskip("torch")
     module = load_by_path(kernels_dir() / "baselines" / "flashinfer.py")
     small, scale = module.to_e4m3(torch.tensor([1.0, -2.0, float("nan")]))

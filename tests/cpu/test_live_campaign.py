@@ -9,13 +9,7 @@ from live_fake import use_fake_gpu
 
 from labtools.measure.campaign import recording as campaign
 from labtools.measure.campaign.plan import Plan, Section
-from labtools.measure.campaign.recording import (
-    Effort,
-    check_batteries,
-    record_campaign,
-    record_rung,
-    small_cases,
-)
+from labtools.measure.campaign.recording import Effort, record_campaign, record_rung
 from labtools.measure.case import Fault
 from labtools.measure.gpu.job import rung_candidate
 from labtools.measure.gpu.runner import GpuRun
@@ -26,30 +20,20 @@ from labtools.record import RecordStore, SanitizerVerdict, freshness, median_pro
 
 SMALL = Workload(2, 4, 2, 64, 64)
 TIMES_ALONE = Effort(1, 5, profile=False, sanitize=False)
-TINY = Plan(
-    "tiny",
-    "for tests",
-    (
-        Section(
-            (SMALL, SMALL.replace(batch=1)),
-            (("r02_one_barrier", {}), ("r03_one_warp", {})),
-            ceiling=True,
-            profile=(("r03_one_warp", {}),),
-        ),
-    ),
-)
+BOTH, R03 = (SMALL, SMALL.replace(batch=1)), ("r03_one_warp", {})
+SECTION = Section(BOTH, (("r02_one_barrier", {}), R03), ceiling=True, profile=(R03,))
+TINY = Plan("tiny", "for tests", (SECTION,))
 
 
 def test_a_campaign_writes_fresh_records_and_goes_on_where_it_was(monkeypatch, tmp_path):
     use_fake_gpu(monkeypatch, tmp_path)
     out = tmp_path / "out"
     seen: list[tuple[str, int, int]] = []
-    report = record_campaign(
-        TINY,
-        out,
-        Effort(2, 5),
-        progress=lambda text, done=0, total=0: seen.append((text, done, total)),
-    )
+
+    def note(text: str, done: int = 0, total: int = 0) -> None:
+        seen.append((text, done, total))
+
+    report = record_campaign(TINY, out, Effort(2, 5), progress=note)
     assert report.ok, report.failures
     assert (report.groups, report.measured, report.resumed) == (2, 2, 0)
     assert report.path == out / "fake" / "tiny.jsonl.gz"
@@ -61,19 +45,16 @@ def test_a_campaign_writes_fresh_records_and_goes_on_where_it_was(monkeypatch, t
     r02 = RecordStore([out]).query(rung="r02", workload=SMALL)[0]
     r03 = RecordStore([out]).query(gpu="fake", rung="r03", workload=SMALL)[0]
     assert paired_ratio(r02, r03).ratio == pytest.approx(2.0)
-    assert r03.forecast is not None
-    assert r03.forecast.model
+    assert r03.forecast is not None and r03.forecast.model
     assert r03.comparison.cases > 10  # the battery and the processes
     # No profiler and no sanitizer here: both say why, and nothing reads as zero.
     assert r03.counters is not None
-    assert r03.counters.values == {}
-    assert r03.counters.reason
+    assert r03.counters.values == {} and r03.counters.reason
     assert {one.tool for one in r03.sanitizer} == {"memcheck", "racecheck", "synccheck"}
     assert all(one.verdict == "not run" and one.text for one in r03.sanitizer)
     assert r02.counters is None
     assert seen[-1][0] == "done"
-    totals = [event for event in seen if event[2]]
-    assert totals
+    assert any(total for _, _, total in seen)
 
     again = record_campaign(TINY, out, Effort(2, 5))
     assert (again.measured, again.resumed) == (0, 2)
@@ -205,10 +186,10 @@ def test_a_kernel_that_kills_the_checks_process_fails_alone():
         return runs
 
     wanted = {("bad", 64): (bad, SMALL), ("good", 64): (good, SMALL)}
-    results = check_batteries(wanted, run_jobs)
+    results = campaign.check_batteries(wanted, run_jobs)
     assert not results[("bad", 64)].ok
     assert "misaligned" in results[("bad", 64)].problems[0]
     assert results[("good", 64)].ok
-    cases = len(small_cases(SMALL, good.supports))
+    cases = len(campaign.small_cases(SMALL, good.supports))
     assert asked == [2 * cases, cases]
     assert results[("good", 64)].cases == cases

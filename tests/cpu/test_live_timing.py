@@ -25,13 +25,12 @@ WORKLOAD = Workload(2, 4, 2, 64, 64)
 def test_times_ratio_and_ceiling(monkeypatch, tmp_path):
     use_fake_gpu(monkeypatch, tmp_path, sample_us=SAMPLE_US)
     said: list[str] = []
-    timing = time_candidates(
-        ["r02", ("r03", {"unroll": 1}), "r03"],
-        WORKLOAD,
-        processes=2,
-        rounds=6,
-        progress=lambda text, done, total: said.append(text),
-    )
+    three = ["r02", ("r03", {"unroll": 1}), "r03"]
+
+    def note(text: str, done: int, total: int) -> None:
+        said.append(text)
+
+    timing = time_candidates(three, WORKLOAD, processes=2, rounds=6, progress=note)
     assert timing.failures == {}
     assert timing.find("r02").median_us == pytest.approx(20.0)
     assert timing.find("r03", {"unroll": 1}).median_us == pytest.approx(10.0)
@@ -83,13 +82,6 @@ def test_a_baseline_of_its_own_file_is_timed_and_profiled_from_it(tmp_path):
         prepare_call(device, job, None, WORKLOAD)()
     with pytest.raises(LabError, match="no baseline 'nobody'"):
         baseline_of(replace(job, baseline="nobody", source=""))
-
-
-def test_warm_uses_one_set(monkeypatch, tmp_path):
-    use_fake_gpu(monkeypatch, tmp_path)
-    record = measure_live("r03", WORKLOAD.replace(cache_state="warm"))
-    assert record.samples.processes[0].rotated_sets == 1
-    assert record.median_us == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize(
@@ -151,25 +143,24 @@ def test_a_read_sweep_that_skips_bytes_is_no_ceiling(monkeypatch, tmp_path):
 
 def test_a_baseline_without_torch_says_so(monkeypatch, tmp_path):
     use_fake_gpu(monkeypatch, tmp_path)
-    timing = time_candidates(
-        ["r03", "baseline:sdpa"], WORKLOAD, processes=1, rounds=5, ceiling=False
-    )
+    both = ["r03", "baseline:sdpa"]
+    timing = time_candidates(both, WORKLOAD, processes=1, rounds=5, ceiling=False)
     assert "torch with CUDA is not installed" in timing.failures["baseline:sdpa"]
     assert timing.find("r03").median_us == pytest.approx(10.0)
 
 
-def test_a_wrong_kernel_measured_alone_raises(monkeypatch, tmp_path):
-    use_fake_gpu(monkeypatch, tmp_path, {"decode_r03": "wrong"})
-    with pytest.raises(LabError, match="was not timed"):
-        measure_live("r03", WORKLOAD)
-
-
-def test_an_edited_rung_is_timed_as_it_is(monkeypatch, tmp_path):
+def test_one_kernel_alone_is_timed_as_it_is_or_raises(monkeypatch, tmp_path):
+    """An edited one; warm, so that it stays on one set."""
     use_fake_gpu(monkeypatch, tmp_path)
     rung = load_rung("r03")
     edited = rung.with_source(rung.source_text.replace("weight_sum = 0.f", "weight_sum = 0.0f"))
-    record = measure_live(edited, WORKLOAD)
+    record = measure_live(edited, WORKLOAD.replace(cache_state="warm"))
     assert record.notes == ("edited on a page",)
+    assert record.samples.processes[0].rotated_sets == 1
+    assert record.median_us == pytest.approx(10.0)
+    use_fake_gpu(monkeypatch, tmp_path, {"decode_r03": "wrong"})
+    with pytest.raises(LabError, match="was not timed"):
+        measure_live("r03", WORKLOAD)
 
 
 def test_candidates_can_be_named_in_several_ways(tmp_path):
@@ -185,13 +176,8 @@ def test_baselines_are_timed_in_the_same_processes(monkeypatch, tmp_path):
     pytest.importorskip("torch")
     use_fake_gpu(monkeypatch, tmp_path)
     monkeypatch.setenv("FAKE_GPU_TORCH", "1")
-    timing = time_candidates(
-        ["r03", "baseline:sdpa", "baseline:sdpa_expanded"],
-        WORKLOAD,
-        processes=1,
-        rounds=5,
-        ceiling=False,
-    )
+    three = ["r03", "baseline:sdpa", "baseline:sdpa_expanded"]
+    timing = time_candidates(three, WORKLOAD, processes=1, rounds=5, ceiling=False)
     assert timing.failures == {}
     record = timing.find("sdpa")
     assert record.median_us == pytest.approx(15.0)

@@ -63,21 +63,15 @@ def test_output_and_status_come_back(code: str, status: int, ending: str) -> Non
         assert (child.stdout, child.stderr) == ("out\n", "err\n")
 
 
-def test_hang_ends_at_the_limit_with_its_grandchild(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("then", "limit_s"), [("wait", 3.0), ("leave", 60.0)])
+def test_a_grandchild_ends_with_a_child_that_hangs_or_leaves_it(
+    tmp_path: Path, then: str, limit_s: float
+) -> None:
     pid_file = tmp_path / "pid"
-    child = run_child(_python(STUBBORN, str(pid_file), "wait"), time_limit_s=3.0)
-    assert child.timed_out
-    assert child.returncode is None
-    assert child.seconds < 15
-    assert "3 s" in child.ending
-    assert ends(int(pid_file.read_text()))
-
-
-def test_a_grandchild_left_behind_is_killed(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    child = run_child(_python(STUBBORN, str(pid_file), "leave"), time_limit_s=60)
-    assert child.ok
+    child = run_child(_python(STUBBORN, str(pid_file), then), time_limit_s=limit_s)
     assert child.seconds < 30
+    assert child.timed_out == (then == "wait") and child.ok == (then == "leave")
+    assert not child.timed_out or (child.returncode is None and "3 s" in child.ending)
     assert ends(int(pid_file.read_text()))
 
 
@@ -102,27 +96,11 @@ def test_endless_output_is_bounded() -> None:
     assert len(child.stdout) < KEPT_BYTES + 100
 
 
-def test_lines_arrive_while_it_runs_and_a_bad_callback_loses_nothing() -> None:
-    seen: list[str] = []
-
-    def note(line: str) -> None:
-        seen.append(line)
-        raise RuntimeError("a broken progress bar")
-
-    child = run_child(_python("print('one'); print('two')"), time_limit_s=30, on_stdout_line=note)
-    assert seen == ["one", "two"]
-    assert child.stdout == "one\ntwo\n"
-
-
-def test_missing_program_says_so() -> None:
+def test_a_program_that_is_missing_or_cannot_be_executed_is_told(tmp_path: Path) -> None:
     with pytest.raises(ChildNotStarted) as caught:
         run_child(["no-such-program-here"], time_limit_s=5)
     assert "no-such-program-here" in caught.value.what
-    assert caught.value.why
-    assert caught.value.still_works
-
-
-def test_program_that_cannot_be_executed_says_so(tmp_path: Path) -> None:
+    assert caught.value.why and caught.value.still_works
     broken = tmp_path / "broken"
     broken.write_text("#!/no/such/interpreter\n")
     broken.chmod(0o755)
@@ -131,12 +109,11 @@ def test_program_that_cannot_be_executed_says_so(tmp_path: Path) -> None:
     assert "No such file" in caught.value.why
 
 
-def test_the_child_imports_this_labtools(tmp_path: Path) -> None:
+def test_the_child_imports_this_labtools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import labtools
 
-    child = run_child(
-        _python("import labtools; print(labtools.__file__)"), time_limit_s=30, cwd=tmp_path
-    )
+    monkeypatch.chdir(tmp_path)
+    child = run_child(_python("import labtools; print(labtools.__file__)"), time_limit_s=30)
     assert child.stdout.strip() == labtools.__file__
 
 

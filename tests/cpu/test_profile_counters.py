@@ -40,6 +40,7 @@ WIDE = f"""\
 
 def test_wide_values() -> None:
     decode, merge = parse_ncu_csv(WIDE)
+    assert list(decode.values) == [counter.name for counter in COUNTERS]
     assert (decode.kernel, decode.grid, decode.block) == ("decode", "(256, 1, 1)", "(32, 1, 1)")
     assert decode.values["dram_read_bytes"] == 134_283_264
     assert decode.values["duration_us"] == pytest.approx(1257.216)
@@ -60,36 +61,26 @@ def test_a_measured_zero_stays_zero_and_a_missing_value_is_none() -> None:
     assert "pipe_tensor_pct" not in decode.missing
 
 
-def test_every_counter_has_a_key_even_when_missing() -> None:
-    decode = parse_ncu_csv(WIDE)[0]
-    assert list(decode.values) == [counter.name for counter in COUNTERS]
+DURATION = ("gpu__time_duration.sum", "duration_us")
+BYTES = ("dram__bytes_read.sum", "dram_read_bytes")
+INSTRUCTIONS = ("smsp__inst_executed.sum", "executed_instructions")
 
 
 @pytest.mark.parametrize(
-    ("unit", "value", "us"),
+    ("counter", "unit", "cell", "value"),
     [
-        ("ns", "41,280", 41.28),
-        ("nsecond", "41280", 41.28),
-        ("us", "41.28", 41.28),
-        ("usecond", "41.28", 41.28),
-        ("msecond", "0.04128", 41.28),
-        ("second", "4.128e-05", 41.28),
+        *((DURATION, "ns", "41,280", 41.28), (DURATION, "nsecond", "41280", 41.28)),
+        *((DURATION, "us", "41.28", 41.28), (DURATION, "usecond", "41.28", 41.28)),
+        *((DURATION, "msecond", "0.04128", 41.28), (DURATION, "second", "4.128e-05", 41.28)),
+        *((BYTES, "byte", text, None) for text in ("n/a", "", "(!) n/a", "nan", "inf", "yes")),
+        (INSTRUCTIONS, "inst", "12 (1; 5; 6)", 12),  # of instances the total is kept
     ],
 )
-def test_durations_in_every_unit(unit: str, value: str, us: float) -> None:
-    text = f'"ID","Kernel Name","gpu__time_duration.sum"\n"","","{unit}"\n"0","k","{value}"\n'
-    assert parse_ncu_csv(text)[0].values["duration_us"] == pytest.approx(us)
-
-
-@pytest.mark.parametrize("cell", ["n/a", "", "(!) n/a", "nan", "inf", "yes"])
-def test_text_is_not_a_number(cell: str) -> None:
-    text = f'"ID","Kernel Name","dram__bytes_read.sum"\n"","","byte"\n"0","k","{cell}"\n'
-    assert parse_ncu_csv(text)[0].values["dram_read_bytes"] is None
-
-
-def test_instances_of_a_metric_keep_its_total() -> None:
-    text = '"ID","Kernel Name","smsp__inst_executed.sum"\n"","","inst"\n"0","k","12 (1; 5; 6)"\n'
-    assert parse_ncu_csv(text)[0].values["executed_instructions"] == 12
+def test_a_cell_is_read_by_its_unit_or_is_no_number(counter, unit, cell, value) -> None:
+    metric, name = counter
+    text = f'"ID","Kernel Name","{metric}"\n"","","{unit}"\n"0","k","{cell}"\n'
+    found = parse_ncu_csv(text)[0].values[name]
+    assert found == (value if value is None else pytest.approx(value))
 
 
 def test_the_first_metric_with_a_value_is_taken() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,94 +15,16 @@ from devices import H200
 from labtools.cli.outcome import plain
 from labtools.measure.profiler import sanitize as sanitize_module
 from labtools.measure.profiler.sanitize import TOOLS, find_sanitizer, parse_sanitizer, sanitize_rung
-from labtools.problem import LabError, Rung, Workload, load_rung
+from labtools.problem import LabError, Workload, load_rung
 
 WORKLOAD = Workload(1, 2, 1, 8, 64)
 
-# memcheck of a 16-byte cp.async into rows of 130 bytes.
-MISALIGNED = """\
-========= COMPUTE-SANITIZER
-========= Invalid __shared__ write of size 16 bytes
-=========     at decode+0x390 in p01_as_written.cu:97
-=========     by thread (1,0,0) in block (3,2,0)
-=========     Access to 0x82 is misaligned
-=========     Saved host backtrace up to driver entry point at kernel launch time
-=========         Host Frame: [0x381377] in libcuda.so.1
-=========         Host Frame: __pyx_f_4cupy_4cuda_8function__launch [0x2ba40] in function.so
-=========\x20
-========= Invalid __shared__ write of size 16 bytes
-=========     at cp_async_16(void *, const void *)+0x20 in p01_as_written.cu:41
-=========     by thread (2,0,0) in block (3,2,0)
-=========     Address 0x7f0000000082 is misaligned
-=========         Device Frame: decode(int)+0x310 in p01_as_written.cu:97
-=========\x20
-========= Target application returned an error
-========= ERROR SUMMARY: 450 errors
-========= ERROR SUMMARY: 350 errors were not printed. Use --print-limit option to adjust the \
-number of printed errors
-"""
-
-OUT_OF_BOUNDS = """\
-========= COMPUTE-SANITIZER
-the program's own line
-========= Invalid __global__ read of size 4 bytes
-=========     at decode+0x240 in /home/reader/my kernels/mine.cu:12
-=========     by thread (31,0,0) in block (255,0,0)
-=========     Access at 0x7f2b4a200800 is out of bounds
-=========     and is 1 bytes after the nearest allocation at 0x7f2b4a000000 of size 2,099,200 bytes
-=========     Saved host backtrace up to driver entry point at kernel launch time
-=========         Host Frame: main [0x9f9a] in python3.12
-=========\x20
-========= ERROR SUMMARY: 1 error
-"""
-
-RACE = """\
-========= COMPUTE-SANITIZER
-========= Error: Race reported between Write access at decode(const float *)+0x150 in r00.cu:27
-=========     and Read access at decode(const __half *, int)+0x160 in r00.cu:30 [4,194,304 hazards]
-=========     and Write access at decode(const __half *, int)+0x150 in r00.cu:27 [508 hazards]
-=========\x20
-========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
-"""
-
-RACE_TEMPLATE_WARNING = """\
-========= COMPUTE-SANITIZER
-========= Warning: Race reported between Read access at void reverse<(bool)0>(T1 *)+0x150 in a.cu:7
-=========     and Write access at void reverse<(bool)0>(T1 *)+0x1a0 in a.cu:9 [2 hazards]
-=========\x20
-========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)
-"""
-
-BARRIER = """\
-========= COMPUTE-SANITIZER
-========= Barrier error detected. Divergent thread(s) in block.
-=========     at decode+0x60 in r02.cu:18
-=========     by thread (64,0,0) in block (0,0,0)
-=========     Saved host backtrace up to driver entry point at kernel launch time
-=========\x20
-========= ERROR SUMMARY: 1 error
-"""
-
-UNINITIALIZED = """\
-========= COMPUTE-SANITIZER
-========= Uninitialized __global__ memory read of size 4 bytes
-=========     at decode+0x250 in r01.cu:41
-=========     by thread (16,0,0) in block (0,0,0)
-=========\x20
-========= ERROR SUMMARY: 1 error
-"""
-
-CLEAN = {
-    "memcheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",
-    "racecheck": "========= COMPUTE-SANITIZER\n"
-    "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n",
-    "synccheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",
-    "initcheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",
-}
+SAID = tomllib.loads(Path(__file__).with_name("sanitizer_outputs.toml").read_text("utf-8"))
+CLEAN = SAID["clean"]
 
 
 def test_misaligned_shared_address_ending_in_82() -> None:
-    errors, count = parse_sanitizer(MISALIGNED)
+    errors, count = parse_sanitizer(SAID["misaligned"])
     assert count == 450  # what the tool counted, not what it printed
     first, second = errors
     assert first.kind == "misaligned"
@@ -118,17 +41,15 @@ def test_misaligned_shared_address_ending_in_82() -> None:
 
 
 def test_out_of_bounds_with_a_path_that_has_a_space() -> None:
-    ((error,), count) = parse_sanitizer(OUT_OF_BOUNDS)
-    assert count == 1
-    assert error.kind == "out_of_bounds"
-    assert error.address == 0x7F2B4A200800
+    ((error,), count) = parse_sanitizer(SAID["out_of_bounds"])
+    assert (count, error.kind, error.address) == (1, "out_of_bounds", 0x7F2B4A200800)
     assert error.places[0].file == "/home/reader/my kernels/mine.cu"
     assert error.places[0].line == 12
     assert error.thread == (31, 0, 0)
 
 
 def test_race_names_both_lines_and_counts_hazards() -> None:
-    ((error,), count) = parse_sanitizer(RACE)
+    ((error,), count) = parse_sanitizer(SAID["race"])
     assert count == 1
     assert error.kind == "race"
     assert error.hazards == 4_194_304 + 508
@@ -140,13 +61,14 @@ def test_race_names_both_lines_and_counts_hazards() -> None:
 
 
 def test_a_racecheck_warning_is_not_clean() -> None:
-    ((error,), count) = parse_sanitizer(RACE_TEMPLATE_WARNING)
+    ((error,), count) = parse_sanitizer(SAID["race_template_warning"])
     assert count == 1
     assert [place.kernel for place in error.places] == ["reverse", "reverse"]
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "line"), [(BARRIER, "barrier", 18), (UNINITIALIZED, "uninitialized", 41)]
+    ("text", "kind", "line"),
+    [(SAID["barrier"], "barrier", 18), (SAID["uninitialized"], "uninitialized", 41)],
 )
 def test_barriers_and_uninitialized_reads(text: str, kind: str, line: int) -> None:
     ((error,), count) = parse_sanitizer(text)
@@ -204,40 +126,32 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str,
         tool: {"text": text, "answer": ["reply", None]} for tool, text in CLEAN.items()
     }
 
-    def environment() -> dict[str, str]:
-        return {"FAKE_PLAN": json.dumps(steps)}
-
     original = sanitize_module.run_watched
 
     def run(*args: object, **options: object) -> object:
-        return original(*args, extra_env=environment(), **options)  # type: ignore[arg-type]
+        given = {"FAKE_PLAN": json.dumps(steps)}
+        return original(*args, extra_env=given, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(sanitize_module, "run_watched", run)
     return steps
 
 
-@pytest.fixture
-def rung() -> Rung:
-    return load_rung("r03")
-
-
 Plan = dict[str, dict[str, object]]
+rung = load_rung("r03")
 
 
-def test_clean_only_when_every_tool_says_so(plan: Plan, rung: Rung) -> None:
+def test_clean_only_when_every_tool_says_so(plan: Plan) -> None:
     reports = sanitize_rung(rung, WORKLOAD)
-    assert [(report.tool, report.verdict) for report in reports] == [
-        (tool, "clean") for tool in TOOLS
-    ]
+    assert [(one.tool, one.verdict) for one in reports] == [(tool, "clean") for tool in TOOLS]
     assert all(not report.reason for report in reports)
     rows = plain(reports)
     assert json.loads(json.dumps(rows))[0]["verdict"] == "clean"
     assert {report.record_verdict(WORKLOAD).verdict for report in reports} == {"clean"}
 
 
-def test_errors(plan: Plan, rung: Rung) -> None:
-    plan["memcheck"] = {"text": MISALIGNED, "status": 1}
-    plan["racecheck"] = {"text": RACE, "answer": ["reply", None]}
+def test_errors(plan: Plan) -> None:
+    plan["memcheck"] = {"text": SAID["misaligned"], "status": 1}
+    plan["racecheck"] = {"text": SAID["race"], "answer": ["reply", None]}
     memcheck, racecheck = sanitize_rung(rung, WORKLOAD, tools=("memcheck", "racecheck"))
     assert (memcheck.verdict, memcheck.error_count) == ("errors", 450)
     assert (racecheck.verdict, racecheck.error_count) == ("errors", 1)
@@ -276,7 +190,7 @@ def test_errors(plan: Plan, rung: Rung) -> None:
     ],
 )  # fmt: skip
 def test_a_tool_that_did_not_finish_is_not_clean(
-    plan: Plan, rung: Rung, step: dict[str, object], words: str
+    plan: Plan, step: dict[str, object], words: str
 ) -> None:
     plan["memcheck"] = step
     (report,) = sanitize_rung(rung, WORKLOAD, tools=("memcheck",), time_limit_s=3)
@@ -285,14 +199,14 @@ def test_a_tool_that_did_not_finish_is_not_clean(
     assert words in report.record_verdict(WORKLOAD).text
 
 
-def test_a_report_without_a_summary_still_counts_as_errors(plan: Plan, rung: Rung) -> None:
-    plan["memcheck"] = {"text": MISALIGNED.split("========= Target")[0], "status": 1}
+def test_a_report_without_a_summary_still_counts_as_errors(plan: Plan) -> None:
+    plan["memcheck"] = {"text": SAID["misaligned"].split("========= Target")[0], "status": 1}
     (report,) = sanitize_rung(rung, WORKLOAD, tools=("memcheck",))
     assert (report.verdict, report.error_count) == ("errors", 2)
     assert report.reason
 
 
-def test_unknown_tool_is_refused(plan: Plan, rung: Rung) -> None:
+def test_unknown_tool_is_refused(plan: Plan) -> None:
     with pytest.raises(LabError) as caught:
         sanitize_rung(rung, WORKLOAD, tools=("memchek",))
     assert "memchek" in caught.value.what

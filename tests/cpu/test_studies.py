@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from devices import LIMITS, some_of
-from live_fake import DEVICE, use_fake_gpu
+from live_fake import DEVICE, FAKE_GPU, use_fake_gpu
 from pydantic import TypeAdapter
 
 from labtools.measure import check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.measure.gpu.job import Job, make_job, rung_candidate
+from labtools.measure.gpu.job import Job, fill_cubin, make_job, rung_candidate
 from labtools.measure.gpu.measure import time_candidates
 from labtools.measure.gpu.plan import Rotation
 from labtools.measure.gpu.runner import run_on_gpu
@@ -47,8 +47,7 @@ def test_studies_are_found_and_stand_beside_the_ladder() -> None:
     assert not set(STUDIES) & {rung.id for rung in list_rungs()}
     assert load_rung("s01").id == load_rung("s01_warp_rows").id == "s01_warp_rows"
     for rung in STUDIES.values():
-        assert rung.parent is None
-        assert rung.idea and rung.limiter and rung.cost
+        assert rung.parent is None and rung.idea and rung.limiter and rung.cost
         reason = rung.supports(SMALL.replace(head_dim=96))
         assert reason is not None and "96" in reason
 
@@ -154,10 +153,6 @@ def test_codes_are_written_by_a_preparation_and_held_to_their_bound() -> None:
     strict = run_on_cpu(dataclasses.replace(rung, tolerance=None), SMALL, orders=(0,))
     assert not strict.ok
     assert "limit 0.001" in str(strict)
-
-
-def test_scores_that_codes_cannot_hold_are_refused() -> None:
-    rung = STUDIES["s02_warp_int8"]
     with pytest.raises(LabError, match="eight bits"):
         rung.launches(SMALL.replace(distribution="large"), LIMITS)
 
@@ -195,8 +190,9 @@ WORKLOAD = Workload(2, 4, 2, 64, 64)
 
 
 @pytest.fixture
-def keeping(tmp_path: Path) -> Rung:
-    """A rung that reads copies of k and v, made by a preparation."""
+def keeping(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rung:
+    """On the fake GPU a rung that reads copies of k and v, made by a preparation."""
+    use_fake_gpu(monkeypatch, tmp_path)
     source = tmp_path / "keeping.cu"
     source.write_text(
         "#include <cuda_fp16.h>\n"
@@ -217,10 +213,7 @@ def keeping(tmp_path: Path) -> Rung:
     return Rung("keeping", "", source, "", "", "", launch, tolerance=0.02)  # more than it may have
 
 
-def test_a_preparation_is_not_timed_and_every_set_has_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeping: Rung
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path)
+def test_a_preparation_is_not_timed_and_every_set_has_its_own(keeping: Rung) -> None:
     # The comparison takes two of the sets: workspaces shared by all would be wrong for one.
     timing = time_candidates([keeping, "r03"], WORKLOAD, processes=2, rounds=5, ceiling=False)
     assert timing.failures == {}
@@ -234,10 +227,7 @@ def test_a_preparation_is_not_timed_and_every_set_has_its_own(
     assert one.rotated_bytes == other.rotated_bytes  # copies are as large as what they replace
 
 
-def test_a_check_prepares_first(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeping: Rung
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path)
+def test_a_check_prepares_first(keeping: Rung) -> None:
     run = run_on_gpu(keeping, WORKLOAD)
     assert run.ok, str(run)
     assert run.comparison is not None
@@ -247,12 +237,7 @@ def test_a_check_prepares_first(
     assert not unprepared.ok
 
 
-def test_a_watched_call_finds_its_workspaces_prepared(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeping: Rung
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path)
-    from labtools.measure.gpu.job import fill_cubin
-
+def test_a_watched_call_finds_its_workspaces_prepared(keeping: Rung) -> None:
     job = make_job(rung_candidate(keeping), WORKLOAD, limits_of(DEVICE))
     item = WatchedItem(0, job, WORKLOAD)
     request = WatchRequest((item,), str(fill_cubin(DEVICE.arch)), "ncu", 60.0)
@@ -271,16 +256,9 @@ def test_a_watched_call_finds_its_workspaces_prepared(
         "call()\n"
         "print(before, state.clock_us - before)\n"
     )
-
-    from live_fake import FAKE_GPU
-
     told = TypeAdapter(WatchRequest).dump_json(request).decode()
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(FAKE_GPU), told],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", code, str(FAKE_GPU), told]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     before_us, call_us = map(float, done.stdout.split())
     assert before_us >= 1000.0

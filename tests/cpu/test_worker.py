@@ -68,10 +68,10 @@ def test_a_refusal_is_told_whole_and_the_child_goes_on() -> None:
 def test_a_call_past_its_limit_is_killed() -> None:
     started = time.monotonic()
     with Worker() as worker, pytest.raises(WorkerDied) as caught:
-        worker.call(child_functions.add, Sum((-1.0,), "hang", 500.0), time_limit_s=8.0)
+        worker.call(child_functions.add, Sum((-1.0,), "hang", 500.0), time_limit_s=3.0)
     assert caught.value.child.timed_out
-    assert "time limit of 8 s" in caught.value.why
-    assert time.monotonic() - started < 40
+    assert "time limit of 3 s" in caught.value.why
+    assert time.monotonic() - started < 20
 
 
 def test_a_tool_may_stand_between(tmp_path: Path) -> None:

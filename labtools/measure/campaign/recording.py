@@ -1,7 +1,6 @@
 """A campaign: check, time, profile and record a whole plan with one command.
 
-Groups are measured one after another, each by the same five child processes. A group's records
-are written as soon as it is done, so a campaign that was stopped goes on where it was.
+A group's records are written as soon as it is done: a stopped campaign goes on where it was.
 """
 
 from __future__ import annotations
@@ -67,6 +66,7 @@ SANITIZER_TOOLS = ("memcheck", "racecheck", "synccheck")
 TOOLS_AT_ONCE = 3
 ITEMS_AHEAD = 64  # kernels that are profiled in one go, from the next groups as well
 
+WhyWrong = Callable[[Candidate, Problem], str]
 RecordedCounters = Literal["chosen", "few"]  # every chosen counter, or those that a bound needs
 
 
@@ -75,9 +75,9 @@ class CampaignReport:
     """What a campaign did."""
 
     path: Path  # the file of its records
-    groups: int  # how many workloads there are
-    measured: int = 0  # how many were measured now
-    resumed: int = 0  # how many had been measured before
+    groups: int  # workloads: all of them, those measured now, and those measured before
+    measured: int = 0
+    resumed: int = 0
     records: list[Record] = field(default_factory=list)  # the records written now
     # candidates without a time, and why: ``workload: candidate`` to a sentence
     failures: dict[str, str] = field(default_factory=dict)
@@ -153,10 +153,8 @@ def record_rung(
 ) -> CampaignReport:
     """Check, time, profile and record one rung, beside baselines and the read ceiling.
 
-    Args:
-        out_dir: None is the reader's own records, ``work/records``.
-        baselines: timed in the same processes, where they can run; None takes the one that its
-            operation is held against.
+    The records go to ``out_dir``, by default the reader's own, ``work/records``. The baselines that
+    can run are timed in the same processes; None takes the one that its operation is held against.
 
     Raises:
         CompileError: it does not compile.
@@ -180,21 +178,13 @@ def record_rung(
     beside = baselines if baselines is not None else [usual] if usual else []
     others = [Candidate(load_baseline(name), "baseline") for name in beside]
     fitting = [one for one in others if one.supports(workload) is None]
-    group = Group(
-        workload,
-        {one.label: one for one in (mine, *fitting)},
-        ceiling=True,
-        profile={mine.label: mine},
-        sanitize={mine.label: mine},
-    )
+    watched = {mine.label: mine}
+    timed = watched | {one.label: one for one in fitting}
+    group = Group(workload, timed, ceiling=True, profile=watched, sanitize=watched)
     report = _Campaign(path, rung.id, device, effort, progress).measure([group], {})
-    key = f"{workload}: {mine.label}"
-    if key in report.failures:
-        raise KernelError(
-            f"{mine.label} was not recorded.",
-            report.failures[key],
-            "`labtools run --on cpu` names what is wrong with file and line",
-        )
+    if why := report.failures.get(f"{workload}: {mine.label}"):
+        said = "`labtools run --on cpu` names what is wrong with file and line"
+        raise KernelError(f"{mine.label} was not recorded.", why, said)
     return report
 
 
@@ -297,14 +287,8 @@ class _Campaign:
             else:
                 right.append(candidate)
         forecasts = forecasting.made(task.number, right)
-        group = make_group(
-            right,
-            workload,
-            self.limits,
-            f"campaign {self.name}",
-            rounds=effort.rounds,
-            budget_s=effort.budget_s,
-        )
+        purpose, much = f"campaign {self.name}", (effort.rounds, effort.budget_s)
+        group = make_group(right, workload, self.limits, purpose, *much)
         try:
             result = run_group(pool, group.request, effort.processes, progress)
         except LabError as error:
@@ -317,14 +301,9 @@ class _Campaign:
         verdicts = _read_verdicts(watched, progress) if effort.sanitize else {}
         keys = {candidate.label: check_key(candidate.label, workload) for candidate in right}
         checks = {label: self.checks[key] for label, key in keys.items() if key in self.checks}
-        records = make_records(
-            right,
-            group,
-            result,
-            self.device,
-            f"{self.name}-{self.stamp}-{task.key}",
-            Known(forecasts, counters, verdicts, checks),
-        )
+        known = Known(forecasts, counters, verdicts, checks)
+        campaign = f"{self.name}-{self.stamp}-{task.key}"
+        records = make_records(right, group, result, self.device, campaign, known)
         if records:
             append_records(self.path, records, supersede=True)
             report.records += records
@@ -334,7 +313,6 @@ class _Campaign:
 
 
 def _part_of(progress: Progress, number: int, total: int) -> Progress:
-
     def show(text: str, done: int = 0, all_of_it: int = 0, /) -> None:
         part = done / all_of_it if all_of_it else 0.0
         progress(text, int(1000 * (number + part)), 1000 * total)
@@ -476,15 +454,8 @@ class _Counting:
     counters, never a lost time.
     """
 
-    def __init__(
-        self,
-        todo: Sequence[_Task],
-        why_wrong: Callable[[Candidate, Problem], str],
-        progress: Progress,
-    ) -> None:
-        self._todo = todo
-        self._why_wrong = why_wrong
-        self._progress = progress
+    def __init__(self, todo: Sequence[_Task], why_wrong: WhyWrong, progress: Progress) -> None:
+        self._todo, self._why_wrong, self._progress = todo, why_wrong, progress
         self._found: dict[tuple[int, str], Counters] = {}
         self._next = 0
         self._refusal: Counters | None = None
@@ -503,14 +474,13 @@ class _Counting:
     def _wanted(self, number: int) -> dict[str, tuple[Candidate, RecordedCounters]]:
         """What of a group is to be profiled: what is right, each with the set of its counters."""
         group, candidates = self._todo[number].group, self._todo[number].candidates
-        every = set(group.profile)
         bound = set(group.counters)
         if bound and group.ceiling:
             bound |= {one.label for one in candidates if one.kind == "ceiling"}
         return {
-            one.label: (one, "chosen" if one.label in every else "few")
+            one.label: (one, "chosen" if one.label in group.profile else "few")
             for one in candidates
-            if one.label in every | bound and not self._why_wrong(one, group.workload)
+            if one.label in bound.union(group.profile) and not self._why_wrong(one, group.workload)
         }
 
     def _profile_from(self, number: int) -> None:
@@ -547,12 +517,8 @@ class _Counting:
     def _profile_alone(self, candidate: Candidate, task: _Task) -> Counters:
         from ..profiler.profile import profile_rung
 
-        said = words_of(self._progress)
-
-        def ask() -> list[ProfileReport]:
-            return [profile_rung(candidate.target, task.workload, progress=said)]
-
-        return self._asked(ask, 1)[0]
+        target, workload, said = candidate.target, task.workload, words_of(self._progress)
+        return self._asked(lambda: [profile_rung(target, workload, progress=said)], 1)[0]
 
     def _asked(
         self, ask: Callable[[], Iterable[ProfileReport | LabError]], count: int
@@ -589,7 +555,7 @@ def _read_verdicts(
     A rung that is broken as its author wrote it is watched as written too: that is what it has in
     place of a time.
     """
-    from ..profiler.sanitize import sanitize_rung
+    from ..profiler.sanitize import SanitizerReport, sanitize_rung
 
     def verdict(one: Candidate, tool: str, broken: dict[str, int] | None) -> SanitizerVerdict:
         workload = operation_of(one.target.operation).watched
@@ -602,13 +568,8 @@ def _read_verdicts(
                 why = " ".join((error.what, error.why))
             else:
                 return report.record_verdict(workload, broken)
-        return SanitizerVerdict(
-            tool=tool,
-            workload=workload.to_dict(),
-            knobs=broken,
-            verdict="not run",
-            text=why or "it is no kernel of this project",
-        )
+        text = why or "it is no kernel of this project"
+        return SanitizerReport(tool, "not run", reason=text).record_verdict(workload, broken)
 
     progress("compute-sanitizer")
     # Verdicts are no times, so the tools may share the GPU.

@@ -1,11 +1,7 @@
 """From a kernel's source to an executable that runs it on the CPU, cached by content.
 
-The kernel is compiled to assembly with the compiler's thread-sanitizer pass, which puts a call
-before each load and store, and linked with our runtime instead of the sanitizer's. Between the
-two the assembly is touched in five small ways, most of which need names that only the compiler
-knows: gaps between shared variables, ``extern __shared__`` arrays tied to one region, device
-variables put into sections of their own with gaps between them, the C library's copies sent through
-the runtime, and NaN for what a local variable holds before it is set.
+The compiler's thread-sanitizer pass puts a call before each load and store; our runtime answers it
+in place of the sanitizer's. In between `adapt_assembly` does what needs the compiler's names.
 """
 
 from __future__ import annotations
@@ -72,12 +68,6 @@ class HostCompiler:
     family: str  # ``gcc`` or ``clang``
     version: str  # what it says of itself
 
-    @property
-    def is_recent(self) -> bool:
-        """It knows the options of 2022."""
-        found = re.search(r"(\d+)\.\d+", self.version.rpartition(")")[2] or self.version)
-        return found is not None and int(found[1]) >= 12
-
 
 @dataclass(frozen=True)
 class SharedVariable:
@@ -108,17 +98,9 @@ class Executable:
     device: tuple[DeviceVariable, ...]
     as_gpu: bool = False  # its own text is compiled as for a GPU, with ``__CUDA_ARCH__`` defined
 
-    @property
-    def stateful(self) -> bool:
-        """Whether it has device variables."""
-        return bool(self.device)
-
 
 def find_cpu_compiler() -> HostCompiler:
-    """The C++ compiler that the CPU runner uses.
-
-    Raises CpuRunnerMissing: not Linux, or no compiler.
-    """
+    """The C++ compiler of the CPU runner. Raises CpuRunnerMissing: not Linux, or no compiler."""
     if platform.system() != "Linux":
         raise CpuRunnerMissing(
             "The CPU runner does not work on this system.",
@@ -221,7 +203,9 @@ def _kernel_options(compiler: HostCompiler) -> tuple[str, ...]:
         "-fno-math-errno",
         "-fwrapv",
     ]
-    if compiler.is_recent:
+    said = compiler.version.rpartition(")")[2] or compiler.version
+    found = re.search(r"(\d+)\.\d+", said)
+    if found is not None and int(found[1]) >= 12:  # of 2022 or later
         # A loop without end stays one, whatever C++ allows a compiler to make of it. A local
         # variable that nobody set is far off, instead of zero by luck (`adapt_assembly`: NaN).
         options += ["-fno-finite-loops", "-ftrivial-auto-var-init=pattern"]
@@ -263,37 +247,40 @@ def build_kernel(
     include_dirs: Iterable[Path],
     counted: bool = False,
 ) -> Executable:
-    """Compile a kernel for the CPU, or take it from the cache.
+    """Compile a kernel, called ``name`` in messages, for the CPU, or take it from the cache.
 
-    Args:
-        name: what messages call it.
-        entries: kernels to be launched.
-        include_dirs: where its own headers are.
-        counted: it counts how often each thread comes by each place, as ``native/trips.h`` says.
+    With ``counted`` it counts how often each thread comes by each place (``native/trips.h``).
 
     Raises:
         CpuRunnerMissing: no compiler or no CUDA headers.
         CompileError: the kernel does not compile; it has ``line`` and ``excerpt``.
         LabError: there is no room to build it in.
     """
-    entries = tuple(dict.fromkeys(entries))
-    folders = tuple(include_dirs)
+    kernel = _Kernel(source, name, tuple(dict.fromkeys(entries)), tuple(include_dirs))
+    return in_folder(
+        "cpu",
+        lambda cache: _build_in(cache, kernel, defines, counted),
+        "the executable of the kernel",
+    )
 
-    def build(cache: Path) -> Executable:
-        return _build_in(cache, source, name, entries, defines, folders, counted)
 
-    return in_folder("cpu", build, "the executable of the kernel")
+@dataclass(frozen=True)
+class _Kernel:
+    source: str
+    name: str
+    entries: tuple[str, ...]
+    folders: tuple[Path, ...]  # where its own headers are
+
+    @property
+    def shown(self) -> str:
+        """Its name as a line directive holds it."""
+        return self.name.replace("\\", "/").replace('"', "'")
 
 
 def _build_in(
-    cache: Path,
-    source: str,
-    name: str,
-    entries: tuple[str, ...],
-    defines: Mapping[str, str],
-    folders: tuple[Path, ...],
-    counted: bool,
+    cache: Path, kernel: _Kernel, defines: Mapping[str, str], counted: bool
 ) -> Executable:
+    source, name, folders = kernel.source, kernel.name, kernel.folders
     compiler = find_cpu_compiler()
     headers = find_cuda_headers()
     options = list(_kernel_options(compiler))
@@ -302,7 +289,7 @@ def _build_in(
     options += [f"-I{folder}" for folder in (*folders, NATIVE)]
     options += [f"-isystem{folder}" for folder in headers]
     refuse_odd_includes(source, folders, name)
-    said = [*options, name, *entries, expand_includes(source, folders)]
+    said = [*options, name, *kernel.entries, expand_includes(source, folders)]
     final = cache / _digest([*_content(compiler, headers), *said])
     cached = _load(final)
     if cached is not None:
@@ -316,18 +303,18 @@ def _build_in(
         program = folder / "kernel"
 
         def make(text: str) -> None:
-            unit.write_text(_translation_unit(text, name, entries), "utf-8")
+            unit.write_text(_translation_unit(kernel, text), "utf-8")
             command = [str(compiler.path), *prelude, *options, "-S", "-x", "c++", str(unit)]
             done = _compile([*command, "-o", str(assembly)], folder, name)
             if done.returncode:
-                raise _compile_error(done.stderr, source, name, entries, folders)
+                raise _compile_error(done.stderr, kernel)
             made = assembly.read_text("utf-8", "surrogateescape")  # strings may hold any byte
             assembly.write_text(adapt_assembly(made), "utf-8", "surrogateescape")
             command = [str(compiler.path), "-no-pie" if compiler.family == "gcc" else "-pie"]
             command += [str(assembly), str(building.result()), "-o", str(program)]
             done = _compile(command, folder, name)
             if done.returncode:
-                raise _link_error(done.stderr, source, name)
+                raise _link_error(done.stderr, kernel)
 
         text, as_gpu = _as_gpu(source), False
         if text is not None:
@@ -362,40 +349,30 @@ def _as_gpu(source: str) -> str | None:
     return re.sub(r"\b__CUDA_ARCH__\b", "LAB_CUDA_ARCH", source)
 
 
-def _quoted(name: str) -> str:
-    return name.replace("\\", "/").replace('"', "'")
-
-
-def _translation_unit(source: str, name: str, entries: tuple[str, ...]) -> str:
-    calls = [
-        f"static void lab_call_{i}() {{ lab::call({entry}); }}" for i, entry in enumerate(entries)
-    ]
-    table = [
-        f'{{"{entry}", lab_call_{i}, lab::parameter_list({entry}), lab::parameter_count({entry})}},'
-        for i, entry in enumerate(entries)
-    ]
+def _translation_unit(kernel: _Kernel, source: str) -> str:
+    calls, table = [], []
+    for i, entry in enumerate(kernel.entries):
+        calls.append(f"static void lab_call_{i}() {{ lab::call({entry}); }}")
+        kinds, count = f"lab::parameter_list({entry})", f"lab::parameter_count({entry})"
+        table.append(f'{{"{entry}", lab_call_{i}, {kinds}, {count}}},')
     lines = [
         '#include "cuda_on_cpu.h"',
         f"#define LAB_CUDA_ARCH {CUDA_ARCH}",
-        f'#line 1 "{_quoted(name)}"',
+        f'#line 1 "{kernel.shown}"',
         source,
         '#line 1 "<launch>"',
         *calls,
         'extern "C" {',
         f"thread_local unsigned char lab_dynamic_shared[{DYNAMIC_SHARED_BYTES}]"
         " __attribute__((aligned(1024)));",
-        "const lab_entry lab_entries[] = {",
-        *table,
-        "};",
-        f"const int lab_num_entries = {len(entries)};",
+        f"const lab_entry lab_entries[] = {{{''.join(table)}}};",
+        f"const int lab_num_entries = {len(table)};",
         "}",
     ]
     return "\n".join(lines) + "\n"
 
 
-_DIRECTIVE = re.compile(
-    r"^[ \t]*\.(?:section|text|data|bss|l?comm|type|zero|skip)\b.*", re.MULTILINE
-)
+_DIRECTIVE = re.compile(r"^[ \t]*\.(?:section|text|data|bss|l?comm|type|zero|skip)\b.*", re.M)
 """A line that one of the next six may fit."""
 _TLS_SECTION = re.compile(r"\s*\.section\s+\.t(bss|data)")
 _DATA_SECTION = re.compile(r"\s*(?:\.section\s+)?\.(?P<kind>data|bss)\b(?!\.rel\.ro)")
@@ -427,7 +404,8 @@ _DEVICE_SECTIONS = {
 def adapt_assembly(text: str) -> str:
     """Put gaps behind variables, tie dynamic ones to their region, redirect copies.
 
-    Device variables go to sections of their own, which begin and end at whole pages.
+    Device variables go to sections of their own, which begin and end at whole pages. What a local
+    variable holds before it is set becomes NaN.
     """
     pieces, taken = [], 0
     in_tls = in_data = False
@@ -586,17 +564,12 @@ def _build_prelude(
 
 
 def _content(compiler: HostCompiler, headers: tuple[Path, ...] = ()) -> tuple[str, ...]:
-    return compiler.version, str(compiler.path), native_digest(), _headers_digest(headers)
-
-
-def _headers_digest(headers: tuple[Path, ...]) -> str:
-    """Changes when another version of CUDA's headers is installed in the same place."""
-    marks = []
+    marks = []  # they change when another version of the headers is installed in the same place
     for folder in headers:
         with contextlib.suppress(OSError):
             status = (folder / "cuda_fp16.h").stat()
             marks.append(f"{folder} {status.st_size} {status.st_mtime_ns}")
-    return _digest(marks)
+    return compiler.version, str(compiler.path), native_digest(), _digest(marks)
 
 
 def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
@@ -689,6 +662,8 @@ INLINE_ASSEMBLY = (
     "inline assembly is for GPUs only; put a host path beside it (#ifdef __CUDA_ARCH__)"
 )
 
+ON_A_GPU = "such a kernel can be compiled for a GPU and checked there"
+CORRECT_IT = "correct the {} and run it again; every other kernel is unaffected"
 GPU_HEADER = (
     "this header of CUDA's own, which the kernel includes, is for GPUs only: the CPU runner has "
     "the built-in functions, half, bfloat16, vector types, atomics and __pipeline_memcpy_async"
@@ -697,44 +672,34 @@ GPU_HEADER = (
 _MESSAGE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$")
 
 
-def _compile_error(
-    log: str, source: str, name: str, entries: tuple[str, ...], include_dirs: tuple[Path, ...]
-) -> LabError:
-    quoted = _quoted(name)
+def _compile_error(log: str, kernel: _Kernel) -> LabError:
+    name = kernel.name
     errors = [found for found in map(_MESSAGE.match, log.splitlines()) if found]
     own = [found for found in errors if found["file"] != "<launch>"]
     if not own and errors:
-        missing = [e for e in entries if not re.search(rf"\b{re.escape(e)}\b", source)] or entries
-        return CompileError(
-            f"The launch names a kernel {missing[0]}, and {name} has none that can be launched so.",
-            errors[0]["text"],
-            "make the launch's entry and the name of the __global__ function equal",
-            file=name,
-            log=log,
-        )
+        entries = kernel.entries
+        unknown = (e for e in entries if not re.search(rf"\b{re.escape(e)}\b", kernel.source))
+        missing = next(unknown, entries[0])
+        what = f"The launch names a kernel {missing}, and {name} has none that can be launched so."
+        still_works = "make the launch's entry and the name of the __global__ function equal"
+        return CompileError(what, errors[0]["text"], still_works, file=name, log=log)
     if not own:
+        why = log.strip()[:800] or "the compiler said nothing"
         return CompileError(
-            f"{name} does not compile.",
-            log.strip()[:800] or "the compiler said nothing",
-            "correct the kernel and run it again; every other kernel is unaffected",
-            file=name,
-            log=log,
+            f"{name} does not compile.", why, CORRECT_IT.format("kernel"), file=name, log=log
         )
     # A macro of the prelude that a header trips over is not where the mistake is.
-    first = next((found for found in own if not _is_prelude(found["file"])), own[0])
+    first = next((e for e in own if not Path(e["file"]).is_relative_to(NATIVE)), own[0])
     file, line = first["file"], int(first["line"])
-    text = source if file == quoted else _read(file, include_dirs)
-    lines = text.splitlines()
-    excerpt = f"{line:>5} | {lines[line - 1]}" if 0 < line <= len(lines) else ""
-    shown = name if file == quoted else file
+    text = kernel.source if file == kernel.shown else _read(file, kernel.folders)
+    excerpt = _excerpt(text, line)
+    shown = name if file == kernel.shown else file
     foreign = any(Path(file).is_relative_to(folder) for folder in find_cuda_headers())
     more = "" if len(own) == 1 else f" ({len(own)} errors in all; this is the first.)"
     return CompileError(
         f"{shown} does not compile for the CPU: line {line}: {first['text']}.{more}\n{excerpt}",
         INLINE_ASSEMBLY if "asm" in first["text"] + excerpt else GPU_HEADER if foreign else "",
-        "such a kernel can be compiled for a GPU and checked there"
-        if foreign
-        else "correct the line and run it again; every other kernel is unaffected",
+        ON_A_GPU if foreign else CORRECT_IT.format("line"),
         file=shown,
         line=line,
         excerpt=excerpt,
@@ -742,8 +707,9 @@ def _compile_error(
     )
 
 
-def _is_prelude(file: str) -> bool:
-    return Path(file).is_relative_to(NATIVE)
+def _excerpt(text: str, line: int) -> str:
+    lines = text.splitlines()
+    return f"{line:>5} | {lines[line - 1]}" if 0 < line <= len(lines) else ""
 
 
 def _read(file: str, include_dirs: tuple[Path, ...]) -> str:
@@ -756,28 +722,18 @@ def _read(file: str, include_dirs: tuple[Path, ...]) -> str:
 _ASSEMBLER = re.compile(r"^(?P<file>.+?):(?P<line>\d+): Error: (?P<text>.*)$", re.MULTILINE)
 
 
-def _link_error(log: str, source: str, name: str) -> LabError:
-    still_works = "such a kernel can be compiled for a GPU and checked there"
+def _link_error(log: str, kernel: _Kernel) -> LabError:
+    name = kernel.name
     refused = _ASSEMBLER.search(log)
     if refused:  # inline assembly goes through the compiler unread
-        line = int(refused["line"])
-        lines = source.splitlines() if refused["file"] == _quoted(name) else []
-        excerpt = f"{line:>5} | {lines[line - 1]}" if 0 < line <= len(lines) else ""
+        file, line = refused["file"], int(refused["line"])
+        excerpt = _excerpt(kernel.source, line) if file == kernel.shown else ""
+        said = f"{file} has inline assembly that this CPU does not know: line {line}: "
+        what = f"{said}{refused['text']}.\n{excerpt}".rstrip()
         return CompileError(
-            f"{refused['file']} has inline assembly that this CPU does not know: line {line}: "
-            f"{refused['text']}.\n{excerpt}".rstrip(),
-            INLINE_ASSEMBLY,
-            still_works,
-            file=refused["file"],
-            line=line,
-            excerpt=excerpt,
-            log=log,
+            what, INLINE_ASSEMBLY, ON_A_GPU, file=file, line=line, excerpt=excerpt, log=log
         )
     missing = sorted(set(re.findall(r"undefined reference to `([^']+)'", log)))
-    return CompileError(
-        f"{name} uses what the CPU runner does not have: {', '.join(missing) or 'see below'}.",
-        "" if missing else log.strip()[:800],
-        still_works,
-        file=name,
-        log=log,
-    )
+    what = f"{name} uses what the CPU runner does not have: {', '.join(missing) or 'see below'}."
+    why = "" if missing else log.strip()[:800]
+    return CompileError(what, why, ON_A_GPU, file=name, log=log)

@@ -9,7 +9,7 @@ import re
 import select
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,31 +92,31 @@ def run_on_cpu(
     """Compile the rung's source for the CPU, run it and compare with the oracle.
 
     The same ``.cu`` text runs unedited: each CUDA thread is a fiber, blocks run one after another
-    in a child process, and every access to memory is checked. The run stops at the first order
-    of warps that shows something wrong.
+    in a child process, and every access to memory is checked. The run stops at the first of the
+    `ORDERS` of warps that shows something wrong.
 
     Args:
         limits: of the GPU whose launch is run; None takes `checked_limits`.
-        orders: of warps, see `ORDERS`.
         blocks: run this many blocks, evenly spread over the grid, and compare what they wrote;
             None runs all. A rung of several launches is always run whole.
         time_limit_s: seconds that one block may take before it counts as hanging.
-        inputs: take these instead of drawing them.
         workers: processes to share the blocks; None takes two where there are two cores.
 
     Raises LabError: no compiler, the source does not compile, the workload is not supported, or
     there is not enough memory. What the *kernel* does wrong is never an exception.
     """
-    limits = limits or checked_limits()
-    wanted = _Wanted(rung, workload, knobs, limits, tuple(orders) or (0,), blocks, time_limit_s)
     if inputs is None:
         check_host_memory(workload)
         inputs = operation_of(workload).draw(workload)
+    if workers is None:
+        workers = min(2, len(os.sched_getaffinity(0)))
+    limits = limits or checked_limits()
+    wanted = _Wanted(rung, knobs, limits, tuple(orders) or (0,), blocks, time_limit_s, workers)
     try:
-        return _run_built(wanted, inputs, workers, progress)
+        return _run_built(wanted, inputs, progress)
     except FileNotFoundError:
         # Somebody deleted the cache between the build and the run.
-        return _run_built(wanted, inputs, workers, progress)
+        return _run_built(wanted, inputs, progress)
 
 
 def build_for_cpu(
@@ -150,10 +150,8 @@ def count_on_cpu(
 ) -> list[dict[tuple[str, int], np.ndarray]]:
     """How often each thread of some blocks comes by each line of the source, by running them.
 
-    Args:
-        launch: position of the launch; those before it are run whole.
-        blocks: at most `MAX_COUNTED` of its blocks, by number. No other block of it is run.
-        time_limit_s: seconds that one block may take.
+    At most `MAX_COUNTED` blocks of the launch at one position are run, by number, after the whole
+    of the launches before it; each may take ``time_limit_s`` seconds.
 
     Returns:
         For each of the blocks (name of the file, line) to the times of each thread, int64
@@ -165,16 +163,12 @@ def count_on_cpu(
     executable = build_for_cpu(rung, workload, knobs, limits, counted=True)
     launches = rung.launches(workload, limits, knobs)
     with contextlib.ExitStack() as stack:
-        given = {
-            name: stack.enter_context(_Buffer(name, array, writable=False))
-            for name, array in _fitting(inputs.buffers(), launches, workload)
-            if name not in workload.outputs
-        }
+        given = _given_buffers(stack, inputs, launches)
         page = stack.enter_context(_Buffer("trips", np.zeros(1, TRIPS), writable=True))
         counted = _Counted(launch, blocks[:MAX_COUNTED], page)
         job = _Job(executable, launches, 0, None, time_limit_s, 1, {}, counted)
         result = _run_order(job, given, inputs, 0, 1, silent)
-        if result.stopped:
+        if result.death:
             raise LabError(
                 f"{rung.id} was not counted on the CPU.",
                 "; ".join(one.text for one in result.faults) or result.death,
@@ -202,25 +196,22 @@ def count_on_cpu(
 @dataclass(frozen=True)
 class _Wanted:
     rung: Rung
-    workload: Problem
     knobs: Mapping[str, int] | None
     limits: Limits
     orders: tuple[int, ...]
     blocks: int | None
     time_limit_s: float
+    workers: int
 
 
-def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Progress) -> CpuRun:
-    rung, workload, knobs, limits = wanted.rung, wanted.workload, wanted.knobs, wanted.limits
-    orders, blocks, time_limit_s = wanted.orders, wanted.blocks, wanted.time_limit_s
+def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
+    rung, workload, knobs, limits = wanted.rung, inputs.problem, wanted.knobs, wanted.limits
+    orders, time_limit_s, workers = wanted.orders, wanted.time_limit_s, wanted.workers
     launches = rung.launches(workload, limits, knobs)
     executable = build_for_cpu(rung, workload, knobs, limits)
     scheme = rung.scheme(workload, knobs)
     tolerance = rung.tolerance_for(workload, launches)
-    if len(launches) > 1:
-        blocks = None
-    if workers is None:
-        workers = min(2, len(os.sched_getaffinity(0)))
+    blocks = wanted.blocks if len(launches) == 1 else None
     table = LineTable(executable.path, source_name(rung), rung.include_dirs)
     expected: Arrays | None = None
     outputs: Arrays = _blank_outputs(workload)
@@ -234,11 +225,7 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
     printed = ""
     tried: list[int] = []
     with contextlib.ExitStack() as stack:
-        shared_inputs = {
-            name: stack.enter_context(_Buffer(name, array, writable=False))
-            for name, array in _fitting(inputs.buffers(), launches, workload)
-            if name not in workload.outputs
-        }
+        shared_inputs = _given_buffers(stack, inputs, launches)
         others = {
             name: stack.enter_context(_Buffer(name, array, writable=False))
             for name, array in _altered(executable, inputs).items()
@@ -252,25 +239,19 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
             done_blocks += result.blocks
             printed = printed or result.printed
             outputs = result.outputs
-            faults = explain_faults(
-                result.faults,
-                table,
-                [_three(launch.block) for launch in launches],
-                order,
-                _source_texts(rung),
-            )
+            block_dims = [_three(launch.block) for launch in launches]
+            faults = explain_faults(result.faults, table, block_dims, order, _source_texts(rung))
             if result.death and not faults:
                 faults.append(CpuFault("crash", result.death, order=order))
-            if result.stopped or faults:
+            if result.death:
                 comparison = None
-                if not result.stopped:
-                    expected = _expect(inputs, scheme, outputs, blocks, expected)
-                    comparison = workload.compare(outputs, expected, tolerance)
                 break
-            if first is not None and _same_bits(outputs, first):
+            if not faults and first is not None and _same_bits(outputs, first):
                 continue  # the same bits as the order before: already compared
             expected = _expect(inputs, scheme, outputs, blocks, expected)
             comparison = workload.compare(outputs, expected, tolerance)
+            if faults:
+                break
             if not comparison.ok:
                 if first is not None:
                     said = (
@@ -281,16 +262,8 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
                 break
             first = outputs
     ok = not faults and comparison is not None and comparison.ok
-    return CpuRun(
-        workload=workload,
-        ok=ok,
-        comparison=comparison,
-        faults=faults,
-        printed=printed,
-        outputs=outputs,
-        orders=tuple(tried),
-        blocks=done_blocks,
-    )
+    told = CheckCase(workload, ok, comparison, faults, printed)
+    return CpuRun(**vars(told), outputs=outputs, orders=tuple(tried), blocks=done_blocks)
 
 
 # ---- buffers ----
@@ -332,9 +305,11 @@ class _Buffer:
             self._map.close()
 
 
-def _fitting(
-    inputs: Mapping[str, np.ndarray], launches: Sequence[Launch], workload: Problem
-) -> Iterator[tuple[str, np.ndarray]]:
+def _given_buffers(
+    stack: contextlib.ExitStack, drawn: Drawn, launches: Sequence[Launch]
+) -> dict[str, _Buffer]:
+    """The inputs that no kernel writes. Raises LabError: a buffer is too large to be run with."""
+    inputs, workload = drawn.buffers(), drawn.problem
     sizes = {name: array.nbytes for name, array in inputs.items()}
     sizes.update({name: one.bytes for name, one in workload.outputs.items()})
     sizes.update({space.name: space.bytes for launch in launches for space in launch.workspace})
@@ -346,12 +321,16 @@ def _fitting(
                 "try a smaller workload",
             )
     check_host_memory(workload, sum(sizes[name] for name in sizes if name not in inputs))
-    yield from inputs.items()
+    return {
+        name: stack.enter_context(_Buffer(name, array, writable=False))
+        for name, array in inputs.items()
+        if name not in workload.outputs
+    }
 
 
 def _altered(executable: Executable, inputs: Drawn) -> dict[str, np.ndarray]:
     """Inputs with a few elements changed, for a kernel that could keep an answer to them."""
-    if not executable.stateful or executable.path in _CONSTANT:
+    if not executable.device or executable.path in _CONSTANT:
         return {}
     problem = inputs.problem
     altered = operation_of(problem).alter(inputs, np.random.default_rng(problem.seed))
@@ -458,8 +437,7 @@ class _Result:
     outputs: dict[str, np.ndarray]
     faults: list[Any]
     blocks: int
-    stopped: bool
-    death: str
+    death: str  # how the child ended, if it did not end well
     printed: str
 
 
@@ -511,7 +489,6 @@ def _run_order(
             outputs={name: buffers[name].array().copy() for name in before},
             faults=read_faults(report.copy()),
             blocks=int(report["blocks_done"][0]),
-            stopped=bool(death),
             death=death,
             printed=os.pread(printed.fd, 65536, 0).decode(errors="replace"),
         )
@@ -549,12 +526,9 @@ def _run_child(
             child.stdin.write(_job_text(job, buffers, names, report_fd, fine).encode())
             child.stdin.close()
         most = most_bytes() + sum(one.bytes for one in buffers.values())
-        hung = _wait(child, job.time_limit_s, report, tell, most)
-        if hung:
-            return (
-                f"the child process made no progress for {2 * job.time_limit_s + 10:g} s "
-                "and was ended"
-            )
+        limit_s = 2 * job.time_limit_s + 10
+        if _wait(child, limit_s, report, tell, most):
+            return f"the child process made no progress for {limit_s:g} s and was ended"
         said = child.stderr.read(4096).decode(errors="replace").strip()
     finally:
         if child.poll() is None:
@@ -584,7 +558,7 @@ def _run_child(
 
 def _wait(
     child: subprocess.Popen[bytes],
-    time_limit_s: float,
+    limit_s: float,
     report: np.ndarray,
     tell: Callable[[], None],
     most: int,
@@ -596,7 +570,7 @@ def _wait(
     pidfd = os.pidfd_open(child.pid)
     try:
         still_s, last = 0.0, -1
-        while still_s < 2 * time_limit_s + 10:
+        while still_s < limit_s:
             ended, _, _ = select.select([pidfd], [], [], _LOOK_S)
             tell()
             if ended:
@@ -620,16 +594,11 @@ def _job_text(
     job: _Job, buffers: Mapping[str, _Buffer], names: Sequence[str], report_fd: int, fine: bool
 ) -> str:
     lines = [
-        f"report {report_fd}",
-        f"limit {job.time_limit_s!r}",
-        f"order {job.order}",
-        f"workers {job.workers}",
-        f"fine {int(fine)}",
-        f"sample {job.blocks or 0}",
+        f"report {report_fd} limit {job.time_limit_s!r} order {job.order} workers {job.workers}",
+        f"fine {int(fine)} sample {job.blocks or 0}",
     ]
-    if job.counted:
-        wanted = job.counted
-        blocks = " ".join(str(number) for number in (len(wanted.blocks), *wanted.blocks))
+    if wanted := job.counted:
+        blocks = " ".join(map(str, (len(wanted.blocks), *wanted.blocks)))
         lines.append(f"trips {wanted.page.fd} {wanted.launch} {blocks}")
     for variable in job.executable.shared:
         word = "dynamic" if variable.dynamic else "shared"
@@ -644,11 +613,9 @@ def _job_text(
             f"{int(buffer.writable)} {int(buffer.given)} {other}"
         )
     for launch in job.launches:
-        grid, block = _three(launch.grid), _three(launch.block)
         arguments = [_argument_text(argument, names) for argument in launch.args]
-        sizes = " ".join(
-            str(n) for n in (*grid, *block, launch.smem_bytes, int(launch.prepare), len(arguments))
-        )
+        dims = (*_three(launch.grid), *_three(launch.block), launch.smem_bytes)
+        sizes = " ".join(map(str, (*dims, int(launch.prepare), len(arguments))))
         lines.append(f"launch {launch.entry} {sizes} " + " ".join(arguments))
     return "\n".join([*lines, "go", ""])
 

@@ -99,16 +99,10 @@ def _check_case(
         if fault is None:
             raise
         faults, fatal = [Fault(fault.kind, fault.message)], fault.fatal
-    run = GpuRun(
-        outputs=outputs,
-        ok=comparison is not None and comparison.ok and not faults,
-        faults=[_advise(fault) for fault in faults],
-        comparison=comparison,
-        workload=case.workload,
-        seconds=time.monotonic() - started,
-        environment=device.environment(),
-    )
-    return run, fatal
+    ok = comparison is not None and comparison.ok and not faults
+    advised = [_advise(fault) for fault in faults]
+    seconds, versions = time.monotonic() - started, device.environment()
+    return GpuRun(case.workload, ok, comparison, advised, "", outputs, seconds, versions), fatal
 
 
 def _advise(fault: Fault) -> Fault:
@@ -130,9 +124,9 @@ def _run_case(
         upload_inputs(device, buffers, host)
         expected = operation.expect(host, job.scheme, _parts_on_host(workload))
     else:
-        draw_on_device(device, request.fill_cubin, buffers, workload, workload.seed)
+        draw_on_device(device, request.fill_cubin, buffers, workload.seed)
         parts = workload.sample_parts(16, np.random.default_rng(1))
-        expected = expect_on_device(device, buffers, workload, parts, job.scheme)
+        expected = expect_on_device(device, buffers, parts, job.scheme)
     for name, one in job.workspaces.items():
         zones[name] = RedZoned(device, one.shape, one.dtype)
         device.set_bytes(zones[name].array, RED_BYTE)
@@ -146,8 +140,7 @@ def _run_case(
     comparison = workload.compare(outputs, expected, job.tolerance)
     faults = []
     for name, zone in zones.items():
-        damage = zone.damage()
-        if damage:
+        if damage := zone.damage():
             message = f"the kernel wrote outside the buffer {name!r}: {damage}"
             faults.append(Fault("out_of_bounds", message))
     if host is not None:
@@ -174,10 +167,9 @@ def _parts_on_host(problem: Problem) -> list[Part] | None:
     return problem.sample_parts(16, np.random.default_rng([problem.seed, 1]))
 
 
-def draw_on_device(
-    device: LiveDevice, fill_cubin: str, buffers: BufferSet, problem: Problem, seed: int
-) -> None:
+def draw_on_device(device: LiveDevice, fill_cubin: str, buffers: BufferSet, seed: int) -> None:
     """Make normal inputs on the device, of a problem that `can_fill`; ``seed`` replaces its own."""
+    problem = buffers.problem
     for one in operation_of(problem).fills(problem, seed) or ():
         target = buffers.given[one.buffer]
         if one.array is not None:
@@ -212,16 +204,13 @@ def outputs_on_host(device: LiveDevice, buffers: BufferSet) -> dict[str, np.ndar
 
 
 def expect_on_device(
-    device: LiveDevice,
-    buffers: BufferSet,
-    problem: Problem,
-    parts: list[Part],
-    scheme: StoredAs | None = None,
+    device: LiveDevice, buffers: BufferSet, parts: list[Part], scheme: StoredAs | None = None
 ) -> dict[str, np.ndarray]:
     """The oracle's outputs for some parts, float64 of the outputs' shapes; NaN for the others.
 
     With a scheme, of what the inputs are after they were stored in it.
     """
+    problem = buffers.problem
     operation = operation_of(problem)
 
     def fetch(name: str, index: Any) -> np.ndarray:

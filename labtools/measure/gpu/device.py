@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,10 +42,10 @@ def host_view(array: np.ndarray, dtype: str) -> np.ndarray:
     return array.view(element_dtype(dtype))
 
 
+@dataclass
 class _Handle:
-    def __init__(self, owner: Any, pointer: int) -> None:
-        self.owner = owner
-        self.pointer = pointer
+    owner: Any
+    pointer: int
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.pointer)
@@ -130,11 +130,8 @@ class LiveDevice:
         key = (cubin, entry)
         if key not in self._modules:
             if not Path(cubin).is_file():
-                raise LabError(
-                    f"The compiled code of {entry} is gone.",
-                    f"{cubin} was deleted after it was written for this measurement",
-                    "run it again",
-                )
+                why = f"{cubin} was deleted after it was written for this measurement"
+                raise LabError(f"The compiled code of {entry} is gone.", why, "run it again")
             self._modules[key] = self.cp.RawModule(path=cubin).get_function(entry)
         kernel = self._modules[key]
         if smem_bytes + kernel.shared_size_bytes > MOST_FIXED_SMEM_BYTES:
@@ -150,16 +147,9 @@ class LiveDevice:
         """
         entry = _FILLS[target.dtype.name]
         pairs = target.size // 2
-        rows = target.shape[-2] if lengths is not None else 1
-        args = (
-            target,
-            np.uint64(0 if lengths is None else lengths.data.ptr),
-            np.uint64(pairs),
-            np.uint64(seed % 2**64),
-            np.int32(heads),
-            np.int32(rows),
-            np.int32(target.shape[-1]),
-        )
+        ragged, rows = (0, 1) if lengths is None else (lengths.data.ptr, target.shape[-2])
+        args = (target, *map(np.uint64, (ragged, pairs, seed % 2**64)))
+        args += tuple(map(np.int32, (heads, rows, target.shape[-1])))
         blocks = max(1, min(16 * self.num_sms, -(-pairs // 256)))
         self.kernel(cubin, entry)((blocks,), (256,), args)
 
@@ -183,9 +173,7 @@ class LiveDevice:
             "cupy": self.cp.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
-            "torch": None,
-            "cudnn": None,
-            "flashinfer": None,
+            **dict.fromkeys(("torch", "cudnn", "flashinfer")),
             "flash_attention_3": _brought_by("flash_attn_interface"),
         }
         if self.torch is not None:
@@ -203,10 +191,8 @@ def _brought_by(module: str) -> str | None:
     the module is not installed. All that is installed is read for it, so a process asks once."""
     if find_spec(module) is None:
         return None
-    packages = importlib.metadata.packages_distributions().get(module, ())
-    named = [
-        f"{package} {importlib.metadata.version(package)}" for package in sorted(set(packages))
-    ]
+    packages = sorted(set(importlib.metadata.packages_distributions().get(module, ())))
+    named = (f"{package} {importlib.metadata.version(package)}" for package in packages)
     return ", ".join(named) or "of no package"
 
 
@@ -295,8 +281,7 @@ class RedZoned:
         return None
 
 
-@dataclass(frozen=True)
-class InCall:
+class InCall(NamedTuple):
     """A scratch buffer that every call allocates anew."""
 
     name: str

@@ -1,7 +1,6 @@
 """What a measuring child is told: compiled kernels, launches and workloads.
 
-The parent compiles and works out the launches, so a rung that exists only in a notebook's cells,
-with a launch function that no other process could import, is as good as a shipped one.
+The parent compiles and works out the launches, which no other process could do for a page's cells.
 """
 
 from __future__ import annotations
@@ -253,14 +252,9 @@ def ceiling_candidates(num_sms: int) -> list[Candidate]:
     """The read ceiling in several shapes: loads in flight, threads, blocks an SM."""
     rung = load_rung(kernels_dir() / MICROBENCH / f"{CEILING}.py")
     shapes = ((2, 256, 8), (4, 256, 4), (4, 256, 8), (8, 512, 2))
-    return [
-        Candidate(
-            rung,
-            "ceiling",
-            rung.resolve_knobs({"loads": loads, "threads": threads, "blocks": per_sm * num_sms}),
-        )
-        for loads, threads, per_sm in shapes
-    ]
+    names = ("loads", "threads", "blocks")
+    knobs = [dict(zip(names, (*shape[:2], shape[2] * num_sms), strict=True)) for shape in shapes]
+    return [Candidate(rung, "ceiling", rung.resolve_knobs(one)) for one in knobs]
 
 
 def bytes_in_call(launches: Sequence[Launch]) -> int:
@@ -288,14 +282,9 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
     """
     target = candidate.target
     if isinstance(target, Baseline):
-        return Job(
-            candidate.label,
-            candidate.kind,
-            candidate.timing,
-            baseline=target.id,
-            source=str(target.source or ""),
-            storage=target.storage,
-        )
+        how = (candidate.label, candidate.kind, candidate.timing)
+        source = str(target.source or "")
+        return Job(*how, baseline=target.id, source=source, storage=target.storage)
     with target.judged():
         launches = candidate.launches(workload, limits)
         cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")

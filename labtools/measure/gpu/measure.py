@@ -118,10 +118,7 @@ class Timing:
 
 
 def as_candidate(item: AnyCandidate) -> Candidate:
-    """Read what a caller may name a candidate by.
-
-    ``"r03"``, a path, a Rung or a Baseline, ``"baseline:sdpa"``, or a pair of a rung and knobs.
-    """
+    """``"r03"``, a path, a Rung or a Baseline, ``"baseline:sdpa"``, or a rung with knobs."""
     if isinstance(item, Candidate):
         return item
     if isinstance(item, Baseline):
@@ -146,12 +143,12 @@ def time_candidates(
 ) -> Timing:
     """Time candidates side by side on this machine's GPU.
 
-    In each of ``processes`` child processes all candidates replay CUDA graphs in random order;
-    each graph's launches go round buffers that together are well past the L2 (a cold workload)
-    or stay on one set (a warm one). Each candidate is compared with the oracle before and after.
+    In each of ``processes`` child processes (a comparison wants at least 5) all candidates replay
+    CUDA graphs in random order; each graph's launches go round buffers that together are well past
+    the L2 (a cold workload) or stay on one set (a warm one). Each candidate is compared with the
+    oracle before and after.
 
     Args:
-        processes: a comparison wants at least 5.
         rounds: samples a candidate and process.
         ceiling: also time how fast the same bytes can be read at all.
         pool: children that are there already, at least ``processes``; None starts them.
@@ -223,7 +220,6 @@ def make_group(
     workload: Problem,
     limits: Limits,
     purpose: str,
-    *,
     rounds: int = ROUNDS,
     budget_s: float = BUDGET_S,
 ) -> TimingGroup:
@@ -261,17 +257,16 @@ def make_request(
 ) -> TimingRequest:
     """What every process is told of jobs that are made already.
 
-    Args:
-        seed: of the inputs, of the parts that are compared and of the order in each round.
-        with_torch: the processes load torch too; one that has started without stays without.
+    The seed is of inputs, compared parts and the order of rounds. A process that has started
+    without torch stays without.
     """
     return TimingRequest(
-        purpose=purpose,
-        workload=workload,
-        jobs=tuple(jobs),
-        seed=seed,
-        fill_cubin=str(fill_cubin(limits.arch)),
-        rounds=rounds,
+        purpose,
+        workload,
+        tuple(jobs),
+        seed,
+        str(fill_cubin(limits.arch)),
+        rounds,
         sample_us=SAMPLE_US,
         budget_s=budget_s,
         with_torch=with_torch,
@@ -398,13 +393,12 @@ def _code_fields(
     clocks = [answer.clocks for answer in result.answers]
     target = candidate.target
     if isinstance(target, Baseline):
-        source = target.path
         given = workload.streamed_bytes
         read = target.storage.stored_bytes(given, workload.element_bytes)
         return {
             "codec": target.storage.codec,
             "kv_bytes_read": read if read < given else None,
-            "hashes": Hashes(source_hash=hash_python_file(source)),
+            "hashes": Hashes(source_hash=hash_python_file(target.path)),
             "provenance": make_provenance(device, result.environment, clocks),
         }
     hashes = kernel_hashes(target, workload, limits, candidate.knobs, compiler="live")
@@ -413,6 +407,7 @@ def _code_fields(
     entries = dict.fromkeys(launch.entry for launch in launches)
     path = target.source.with_suffix(".py").resolve()
     own = not target.source.resolve().is_relative_to(kernels_dir())
+    defines = target.defines(workload, limits, candidate.knobs)
     scheme = target.scheme(workload, candidate.knobs)
     return {
         "codec": AS_GIVEN if scheme is None else scheme.codec,
@@ -424,11 +419,7 @@ def _code_fields(
         "rung_path": str(path) if own else None,
         "rung_hash": hash_python_file(path) if own and path.is_file() else None,
         "provenance": make_provenance(
-            device,
-            result.environment,
-            clocks,
-            defines=target.defines(workload, limits, candidate.knobs),
-            nvrtc=hashes.nvrtc_version,
+            device, result.environment, clocks, defines, hashes.nvrtc_version
         ),
     }
 

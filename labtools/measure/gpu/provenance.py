@@ -26,15 +26,12 @@ def make_provenance(
     device: DeviceInfo,
     environment: Mapping[str, str | None],
     clocks: Sequence[Clocks | None],
-    *,
     defines: Mapping[str, str] | None = None,
     nvrtc: str | None = None,
-    date: datetime | None = None,
 ) -> Provenance:
-    """Put together what the device, the child and this process know.
+    """What the device, the child (its versions, a reading a process) and this process know.
 
-    ``environment`` are the child's versions, ``clocks`` one reading a process; a baseline, which
-    is not compiled here, has no ``defines``.
+    A baseline, which is not compiled here, has no ``defines``.
     """
     options: tuple[str, ...] = ()
     if defines is not None:
@@ -50,7 +47,7 @@ def make_provenance(
         nvrtc=nvrtc,
         compile_options=options,
         clocks=merge_clocks(clocks),
-        date=date or datetime.now(UTC).replace(microsecond=0),
+        date=datetime.now(UTC).replace(microsecond=0),
         commit=git_commit(),
         tree_hash=hash_tree(),
         command=describe_command(sys.argv),

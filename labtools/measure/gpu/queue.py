@@ -1,10 +1,7 @@
-"""One measurement a GPU at a time, over every process and user of this machine.
+"""One measurement a GPU at a time, over every process and user: two would share its bandwidth.
 
-Two kernels on one GPU share its memory bandwidth, so a time taken beside another measurement is
-wrong. Whoever measures holds the lock of the GPU; the others wait and say for whom.
-
-The locks of all users lie in one sticky folder, where everybody can write and nobody removes
-another's lock. A lock is a plain file, opened without following links; it says who holds it.
+The locks of all users, plain files that say who holds them, lie in one sticky folder, where
+everybody can write and nobody removes another's.
 """
 
 from __future__ import annotations
@@ -24,6 +21,9 @@ from labtools.problem import LabError
 from labtools.toolchain.progress import SAY_EVERY_S, Progress, silent
 
 LOCKS_VARIABLE = "LABTOOLS_GPU_LOCKS"
+OTHER_FOLDER = (
+    f"remove it, or let {LOCKS_VARIABLE} name another folder, the same for all who measure"
+)
 LONGEST_WAIT_S = 3600.0
 _POLL_S = 0.05
 _NOTE_BYTES = 1024
@@ -44,11 +44,8 @@ def gpu_locks_dir() -> Path:
     if stat.S_ISDIR(found.st_mode) and not found.st_mode & stat.S_ISVTX and mine:
         folder.chmod(0o1777)
     elif not stat.S_ISDIR(found.st_mode) or not found.st_mode & stat.S_ISVTX:
-        raise LabError(
-            "The folder of the GPUs' locks is not safe.",
-            f"{folder} is a link, or a folder of another user in which anybody can remove files",
-            f"remove it, or let {LOCKS_VARIABLE} name another folder, the same for all who measure",
-        )
+        why = f"{folder} is a link, or a folder of another user in which anybody can remove files"
+        raise LabError("The folder of the GPUs' locks is not safe.", why, OTHER_FOLDER)
     return folder
 
 
@@ -98,11 +95,8 @@ class GpuLock:
             return "another process"
 
     def _open(self) -> int:
-        """The file, made where it is missing.
-
-        An open that may make a file is refused on another user's file in a sticky folder, so the
-        two are apart.
-        """
+        # An open that may make a file is refused on another user's file in a sticky folder, so the
+        # two are apart.
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             try:
@@ -122,11 +116,8 @@ class GpuLock:
         return file
 
     def _refusal(self, why: str) -> LabError:
-        return LabError(
-            "The lock of the GPU cannot be used.",
-            f"{self.path}: {why}",
-            f"remove it, or let {LOCKS_VARIABLE} name another folder, the same for all who measure",
-        )
+        what = "The lock of the GPU cannot be used."
+        return LabError(what, f"{self.path}: {why}", OTHER_FOLDER)
 
 
 def _lock_of(gpu: str) -> GpuLock:
@@ -142,9 +133,8 @@ def hold_gpu(
 ) -> Iterator[int]:
     """Hold the first of several GPUs that is free; yields its index in ``gpus``.
 
-    Args:
-        gpus: a name a GPU that is the same for every process, such as its PCI address.
-        purpose: shown to those who wait.
+    A GPU's name is the same for every process, such as its PCI address; ``purpose`` is shown to
+    those who wait.
 
     Raises LabError: every GPU stayed taken, or their locks cannot be trusted.
     """

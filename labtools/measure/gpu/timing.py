@@ -1,9 +1,7 @@
 """Timing as it runs in the child: every candidate of a workload, interleaved, by graph replays.
 
-One group is one workload with its candidates. Each candidate's N launches go round the buffer
-sets and are captured into one CUDA graph; rounds replay the graphs in random order between two
-events. Each candidate is compared with the oracle before and after, and once between two rounds
-that are drawn, where a replay is cut off after a call.
+A candidate's launches go round the buffer sets in one CUDA graph; rounds replay the graphs in
+random order between two events. It is compared with the oracle before, after, and once between.
 """
 
 from __future__ import annotations
@@ -120,12 +118,11 @@ class TimingAnswer:
     ordinal: int = 0  # of the GPU
 
 
+@dataclass(eq=False)
 class FatalFault(Exception):
     """CUDA is dead in this process, by a candidate."""
 
-    def __init__(self, fault: ProcessFault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
+    fault: ProcessFault
 
 
 @dataclass
@@ -162,21 +159,16 @@ class Checked:
     """What the oracle gives for some parts of some sets, by how inputs are stored."""
 
     def __init__(
-        self,
-        device: LiveDevice,
-        sets: list[BufferSet],
-        workload: Problem,
-        parts: Mapping[int, list[Part]],
+        self, device: LiveDevice, sets: list[BufferSet], parts: Mapping[int, list[Part]]
     ) -> None:
-        self._device, self._sets, self._workload, self.parts = device, sets, workload, parts
+        self._device, self._sets, self.parts = device, sets, parts
         self._known: dict[StoredAs | None, dict[int, Arrays]] = {}
 
     def of(self, scheme: StoredAs | None) -> Mapping[int, Arrays]:
         """The oracle's outputs by set, float64; NaN for parts not compared."""
         if scheme not in self._known:
-            device, sets, workload = self._device, self._sets, self._workload
             self._known[scheme] = {
-                index: expect_on_device(device, sets[index], workload, parts, scheme)
+                index: expect_on_device(self._device, self._sets[index], parts, scheme)
                 for index, parts in self.parts.items()
             }
         return self._known[scheme]
@@ -198,9 +190,8 @@ def time_group(report: Reporter[None], request: TimingRequest) -> TimingAnswer:
                 raise
             fault = ProcessFault("", found.kind, found.message, found.fatal)
             answer = TimingAnswer(request.process, fault=fault)
-        return replace(
-            answer, environment=session.device.environment(), ordinal=session.device.ordinal
-        )
+        device = session.device
+        return replace(answer, environment=device.environment(), ordinal=device.ordinal)
 
 
 class _Group:
@@ -245,14 +236,10 @@ class _Group:
                 self._alter_inputs()
             for player in self._left(players):
                 self._attempt(player.label, partial(self._check_altered, player))
-        timed = {
-            player.label: self._read_times(player)
-            for player in players
-            if player.label not in self.failures
-        }
+        timed = {player.label: self._read_times(player) for player in self._left(players)}
         cold = self.workload.cache_state == "cold"
-        warning = "the buffers together are not 3 times the L2"
-        note = warning if cold and not self.rotation.cold else ""
+        hot = cold and not self.rotation.cold
+        note = "the buffers together are not 3 times the L2" if hot else ""
         players.clear()
         del self.sets, self.checked
         self.device.release()
@@ -294,7 +281,7 @@ class _Group:
         if can_fill(workload):
             for index, one in enumerate(self.sets):
                 seed = self.seed * 4096 + index
-                draw_on_device(device, self.request.fill_cubin, one, workload, seed)
+                draw_on_device(device, self.request.fill_cubin, one, seed)
             return
         for index, one in enumerate(self.sets):
             if index < HOST_SETS:
@@ -313,7 +300,7 @@ class _Group:
         parts = {
             index: self.workload.sample_parts(count, self.rng) for index, count in chosen.items()
         }
-        return Checked(self.device, self.sets, self.workload, parts)
+        return Checked(self.device, self.sets, parts)
 
     def _prepare(self, job: Job) -> Player:
         """Bind, run once, compare, and capture as many launches as a sample takes."""
@@ -506,14 +493,12 @@ class _Group:
                 array = self.device.download(buffers.given[name][place])
                 return host_view(array, self.workload.inputs[name].dtype)
 
-            def store(
-                name: str, place: Any, array: np.ndarray, buffers: BufferSet = buffers
-            ) -> None:
+            def store(name: str, place: Any, array: Any, buffers: BufferSet = buffers) -> None:
                 self.device.upload(buffers.given[name][place], array)
 
             for part in parts:
                 operation.alter_part(self.workload, part, fetch, store, self.rng)
-        self.checked = Checked(self.device, self.sets, self.workload, self.checked.parts)
+        self.checked = Checked(self.device, self.sets, self.checked.parts)
 
     def _check_altered(self, player: Player) -> None:
         """An answer that was kept, whatever it was looked up by, is wrong for other inputs."""
@@ -593,10 +578,10 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         job.label,
         job.kind,
         problem,
-        call=lambda index: calls[index](),
-        outputs=lambda index: outputs_on_host(device, sets[index]),
-        poison=poison,
-        spoil=spoil,
+        lambda index: calls[index](),
+        lambda index: outputs_on_host(device, sets[index]),
+        poison,
+        spoil,
         keep=[workspaces, calls, blank, own],
         prepare=prepare,
         prepared=prepared_now,
@@ -625,15 +610,10 @@ def _baseline_player(
     device: LiveDevice, job: Job, sets: list[BufferSet], workload: Problem
 ) -> Player:
     if device.torch is None:
-        raise LabError(
-            f"{job.label} was not timed.",
-            "torch with CUDA is not installed here",
-            "the rungs are timed without it",
-        )
+        why = "torch with CUDA is not installed here"
+        raise LabError(f"{job.label} was not timed.", why, "the rungs are timed without it")
     baseline = baseline_of(job)
-    functions = []
-    for one in sets:
-        functions.append(baseline.prepare(device.torch_inputs(one), workload))
+    functions = [baseline.prepare(device.torch_inputs(one), workload) for one in sets]
     answers: list[Any] = [None] * len(sets)
 
     def call(index: int) -> None:

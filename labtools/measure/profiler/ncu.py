@@ -193,8 +193,8 @@ def run_under_ncu(
     ncu: NcuTool,
     request: WatchRequest,
     report: Path,
+    counters: CounterSet = "chosen",
     *,
-    counters: CounterSet,
     warm: bool,
     time_limit_s: float,
     wanted: Sequence[Counter] = COUNTERS,
@@ -210,10 +210,9 @@ def run_under_ncu(
         prefix = ncu_command(
             ncu, report, counters=counters, warm=warm, without=dropped, wanted=wanted
         )
-        finished, results = run_watched(
-            request, time_limit_s=time_limit_s, prefix=prefix, progress=progress
-        )
-        run = NcuRun(finished, results, report, dropped)
+        how: dict[str, Any] = {"prefix": prefix, "progress": progress}
+        done = run_watched(request, time_limit_s=time_limit_s, **how)
+        run = NcuRun(*done, report, dropped)
         if counters == "full" or report.exists():
             return run
         if refused := set(unknown_metrics(run.text)) - set(dropped):
@@ -230,17 +229,10 @@ def run_with_nsight(
 ) -> NcuRun:
     """Launch a request's items in a child that attaches the profiler to itself."""
     path = os.pathsep.join([str(Path(ncu.path).parent), os.environ.get("PATH", "")])
-    finished, results = run_watched(
-        replace(
-            request,
-            mode="nsight",
-            metrics=metrics_to_request(),
-            warm=warm,
-            output_prefix=f"{folder}{os.sep}nsight-",
-        ),
-        time_limit_s=time_limit_s,
-        extra_env={"PATH": path},
-    )
+    prefix, metrics = f"{folder}{os.sep}nsight-", metrics_to_request()
+    asked = replace(request, mode="nsight", metrics=metrics, warm=warm, output_prefix=prefix)
+    env = {"PATH": path}
+    finished, results = run_watched(asked, time_limit_s=time_limit_s, extra_env=env)
     reports = sorted(folder.glob("nsight-*.ncu-rep"))
     return NcuRun(finished, results, reports[0] if reports else folder / "none")
 

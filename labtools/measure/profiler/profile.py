@@ -1,9 +1,7 @@
-"""Hardware counters of one kernel or of many: why it takes as long as it does.
+"""Hardware counters of one kernel or of many, which run in a child under Nsight Compute.
 
-The kernels run in a child process under Nsight Compute. Its start takes seconds and a launch a
-fraction of one, so one child launches many rungs; their counters are told apart by the order of
-launches, which is held against each kernel's name, grid and block. Cold workloads have a run with
-the caches flushed before every pass, warm ones a run without.
+Its start takes seconds, so one child launches many rungs, told apart by the order of launches. Cold
+workloads have a run with the caches flushed before every pass, warm ones a run without.
 """
 
 from __future__ import annotations
@@ -28,16 +26,7 @@ from ..gpu.queue import hold_this_gpu
 from ..worker import hang_message
 from . import ncu as tool
 from .counters import COUNTERS, FEW_COUNTERS, Counter, KernelCounters, sum_launches
-from .ncu import (
-    WITHOUT_COUNTERS,
-    CounterSet,
-    NcuRun,
-    NcuTool,
-    ProfileFailed,
-    ProfileReport,
-    ProfilerUnavailable,
-    nsight_python_usable,
-)
+from .ncu import NcuRun, NcuTool, ProfileFailed, ProfileReport, ProfilerUnavailable
 from .watched import WatchedItem, WatchRequest
 
 MOST_ITEMS = 96  # of one ncu run
@@ -55,7 +44,7 @@ _refused: dict[str, tuple[str, ...]] = {}  # metrics that an ncu, by path, was f
 
 @dataclass(frozen=True)
 class _Item:
-    rung: Rung
+    target: Rung | Baseline
     knobs: dict[str, int]
     watched: WatchedItem
 
@@ -73,18 +62,16 @@ class _Item:
         return self.watched.job.timed
 
 
+Results = dict[int, ProfileReport | ProfileFailed]  # by the number of the item
+
+
 @dataclass
 class _Outcome:
-    """What one run gave: reports, failures, and what is left to do."""
+    """What one run gave, and what is left to do."""
 
-    reports: dict[int, ProfileReport] = field(default_factory=dict)
-    failures: dict[int, ProfileFailed] = field(default_factory=dict)
+    found: Results = field(default_factory=dict)
     left: list[_Item] = field(default_factory=list)
     error: ProfileFailed | None = None  # why nothing was gained, when nothing was
-
-    @property
-    def gained(self) -> bool:
-        return bool(self.reports or self.failures)
 
 
 def watched_item(
@@ -113,7 +100,7 @@ def profile_rung(
     target: Rung | Baseline,
     workload: Problem,
     knobs: Mapping[str, int] | None = None,
-    counters: CounterSet = "chosen",
+    counters: tool.CounterSet = "chosen",
     *,
     time_limit_s: float = 300.0,
     report_path: str | Path | None = None,
@@ -121,11 +108,10 @@ def profile_rung(
 ) -> ProfileReport:
     """Profile one call of ``target`` on this machine's GPU.
 
-    ``chosen`` asks for the chosen counters alone; ``full`` for everything ncu knows, in about
-    forty passes. The kernel runs once to load, then once a pass, with the caches flushed before
-    each unless the workload is warm. Clocks are left alone. ``report_path`` keeps the report for
-    Nsight Compute's own viewer. Where nsight-python is usable, the child attaches the profiler to
-    itself.
+    ``full`` asks for everything ncu knows, in about forty passes. The kernel runs once to load,
+    then once a pass, with the caches flushed before each unless the workload is warm. Clocks are
+    left alone. ``report_path`` keeps the report for Nsight Compute's own viewer. Where
+    nsight-python is usable, the child attaches the profiler to itself.
 
     Raises:
         ProfilerUnavailable: no ncu, or the counters are not permitted.
@@ -147,26 +133,23 @@ def profile_rung(
         if report_path is not None:
             kept = str(Path(report_path).with_suffix(".ncu-rep"))
             shutil.copyfile(run.report, kept)
-    return ProfileReport(
-        target=target.id,
-        workload=workload.to_dict(),
-        knobs=target.resolve_knobs(knobs) if isinstance(target, Rung) else {},
-        tool=name,
-        kernels=kernels,
-        totals=sum_launches(kernels),
-        notes=(*notes, *_say_dropped(run.dropped)),
-        report_path=kept,
-        seconds=run.finished.child.seconds,
-    )
+    resolved = target.resolve_knobs(knobs) if isinstance(target, Rung) else {}
+    one = _Item(target, resolved, item)
+    report = _report(one, kernels, run, name, run.finished.child.seconds)
+    return replace(report, notes=(*notes, *report.notes), report_path=kept)
 
 
 def _profile_one(
-    ncu: NcuTool, request: WatchRequest, counters: CounterSet, folder: Path, time_limit_s: float
+    ncu: NcuTool,
+    request: WatchRequest,
+    counters: tool.CounterSet,
+    folder: Path,
+    time_limit_s: float,
 ) -> tuple[NcuRun, str, list[str]]:
     """A run that ended well, the name of the tool behind it, and what to know about it."""
     warm = request.items[0].workload.cache_state == "warm"
     name, notes = f"ncu {ncu.version_text}", []
-    if counters == "chosen" and nsight_python_usable(ncu):
+    if counters == "chosen" and tool.nsight_python_usable(ncu):
         run = tool.run_with_nsight(ncu, request, folder, warm=warm, time_limit_s=time_limit_s)
         try:
             _check_one(run)
@@ -175,14 +158,8 @@ def _profile_one(
         else:
             version = importlib.metadata.version("nsight-python")
             return run, f"nsight-python {version}, {name}", notes
-    run = tool.run_under_ncu(
-        ncu,
-        request,
-        folder / "report.ncu-rep",
-        counters=counters,
-        warm=warm,
-        time_limit_s=time_limit_s,
-    )
+    path, limit_s = folder / "report.ncu-rep", time_limit_s
+    run = tool.run_under_ncu(ncu, request, path, counters, warm=warm, time_limit_s=limit_s)
     _check_one(run)
     return run, name, notes
 
@@ -195,10 +172,6 @@ def _check_one(run: NcuRun) -> None:
     run.check()
 
 
-def _say_dropped(dropped: Sequence[str]) -> list[str]:
-    return [f"ncu does not know these metrics here: {', '.join(dropped)}"] if dropped else []
-
-
 def profile_batch(
     items: Sequence[BatchItem],
     *,
@@ -209,15 +182,10 @@ def profile_batch(
 
     Each is launched once to load it, then once under the profiler; launches marked ``prepare`` run
     before and are not watched. Nothing is compared. A kernel that fails, hangs or takes the process
-    down costs itself alone; the others are profiled in another run. Clocks are left alone.
+    down costs itself alone; the others are profiled in another run. Clocks are left alone. ``few``
+    counters are those that a bound needs, in fewer passes.
 
-    Args:
-        items: (rung, workload, knobs).
-        counters: ``few`` asks for those that a bound needs, in fewer passes.
-
-    Returns:
-        For each item, in order, its report (with `ProfileReport.empty_launch_us`), or why it has
-        none.
+    Returns a report (with `ProfileReport.empty_launch_us`) for each item, or why it has none.
 
     Raises:
         ProfilerUnavailable: no ncu, or the counters are not permitted.
@@ -227,7 +195,7 @@ def profile_batch(
         return []
     ncu = tool.find_ncu()
     limits = limits_of(require_device())
-    results: dict[int, ProfileReport | ProfileFailed] = {}
+    results: Results = {}
     ready: list[_Item] = []
     compile_ahead(items, limits, compiler="live")
     for number, (rung, workload, knobs) in enumerate(items):
@@ -260,29 +228,27 @@ class _Batch:
         self, ncu: NcuTool, arch: str, wanted: Sequence[Counter], progress: Progress
     ) -> None:
         self.ncu, self.wanted, self.progress = ncu, wanted, progress
+        self.tool = f"ncu {ncu.version_text}"
         self.fill_cubin = str(fill_cubin(arch))
         cubin = store_cubin(compile_cubin(_EMPTY_SOURCE, arch, name="empty.cu", compiler="live"))
         self.empty = Job(_EMPTY_ENTRY, "rung", cubin=str(cubin), launches=(_EMPTY_LAUNCH,))
         # A run has given counters, so that a run without any is the fault of its items.
         self.proved = False
 
-    def measure(
-        self, items: Sequence[_Item], warm: bool
-    ) -> dict[int, ProfileReport | ProfileFailed]:
+    def measure(self, items: Sequence[_Item], warm: bool) -> Results:
         """Counters of some items, by number.
 
         Each run either settles at least one item, or is split in two, so this ends.
         """
-        found: dict[int, ProfileReport | ProfileFailed] = {}
+        found: Results = {}
         waiting = [list(items)]
         while waiting:
             some = waiting.pop(0)
             outcome = self.run(some, warm)
-            found.update(outcome.reports)
-            found.update(outcome.failures)
+            found.update(outcome.found)
             if not outcome.left:
                 continue
-            if outcome.gained:
+            if outcome.found:
                 waiting.insert(0, outcome.left)
                 continue
             error = outcome.error or _failed("The profiler gave nothing.", "it did not say why")
@@ -300,20 +266,13 @@ class _Batch:
 
     def run(self, items: Sequence[_Item], warm: bool) -> _Outcome:
         """One run of ncu. Raises ProfilerUnavailable: the counters are not permitted."""
-        request = WatchRequest(
-            tuple(one.watched for one in items),
-            self.fill_cubin,
-            "ncu",
-            ITEM_STEP_LIMIT_S,
-            empty=self.empty,
-            empty_launches=EMPTY_LAUNCHES,
-        )
+        watched, empty = tuple(one.watched for one in items), (self.empty, EMPTY_LAUNCHES)
+        request = WatchRequest(watched, self.fill_cubin, "ncu", ITEM_STEP_LIMIT_S, *empty)
         with tempfile.TemporaryDirectory(prefix="labtools-profile-") as name:
             run = tool.run_under_ncu(
                 self.ncu,
                 request,
                 Path(name, "report.ncu-rep"),
-                counters="chosen",
                 warm=warm,
                 time_limit_s=RUN_LIMIT_S + ITEM_LIMIT_S * len(items),
                 wanted=self.wanted,
@@ -331,7 +290,7 @@ class _Batch:
 
         def blame(number: int, why: str) -> None:
             what = f"{by_number[number].watched.label} could not be profiled."
-            outcome.failures.setdefault(number, _failed(what, why))
+            outcome.found.setdefault(number, _failed(what, why))
 
         for result in run.results:
             if result.problem:
@@ -350,10 +309,10 @@ class _Batch:
         else:
             self.proved = True
             for one, mine in zip(profiled, kernels, strict=True):
-                report = self._report(one, mine, empty_us, run, len(profiled))
-                outcome.reports[one.number] = report
-        settled = outcome.reports.keys() | outcome.failures.keys()
-        outcome.left = [one for one in items if one.number not in settled]
+                seconds = run.finished.child.seconds / len(profiled)
+                report = _report(one, self._asked(mine), run, self.tool, seconds)
+                outcome.found[one.number] = replace(report, empty_launch_us=empty_us)
+        outcome.left = [one for one in items if one.number not in outcome.found]
         return outcome
 
     def _read(self, run: NcuRun) -> list[KernelCounters]:
@@ -363,31 +322,29 @@ class _Batch:
             run.check()
         return tool.read_report(self.ncu, run.report)
 
-    def _report(
-        self,
-        item: _Item,
-        kernels: Sequence[KernelCounters],
-        empty_us: float | None,
-        run: NcuRun,
-        num_items: int,
-    ) -> ProfileReport:
-        # What was not asked for is not missing; it is not there.
+    def _asked(self, kernels: Sequence[KernelCounters]) -> tuple[KernelCounters, ...]:
+        """Without what was not asked for, which is not missing; it is not there."""
         names = [counter.name for counter in self.wanted]
-        kept = tuple(
+        return tuple(
             replace(kernel, values={name: kernel.values[name] for name in names})
             for kernel in kernels
         )
-        return ProfileReport(
-            target=item.rung.id,
-            workload=item.workload.to_dict(),
-            knobs=item.knobs,
-            tool=f"ncu {self.ncu.version_text}",
-            kernels=kept,
-            totals=sum_launches(kept),
-            notes=tuple(_say_dropped(run.dropped)),
-            seconds=run.finished.child.seconds / num_items,
-            empty_launch_us=empty_us,
-        )
+
+
+def _report(
+    item: _Item, kernels: tuple[KernelCounters, ...], run: NcuRun, tool_name: str, seconds: float
+) -> ProfileReport:
+    dropped = f"ncu does not know these metrics here: {', '.join(run.dropped)}"
+    return ProfileReport(
+        target=item.target.id,
+        workload=item.workload.to_dict(),
+        knobs=item.knobs,
+        tool=tool_name,
+        kernels=kernels,
+        totals=sum_launches(kernels),
+        notes=(dropped,) if run.dropped else (),
+        seconds=seconds,
+    )
 
 
 def _suspect(run: NcuRun) -> int | None:
@@ -455,7 +412,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def _failed(what: str, why: str) -> ProfileFailed:
-    return ProfileFailed(what, why, WITHOUT_COUNTERS)
+    return ProfileFailed(what, why, tool.WITHOUT_COUNTERS)
 
 
 def _as_failure(error: LabError) -> ProfileFailed:

@@ -96,12 +96,9 @@ class SanitizerReport:
             text = f"{self.error_count} errors\n{shown}".strip()
         elif self.verdict == "not run":
             text = self.reason
+        of = workload.to_dict()
         return SanitizerVerdict(
-            tool=self.tool,
-            verdict=self.verdict,
-            text=text,
-            workload=workload.to_dict(),
-            knobs=knobs,
+            tool=self.tool, verdict=self.verdict, text=text, workload=of, knobs=knobs
         )
 
 

@@ -1,7 +1,6 @@
 """What profilers and sanitizers watch: rungs and baselines, each launched once, in a child.
 
-The parent compiles and works out the launches, as for a timed run, so what is watched is what was
-timed, and a rung that exists only in a notebook's cells is as good as a shipped one.
+The parent compiles and works out the launches as for a timed run: what is watched is what is timed.
 """
 
 from __future__ import annotations
@@ -72,19 +71,11 @@ def run_watched(
 ) -> tuple[Finished[None], list[WatchedResult]]:
     """Launch a request's items in a child of their own; the watching program is its ``prefix``.
 
-    Returns:
-        How the child ended, and what came of each item that it got to.
+    Returns how the child ended, and what came of each item that it got to.
     """
     results: list[WatchedResult] = []
-    finished = run_call(
-        launch_items,
-        request,
-        time_limit_s=time_limit_s,
-        on_item=results.append,
-        tidy=True,
-        **options,
-    )
-    return finished, results
+    how: dict[str, Any] = {"on_item": results.append, "tidy": True, **options}
+    return run_call(launch_items, request, time_limit_s=time_limit_s, **how), results
 
 
 def launch_items(report: Reporter[WatchedResult], request: WatchRequest) -> None:
@@ -176,7 +167,7 @@ def _make_buffers(device: LiveDevice, workload: Problem, request: WatchRequest) 
     if on_host:
         upload_inputs(device, buffers, operation_of(workload).draw(workload))
     else:
-        draw_on_device(device, request.fill_cubin, buffers, workload, workload.seed)
+        draw_on_device(device, request.fill_cubin, buffers, workload.seed)
     buffers.restore(device)
     poison_outputs(device, buffers)
     device.synchronize()
@@ -189,9 +180,8 @@ def prepare_call(
     """Do what stands before all calls; the function makes one call and waits for it."""
     if job.kind == "baseline":
         if device.torch is None:
-            raise LabError(
-                "A baseline cannot run here.", "torch with CUDA is not installed", "the rungs"
-            )
+            why = "torch with CUDA is not installed"
+            raise LabError("A baseline cannot run here.", why, "the rungs")
         compute = baseline_of(job).prepare(device.torch_inputs(buffers), workload)
     else:
         named = {**buffers.arrays, **allocate_workspaces(device, job.launches)}

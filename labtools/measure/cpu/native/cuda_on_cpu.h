@@ -229,15 +229,12 @@ LAB_SHUFFLE(__shfl_xor_sync, LAB_SHFL_XOR, int which)
 LAB_SHUFFLE(__shfl_up_sync, LAB_SHFL_UP, unsigned which)
 LAB_SHUFFLE(__shfl_down_sync, LAB_SHFL_DOWN, unsigned which)
 #undef LAB_SHUFFLE
-LAB_INLINE unsigned __ballot_sync(unsigned mask, int p) {
-  return unsigned(lab_collective(LAB_BALLOT, mask, p != 0, 0, 32));
-}
-LAB_INLINE int __any_sync(unsigned mask, int p) {
-  return int(lab_collective(LAB_ANY, mask, p != 0, 0, 32));
-}
-LAB_INLINE int __all_sync(unsigned mask, int p) {
-  return int(lab_collective(LAB_ALL, mask, p != 0, 0, 32));
-}
+#define LAB_VOTE(name, T, op) \
+  LAB_INLINE T name(unsigned mask, int p) { return T(lab_collective(op, mask, p != 0, 0, 32)); }
+LAB_VOTE(__ballot_sync, unsigned, LAB_BALLOT)
+LAB_VOTE(__any_sync, int, LAB_ANY)
+LAB_VOTE(__all_sync, int, LAB_ALL)
+#undef LAB_VOTE
 template <class T>
 LAB_INLINE unsigned __match_any_sync(unsigned mask, T value) {
   return unsigned(lab_collective(LAB_MATCH_ANY, mask, lab::pack(value), 0, 32));
@@ -301,15 +298,12 @@ struct same {  // keeps the second argument from taking part in deduction: atomi
   using type = T;
 };
 }  // namespace lab
-#define LAB_ATOMIC(name, op)                                              \
+#define LAB_ATOMIC_NAMED(name, op)                                        \
   template <class T>                                                      \
   LAB_INLINE T name(T* address, typename lab::same<T>::type value) {      \
     return lab::atomic<T>(address, op, value);                            \
-  }                                                                       \
-  template <class T>                                                      \
-  LAB_INLINE T name##_block(T* address, typename lab::same<T>::type value) { \
-    return lab::atomic<T>(address, op, value);                            \
   }
+#define LAB_ATOMIC(name, op) LAB_ATOMIC_NAMED(name, op) LAB_ATOMIC_NAMED(name##_block, op)
 LAB_ATOMIC(atomicAdd, LAB_ATOMIC_ADD)
 LAB_ATOMIC(atomicMin, LAB_ATOMIC_MIN)
 LAB_ATOMIC(atomicMax, LAB_ATOMIC_MAX)
@@ -320,6 +314,7 @@ LAB_ATOMIC(atomicXor, LAB_ATOMIC_XOR)
 LAB_ATOMIC(atomicInc, LAB_ATOMIC_INC)
 LAB_ATOMIC(atomicDec, LAB_ATOMIC_DEC)
 #undef LAB_ATOMIC
+#undef LAB_ATOMIC_NAMED
 template <class T>
 LAB_INLINE T atomicSub(T* address, typename lab::same<T>::type value) {
   return lab::atomic<T>(address, LAB_ATOMIC_ADD, T(0) - value);
@@ -333,11 +328,8 @@ LAB_INLINE T atomicCAS(T* address, typename lab::same<T>::type compare,
 #include "functions.h"
 
 // ---- loads and stores with a cache hint: the hint says nothing about right or wrong ----
-#define LAB_LOAD(name)                                    \
-  template <class T>                                      \
-  LAB_INLINE T name(const T* address) {                   \
-    return *address;                                      \
-  }
+#define LAB_LOAD(name) \
+  template <class T> LAB_INLINE T name(const T* address) { return *address; }
 LAB_LOAD(__ldg)
 LAB_LOAD(__ldca)
 LAB_LOAD(__ldcg)
@@ -353,11 +345,8 @@ template <class T>
 LAB_INLINE typename std::enable_if<!std::is_arithmetic<T>::value, T>::type __ldcv(const T* address) {
   return *address;
 }
-#define LAB_STORE(name)                                                      \
-  template <class T>                                                         \
-  LAB_INLINE void name(T* address, typename lab::same<T>::type value) {      \
-    *address = value;                                                        \
-  }
+#define LAB_STORE(name) \
+  template <class T> LAB_INLINE void name(T* address, typename lab::same<T>::type value) { *address = value; }
 LAB_STORE(__stwb)
 LAB_STORE(__stcg)
 LAB_STORE(__stcs)

@@ -2,7 +2,8 @@
 // leaves what it found in the shared report. It prints nothing.
 //
 // Exit status: 0 done, 3 a fault ended the run, 4 the job could not be set up (text on stderr),
-// 7 done, and no device variable was written, 6 the job is to be run again with every byte of its buffers watched by itself.
+// 6 the job is to be run again with every byte of its buffers watched by itself, 7 done, and no
+// device variable was written.
 #include <csignal>
 #include <cstdarg>
 #include <cstdlib>
@@ -68,14 +69,20 @@ static std::string word() {
 
 static uint64_t number() { return strtoull(word().c_str(), nullptr, 0); }
 
+// What the parent reads too, by the file descriptor that comes next.
+template <class T>
+static T* mapped(const char* what) {
+  void* p = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED, int(number()), 0);
+  if (p == MAP_FAILED) give_up("%s could not be mapped", what);
+  return static_cast<T*>(p);
+}
+
 static void read_job() {
   for (;;) {
     const std::string key = word();
     if (key == "go") return;
     if (key == "report") {
-      void* p = mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED, int(number()), 0);
-      if (p == MAP_FAILED) give_up("the report could not be mapped");
-      report = static_cast<Report*>(p);
+      report = mapped<Report>("the report");
     } else if (key == "limit") {
       job.limit_s = atof(word().c_str());
     } else if (key == "workers") {
@@ -85,9 +92,7 @@ static void read_job() {
     } else if (key == "sample") {
       job.sample = number();
     } else if (key == "trips") {
-      void* p = mmap(nullptr, sizeof(Trips), PROT_READ | PROT_WRITE, MAP_SHARED, int(number()), 0);
-      if (p == MAP_FAILED) give_up("the counts could not be mapped");
-      trips = static_cast<Trips*>(p);
+      trips = mapped<Trips>("the counts");
       job.counted_launch = uint32_t(number());
       for (uint64_t n = number(); n > 0; --n) job.counted.push_back(number());
       if (job.counted.size() > MAX_COUNTED) give_up("more than %u blocks to count", MAX_COUNTED);
@@ -214,7 +219,6 @@ static void on_signal(int signal, siginfo_t* info, void* context) {
 #endif
   const bool hang = signal == SIGALRM;
   FaultRecord* f = fault_here(hang ? HANG : CRASH, LAB_FRAME);
-  if (!f) stop_run();
   // +1: the reader takes these for return addresses and looks one byte before.
   walk(f->places[0], frame, at + 1);
   Place& place = f->places[0];
@@ -443,10 +447,7 @@ static int run() {
 
 // What assert() calls: ours stands before the C library's, which knows nothing of the kernel's lines.
 extern "C" void __assert_fail(const char* text, const char*, unsigned, const char*) noexcept {
-  lab::FaultRecord* f = lab::fault_here(lab::CRASH, LAB_FRAME);
-  if (!f) lab::stop_run();
-  lab::Text(f).add("an assertion failed: %s", text);
-  lab::fatal(f);
+  lab::end_with(lab::CRASH, LAB_FRAME, "an assertion failed: %s", text);
 }
 
 int main() { return lab::run(); }

@@ -109,7 +109,6 @@ static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processe
 [[noreturn]] __attribute__((noinline)) static void wild(uintptr_t a, size_t n, bool write,
                                                         const void* frame) {
   FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
-  if (!f) stop_run();
   Text text(f);
   const char* verb = write ? "writes" : "reads";
   const uint64_t slot = (a - slots_base) >> SLOT_SHIFT;
@@ -131,7 +130,6 @@ static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processe
 [[noreturn]] __attribute__((noinline)) static void outside_shared(uintptr_t a, size_t n, bool write,
                                                                   const void* frame) {
   FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
-  if (!f) stop_run();
   const int64_t offset = int64_t(a - shared_region.base);
   const SharedVariable* nearest = nullptr;
   for (const SharedVariable& v : shared_variables) {
@@ -153,7 +151,6 @@ static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processe
                                                                     uintptr_t a, size_t n, bool write,
                                                                     const void* frame) {
   FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
-  if (!f) stop_run();
   Text text(f);
   text.add("%s %zu bytes outside every device variable", write ? "writes" : "reads", n);
   if (nearest)
@@ -162,13 +159,9 @@ static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processe
   fatal(f);
 }
 
-[[noreturn]] __attribute__((noinline)) static void misaligned(uintptr_t a, size_t alignment,
-                                                              const void* frame) {
-  FaultRecord* f = fault_here(MISALIGNED, frame);
-  if (!f) stop_run();
-  Text(f).add("address ends in 0x%02x; this access needs a multiple of %zu bytes",
-              unsigned(a & 0xff), alignment);
-  fatal(f);
+[[noreturn]] static void misaligned(uintptr_t a, size_t alignment, const void* frame) {
+  end_with(MISALIGNED, frame, "address ends in 0x%02x; this access needs a multiple of %zu bytes",
+           unsigned(a & 0xff), alignment);
 }
 
 // ---- order ----
@@ -454,10 +447,7 @@ __attribute__((noinline)) static void other_access(uintptr_t a, size_t n, Access
 
 [[noreturn]] __attribute__((noinline)) static void write_to_input(const Region& r, uintptr_t a,
                                                                   size_t n, const void* frame) {
-  FaultRecord* f = fault_here(READ_ONLY, frame);
-  if (!f) stop_run();
-  Text(f).add("writes %zu bytes to %s, which is an input", n, where(r, a).c_str());
-  fatal(f);
+  end_with(READ_ONLY, frame, "writes %zu bytes to %s, which is an input", n, where(r, a).c_str());
 }
 
 static inline __attribute__((always_inline)) void check(uintptr_t a, size_t n, Access access,
@@ -540,9 +530,7 @@ static bool set_up_device() {
 
 static bool set_up_shared() {
   uint32_t end = 0;
-  for (const SharedVariable& v : shared_variables) {
-    end = std::max(end, v.offset + v.bytes);
-  }
+  for (const SharedVariable& v : shared_variables) end = std::max(end, v.offset + v.bytes);
   shared_region.name = "shared";
   shared_region.base = uintptr_t(lab_dynamic_shared) - dynamic_offset;
   shared_region.bytes = (end + 7u) & ~7u;
@@ -590,42 +578,20 @@ static void poison_shared() {
     if ((access) == lab::VOLATILE_READ) lab::let_others_run(LAB_CALLER);                   \
     lab::check(p, bytes, access, LAB_CALLER, LAB_FRAME);                                   \
   }
-LAB_HOOK(__tsan_read1, 1, lab::READ, false)
-LAB_HOOK(__tsan_read2, 2, lab::READ, true)
-LAB_HOOK(__tsan_read4, 4, lab::READ, true)
-LAB_HOOK(__tsan_read8, 8, lab::READ, true)
-LAB_HOOK(__tsan_read16, 16, lab::READ, true)
-LAB_HOOK(__tsan_write1, 1, lab::WRITE, false)
-LAB_HOOK(__tsan_write2, 2, lab::WRITE, true)
-LAB_HOOK(__tsan_write4, 4, lab::WRITE, true)
-LAB_HOOK(__tsan_write8, 8, lab::WRITE, true)
-LAB_HOOK(__tsan_write16, 16, lab::WRITE, true)
-LAB_HOOK(__tsan_unaligned_read2, 2, lab::READ, false)
-LAB_HOOK(__tsan_unaligned_read4, 4, lab::READ, false)
-LAB_HOOK(__tsan_unaligned_read8, 8, lab::READ, false)
-LAB_HOOK(__tsan_unaligned_read16, 16, lab::READ, false)
-LAB_HOOK(__tsan_unaligned_write2, 2, lab::WRITE, false)
-LAB_HOOK(__tsan_unaligned_write4, 4, lab::WRITE, false)
-LAB_HOOK(__tsan_unaligned_write8, 8, lab::WRITE, false)
-LAB_HOOK(__tsan_unaligned_write16, 16, lab::WRITE, false)
-LAB_HOOK(__tsan_volatile_read1, 1, lab::VOLATILE_READ, false)
-LAB_HOOK(__tsan_volatile_read2, 2, lab::VOLATILE_READ, true)
-LAB_HOOK(__tsan_volatile_read4, 4, lab::VOLATILE_READ, true)
-LAB_HOOK(__tsan_volatile_read8, 8, lab::VOLATILE_READ, true)
-LAB_HOOK(__tsan_volatile_read16, 16, lab::VOLATILE_READ, true)
-LAB_HOOK(__tsan_volatile_write1, 1, lab::VOLATILE_WRITE, false)
-LAB_HOOK(__tsan_volatile_write2, 2, lab::VOLATILE_WRITE, true)
-LAB_HOOK(__tsan_volatile_write4, 4, lab::VOLATILE_WRITE, true)
-LAB_HOOK(__tsan_volatile_write8, 8, lab::VOLATILE_WRITE, true)
-LAB_HOOK(__tsan_volatile_write16, 16, lab::VOLATILE_WRITE, true)
-LAB_HOOK(__tsan_unaligned_volatile_read2, 2, lab::VOLATILE_READ, false)
-LAB_HOOK(__tsan_unaligned_volatile_read4, 4, lab::VOLATILE_READ, false)
-LAB_HOOK(__tsan_unaligned_volatile_read8, 8, lab::VOLATILE_READ, false)
-LAB_HOOK(__tsan_unaligned_volatile_read16, 16, lab::VOLATILE_READ, false)
-LAB_HOOK(__tsan_unaligned_volatile_write2, 2, lab::VOLATILE_WRITE, false)
-LAB_HOOK(__tsan_unaligned_volatile_write4, 4, lab::VOLATILE_WRITE, false)
-LAB_HOOK(__tsan_unaligned_volatile_write8, 8, lab::VOLATILE_WRITE, false)
-LAB_HOOK(__tsan_unaligned_volatile_write16, 16, lab::VOLATILE_WRITE, false)
+// Of 1, 2, 4, 8 and 16 bytes; of the longer ones also those that may stand anywhere.
+#define LAB_HOOK_PAIR(kind, bytes, access)                      \
+  LAB_HOOK(__tsan_##kind##bytes, bytes, access, true)           \
+  LAB_HOOK(__tsan_unaligned_##kind##bytes, bytes, access, false)
+#define LAB_HOOKS(kind, access)                                                     \
+  LAB_HOOK(__tsan_##kind##1, 1, access, false)                                      \
+  LAB_HOOK_PAIR(kind, 2, access) LAB_HOOK_PAIR(kind, 4, access)                     \
+  LAB_HOOK_PAIR(kind, 8, access) LAB_HOOK_PAIR(kind, 16, access)
+LAB_HOOKS(read, lab::READ)
+LAB_HOOKS(write, lab::WRITE)
+LAB_HOOKS(volatile_read, lab::VOLATILE_READ)
+LAB_HOOKS(volatile_write, lab::VOLATILE_WRITE)
+#undef LAB_HOOKS
+#undef LAB_HOOK_PAIR
 #undef LAB_HOOK
 
 extern "C" void __tsan_read_range(void* a, size_t n) {
@@ -655,14 +621,14 @@ LAB_CHECKED_COPY(lab_, memmove)
 LAB_CHECKED_COPY(__tsan_, memcpy)
 LAB_CHECKED_COPY(__tsan_, memmove)
 #undef LAB_CHECKED_COPY
-extern "C" void* lab_memset(void* to, int value, size_t n) {
-  if (n) lab::check(uintptr_t(to), n, lab::WRITE, LAB_CALLER, LAB_FRAME);
-  return memset(to, value, n);
-}
-extern "C" void* __tsan_memset(void* to, int value, size_t n) {
-  if (n) lab::check(uintptr_t(to), n, lab::WRITE, LAB_CALLER, LAB_FRAME);
-  return memset(to, value, n);
-}
+#define LAB_CHECKED_SET(name)                                                \
+  extern "C" void* name(void* to, int value, size_t n) {                     \
+    if (n) lab::check(uintptr_t(to), n, lab::WRITE, LAB_CALLER, LAB_FRAME);  \
+    return memset(to, value, n);                                             \
+  }
+LAB_CHECKED_SET(lab_memset)
+LAB_CHECKED_SET(__tsan_memset)
+#undef LAB_CHECKED_SET
 
 // The undefined-behaviour checks that are switched on: alignment and constant array bounds.
 struct LabSourceLocation {
@@ -687,8 +653,6 @@ extern "C" void __ubsan_handle_type_mismatch_v1(LabMismatch* data, uintptr_t a) 
   if (a % alignment) lab::misaligned(a, alignment, LAB_FRAME);
 }
 extern "C" void __ubsan_handle_out_of_bounds(LabOutOfBounds* data, uintptr_t index) {
-  lab::FaultRecord* f = lab::fault_here(lab::OUT_OF_BOUNDS, LAB_FRAME);
-  if (!f) lab::stop_run();
-  lab::Text(f).add("index %lld is outside an array of type %s", (long long)index, data->array->name);
-  lab::fatal(f);
+  lab::end_with(lab::OUT_OF_BOUNDS, LAB_FRAME, "index %lld is outside an array of type %s",
+                (long long)index, data->array->name);
 }

@@ -176,10 +176,10 @@ static void tell_bad_copies() {
   _exit(3);
 }
 
-// A fault of the block and thread that run now; null where the report is full.
-static FaultRecord* fault_of_thread(Kind kind, uint32_t num_places) {
+// A fault of the block and thread that run now; where the report is full the run ends.
+static FaultRecord* fault_or_stop(Kind kind, uint32_t num_places) {
   FaultRecord* f = new_fault(kind);
-  if (!f) return nullptr;
+  if (!f) stop_run();
   f->block[0] = S.block.x;
   f->block[1] = S.block.y;
   f->block[2] = S.block.z;
@@ -189,8 +189,8 @@ static FaultRecord* fault_of_thread(Kind kind, uint32_t num_places) {
 }
 
 static FaultRecord* fault_here(Kind kind, const void* frame) {
-  FaultRecord* f = fault_of_thread(kind, 1);
-  if (f) walk(f->places[0], uintptr_t(frame), 0);
+  FaultRecord* f = fault_or_stop(kind, 1);
+  walk(f->places[0], uintptr_t(frame), 0);
   return f;
 }
 
@@ -200,7 +200,6 @@ static void count_bad_copy(uint32_t offset, uint32_t bytes, uint64_t caller, con
   while (one < bad_copies + num_bad_copies && one->caller != caller) ++one;
   if (one == bad_copies + num_bad_copies) {
     FaultRecord* fault = fault_here(MISALIGNED, frame);
-    if (!fault) stop_run();
     *one = {caller, fault, bytes, -1, 0};
     ++num_bad_copies;
   }
@@ -211,16 +210,20 @@ static void count_bad_copy(uint32_t offset, uint32_t bytes, uint64_t caller, con
   ++one->threads;
 }
 
-// The same, for a fault that must be told; where the report is full the run ends.
-static FaultRecord* fault_or_stop(Kind kind, uint32_t num_places) {
-  FaultRecord* f = fault_of_thread(kind, num_places);
-  if (!f) stop_run();
-  return f;
+[[noreturn]] static void fatal(FaultRecord* f) {
+  publish(f);
+  stop_run();
 }
 
-[[noreturn]] static void fatal(FaultRecord* f) {
-  if (f) publish(f);
-  stop_run();
+// Tells a fault of the thread that runs now, and ends the run.
+[[noreturn]] __attribute__((noinline, format(printf, 3, 4))) static void end_with(
+    Kind kind, const void* frame, const char* format, ...) {
+  FaultRecord* f = fault_here(kind, frame);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(f->text, sizeof f->text, format, list);
+  va_end(list);
+  fatal(f);
 }
 
 #define LAB_FRAME __builtin_frame_address(0)

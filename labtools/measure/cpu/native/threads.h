@@ -18,6 +18,11 @@ static inline void set_can_run(const Fiber& f, bool can) {
     S.can_run[p >> 6] &= ~(1ull << (p & 63));
 }
 
+static inline void go_on(Fiber& f) {
+  f.waiting = RUNNING;
+  set_can_run(f, true);
+}
+
 // The first position from `from` on, round the end, whose thread can run; -1 if there is none.
 static inline int find_runnable(uint32_t from) {
   const uint32_t words = (S.num_threads + 63) / 64;
@@ -54,7 +59,6 @@ static const char* operation_name(Waiting waiting, int operation) {
 
 // Nobody can run and somebody waits: says who stands where.
 [[noreturn]] __attribute__((noinline)) static void deadlock() {
-  FaultRecord* f = nullptr;
   struct Standing {
     Waiting waiting;
     int operation;
@@ -69,21 +73,18 @@ static const char* operation_name(Waiting waiting, int operation) {
       ++returned;
       continue;
     }
-    bool known = false;
-    for (Standing& p : places)
-      if (p.address == t.address && p.operation == t.operation && p.waiting == t.waiting) {
-        ++p.count;
-        known = true;
-        break;
-      }
-    if (!known) places.push_back({t.waiting, t.operation, t.address, 1, i});
+    auto known = std::find_if(places.begin(), places.end(), [&](const Standing& p) {
+      return p.address == t.address && p.operation == t.operation && p.waiting == t.waiting;
+    });
+    if (known == places.end())
+      places.push_back({t.waiting, t.operation, t.address, 1, i});
+    else
+      ++known->count;
   }
   // A barrier is the more telling place when both kinds are waited at.
-  std::vector<Standing> at_barriers, elsewhere;
-  for (const Standing& p : places) (p.waiting == AT_BARRIER ? at_barriers : elsewhere).push_back(p);
-  places = at_barriers;
-  for (const Standing& p : elsewhere) places.push_back(p);
-  f = fault_or_stop(places[0].waiting == AT_BARRIER ? BARRIER : COLLECTIVE, uint32_t(std::min<size_t>(places.size(), 5)));
+  std::stable_partition(places.begin(), places.end(),
+                        [](const Standing& p) { return p.waiting == AT_BARRIER; });
+  FaultRecord* f = fault_or_stop(places[0].waiting == AT_BARRIER ? BARRIER : COLLECTIVE, uint32_t(std::min<size_t>(places.size(), 5)));
   f->thread = int32_t(places[0].first);
   Text text(f);
   text.add("deadlock: ");
@@ -114,8 +115,7 @@ static bool answer_active_masks() {
       const int l = __builtin_ctz(rest);
       Fiber& f = S.fibers[i * 32 + unsigned(l)];
       S.warps[i].result[l] = lanes;
-      f.waiting = RUNNING;
-      set_can_run(f, true);
+      go_on(f);
       any = true;
     }
   }
@@ -127,8 +127,7 @@ static inline void run_another() {
   Fiber* me = S.current;
   uint32_t from = 0;
   if (S.order == ROUND_ROBIN) {
-    from = S.position_of[me->id] + 1u;
-    if (from >= S.num_threads) from = 0;
+    from = (S.position_of[me->id] + 1u) % S.num_threads;
   } else if (S.order == RANDOM) {
     from = next_random() % S.num_threads;
   }
@@ -151,7 +150,7 @@ static inline void run_another() {
 // Leaves the current thread, which could go on, for the next one that can.
 __attribute__((noinline)) static void give_way() {
   Fiber* me = S.current;
-  const int p = find_runnable(S.position_of[me->id] + 1u >= S.num_threads ? 0 : S.position_of[me->id] + 1u);
+  const int p = find_runnable((S.position_of[me->id] + 1u) % S.num_threads);
   Fiber* next = p < 0 ? me : &S.fibers[S.thread_at[p]];
   if (next == me) {
     sched_yield();  // perhaps it waits for a block of another process
@@ -202,8 +201,7 @@ static void release_barrier() {
     Fiber& t = S.fibers[i];
     if (t.waiting != AT_BARRIER) continue;
     t.predicate = S.barrier_result;
-    t.waiting = RUNNING;
-    set_can_run(t, true);
+    go_on(t);
   }
 }
 
@@ -238,7 +236,6 @@ static int barrier(int operation, int predicate, uint64_t address) {
                                                                   uint64_t other_address,
                                                                   const void* frame) {
   FaultRecord* f = fault_here(COLLECTIVE, frame);
-  if (!f) stop_run();
   if (other_address) {
     f->num_places = 2;
     one_address(f->places[1], other_address);
@@ -359,11 +356,8 @@ static void complete(Warp& w, Group& group, uint32_t warp_index, const void* fra
     const uint64_t result = reduce(operation, w, lanes);
     for (int l = 0; l < 32; ++l) w.result[l] = lanes >> l & 1 ? result : w.result[l];
   }
-  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
-    Fiber& t = S.fibers[warp_index * 32 + unsigned(__builtin_ctz(rest))];
-    t.waiting = RUNNING;
-    set_can_run(t, true);
-  }
+  for (uint32_t rest = lanes; rest; rest &= rest - 1)
+    go_on(S.fibers[warp_index * 32 + unsigned(__builtin_ctz(rest))]);
   group = w.groups[--w.num_groups];
 }
 
@@ -533,9 +527,7 @@ static void arrive_at(PhaseBarrier& b, uint32_t arrivals, int64_t bytes, const v
   ++b.phase;
   for (uint32_t i = 0; i < S.num_threads; ++i) {
     Fiber& t = S.fibers[i];
-    if (t.waiting != AT_PHASE || t.spin_at != b.place) continue;
-    t.waiting = RUNNING;
-    set_can_run(t, true);
+    if (t.waiting == AT_PHASE && t.spin_at == b.place) go_on(t);
   }
 }
 
@@ -750,10 +742,7 @@ void lab_copy_wait(size_t groups_left) {
 }
 
 void lab_trap(const char* what) {
-  lab::FaultRecord* f = lab::fault_here(lab::CRASH, LAB_FRAME);
-  if (!f) lab::stop_run();
-  lab::Text(f).add("the kernel stopped itself: %s", what);
-  lab::fatal(f);
+  lab::end_with(lab::CRASH, LAB_FRAME, "the kernel stopped itself: %s", what);
 }
 
 }  // extern "C"
