@@ -256,9 +256,8 @@ def membership(names: Sequence[str], rows: Iterable[Row]) -> Any:
 def play_strategy(cache_file: Path, strategy: str, seeds: Sequence[int]) -> list[Runs]:
     """A strategy of Kernel Tuner with its own settings, simulated; points seen again are no runs.
 
-    Args:
-        seeds: of `random` and of numpy. What SciPy draws for ``diff_evo`` and scikit-learn for
-            ``bayes_opt`` is seeded by neither.
+    The seeds are of `random` and of numpy. What SciPy draws for ``diff_evo`` and scikit-learn for
+    ``bayes_opt`` is seeded by neither.
     """
     import kernel_tuner
 
@@ -301,11 +300,7 @@ def play_strategy(cache_file: Path, strategy: str, seeds: Sequence[int]) -> list
 def try_strategy(
     name: str, plays: Mapping[str, list[Runs]], best: Mapping[str, float]
 ) -> StrategyTrial:
-    """A strategy on the workloads by which one is chosen.
-
-    Args:
-        best: fastest time of the grid by workload, microseconds.
-    """
+    """A strategy on the workloads by which one is chosen; ``best`` is in microseconds."""
     after: dict[str, float | None] = {}
     for workload, seeds in plays.items():
         middle = float(np.median([best_after_runs(runs, CHOSEN_AFTER)[-1] for runs in seeds]))
@@ -342,11 +337,7 @@ def runs_of(state: LoopState) -> Runs:
 
 
 def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState]]) -> LoopSpread:
-    """How much some seeds of the loop differ.
-
-    Args:
-        played: one for each seed.
-    """
+    """How much some seeds of the loop differ."""
     states = [state for _, state in played]
     best = bench.best_leading()
     assert best is not None
@@ -382,11 +373,7 @@ def drawn_hits(bench: RecordedBench) -> ForecastHits:
 
 
 class OldPolicy:
-    """The old policy on a recorded grid: one candidate a round, with its hyperparameters drawn.
-
-    Args:
-        bench: of the grid.
-    """
+    """The old policy on a recorded grid: one candidate a round, with drawn hyperparameters."""
 
     def __init__(self, bench: RecordedBench) -> None:
         self.bench, self.family = bench, bench.family
@@ -460,8 +447,7 @@ def count_groups(
 ) -> GroupCount:
     """Hold each verdict on a group against the ablation of its methods, one at a time.
 
-    Args:
-        judged: point before, point with the group, and the group, of each round of each seed.
+    ``judged`` has the point before, the point with the group, and the group, of each round.
     """
     count = dict.fromkeys(("contradicted", "rides_along", "harmful", "dropped", "methods"), 0)
     found: dict[tuple[str, str], RidingMethod] = {}
@@ -507,12 +493,7 @@ def _most_telling(found: Iterable[RidingMethod]) -> tuple[RidingMethod, ...]:
 
 
 class Baselines:
-    """All searches on the recorded grid of a shipped family.
-
-    Args:
-        family: with a recorded grid.
-        jobs: processes at once.
-    """
+    """All searches on the recorded grid of a shipped family, in ``jobs`` processes."""
 
     def __init__(self, family: Family, jobs: int) -> None:
         self.family = family

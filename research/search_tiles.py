@@ -135,11 +135,7 @@ def _derived(problem: Problem) -> Any:
 
 
 def derived_tile(problem: Problem) -> Wanted:
-    """The kernel and the knobs that the derivation specifies on an NVIDIA H200.
-
-    Raises:
-        LabError: it specifies none.
-    """
+    """The kernel and the knobs that the derivation specifies on an NVIDIA H200."""
     specified: Wanted | None = _derived(problem).specified
     if specified is None:
         raise LabError(f"No kernel is specified for {problem}.", "none is shipped", "others")

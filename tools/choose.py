@@ -60,15 +60,9 @@ def find_driver() -> Driver | None:
 
 
 def choose_torch(request: str, driver: Driver | None, platform: str = sys.platform) -> BuildChoice:
-    """Which torch build to install.
+    """Which torch build to install for a value of ``TORCH``, on a ``sys.platform``.
 
-    Args:
-        request: the value of ``TORCH``: one of ``TORCH_CHOICES``.
-        driver: what ``find_driver`` found.
-        platform: as ``sys.platform``.
-
-    Raises:
-        ValueError: when ``request`` is not one of the choices.
+    Raises ValueError: it is not one of ``TORCH_CHOICES``.
     """
     if request == "none":
         return BuildChoice(

@@ -22,11 +22,7 @@ from tools import write_manifest
 
 
 def join_runs(shipped: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with the benchmarks of another run of the same GPU in it.
-
-    Raises:
-        LabError: the run is of another GPU or layout, or one of its benchmarks failed.
-    """
+    """A record with the benchmarks of another run of the same GPU and layout in it."""
     if shipped["schema"] != added["schema"]:
         raise LabError(
             "The two records cannot be joined.",

@@ -31,14 +31,10 @@ def server_environment(environ: Mapping[str, str], work: Path) -> dict[str, str]
 
 
 def server_command(work: Path, extra: Sequence[str] = ()) -> list[str]:
-    """The command that starts the server.
+    """The command that starts JupyterLab on a folder.
 
     The port is Jupyter's own, 8888 or the next one that is free, unless the reader names one: what
     is given twice is refused.
-
-    Args:
-        work: the folder served.
-        extra: further arguments for JupyterLab, such as ``--ServerApp.port=9471``.
     """
     command = [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1"]
     command += [f"--ServerApp.root_dir={work}", f"--LabApp.default_url=/lab/tree/{START_PAGE}"]

@@ -84,17 +84,10 @@ def resolve(
     hashes: bool,
     preferred: str = "",
 ) -> str:
-    """The text of one resolved requirements file.
+    """The text of one resolved requirements file, for extras of pyproject.toml.
 
-    Args:
-        sources: files that say what is wanted.
-        extras: extras of pyproject.toml.
-        constraint: a file of versions that hold for every package in it.
-        hashes: write the hashes too.
-        preferred: a requirements text whose versions are kept where they fit.
-
-    Raises:
-        SystemExit: when uv finds no solution.
+    ``constraint`` is a file of versions that hold for every package in it; versions of the text
+    ``preferred`` are kept where they fit.
     """
     command = [sys.executable, "-m", "uv", "pip", "compile", "--universal", "--quiet"]
     command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
@@ -130,11 +123,7 @@ def torch_cpu_lock(torch_lock: str) -> str:
 
 
 def write_locks(upgrade: bool = False) -> list[Path]:
-    """Resolve and write all locks; returns the files written.
-
-    Args:
-        upgrade: take the newest versions instead of those of now.
-    """
+    """Resolve and write all locks, with the newest versions on request; returns the files."""
     now = "" if upgrade else versions_now()
     project = ["pyproject.toml"]
     with tempfile.TemporaryDirectory() as folder:

@@ -98,11 +98,8 @@ def markdown_table(
 ) -> str:
     """A table in Markdown, the first column to the left, with what its records differ in.
 
-    Args:
-        columns: headings.
-        rows: cells.
-        of: of each row the records that its numbers come from.
-        errors: of each row the records whose errors it shows.
+    ``of`` has of each row the records that its numbers come from, ``errors`` those whose errors it
+    shows.
     """
     added = distinguish(of, errors)
     more = zip(*added.values(), strict=True) if added else [()] * len(rows)
@@ -461,11 +458,7 @@ def fold_results(text: str) -> str:
 
 
 def replace_table(readme: str, table: str) -> str:
-    """The README with the text between its markers replaced.
-
-    Raises:
-        ValueError: when the markers are not there, once each and in order.
-    """
+    """The README with the text between its markers replaced."""
     if (
         readme.count(BEGIN) != 1
         or readme.count(END) != 1

@@ -42,11 +42,7 @@ def is_left_out(test: str, slow: Mapping[str, str]) -> bool:
 
 
 def measure_list(taken_s: Mapping[str, float]) -> dict[str, str]:
-    """The list that follows from what each test took.
-
-    Args:
-        taken_s: seconds of each test, by its id.
-    """
+    """The list that follows from the seconds that each test took, by its id."""
     cases: dict[str, dict[str, float]] = {}
     for test, seconds in taken_s.items():
         function, case = split_id(test)

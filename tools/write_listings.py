@@ -129,11 +129,7 @@ def kernels() -> Iterator[tuple[Rung, bool]]:
 
 
 def locked_nvrtc(root: Path = ROOT) -> str:
-    """The NVRTC that the lock file pins, for example ``13.0``.
-
-    Raises:
-        LabError: the lock file pins none.
-    """
+    """The NVRTC that the lock file pins, for example ``13.0``."""
     lock = (root / "requirements.lock").read_text("utf-8")
     found = re.search(r"^nvidia-cuda-nvrtc==(\d+\.\d+)", lock, re.MULTILINE)
     if found is None:
@@ -146,11 +142,7 @@ def locked_nvrtc(root: Path = ROOT) -> str:
 
 
 def write_all() -> None:
-    """Compile and write every planned listing; remove files that are no longer planned.
-
-    Raises:
-        LabError: the compiler here is not the one that the lock pins.
-    """
+    """Write every planned listing with the pinned compiler; remove those no longer planned."""
     locked, here = locked_nvrtc(), find_compiler()
     if here.version != locked:
         raise LabError(

@@ -25,11 +25,7 @@ from labtools.toolchain.progress import ProgressLine
 
 
 def write() -> None:
-    """Write the file; goes on where it was stopped.
-
-    Raises:
-        LabError: a point gives other machine code than the grid timed.
-    """
+    """Write the file, from where it was stopped; LabError where code is not what the grid timed."""
     family = load_family("tunable")
     bench = open_bench(family, family.workloads[0], "recorded")
     assert isinstance(bench, RecordedBench)
