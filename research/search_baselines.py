@@ -1,11 +1,8 @@
 """Play other searches on the recorded grid, to be held beside the loop.
 
-    python -m research.search_baselines [--only loop,old_policy] [--jobs 2]
-
-At the headline of ``tunable``: random search, Optuna's TPE, a strategy of Kernel Tuner simulated on
-the grid, the loop's policy and the old policy. Each candidate that is timed counts one run. Optuna
-and Kernel Tuner are needed here and nowhere else; ``make search-baselines`` installs them. With
-``--only`` the other searches are kept from the file that is there, where it is of the same grid.
+At the headline of ``tunable``; each candidate that is timed counts one run. ``make
+search-baselines`` installs Optuna and Kernel Tuner. What ``--only`` leaves out is kept from the
+file that is there, where that is of the same grid.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Build the book as a static site that works from disk without a network (``make book``).
 
-Pages are executed first, side by side, and kept (see ``tools/execute.py``); then Sphinx makes the
-site of them. Every site is made from nothing and treats each warning as an error; one of which
-nothing has changed since stands. With a GPU no executed page is kept, because a live number must be
-of this build.
+Pages are executed first (``tools/execute.py``). Every site is made from nothing and treats each
+warning as an error; one of which nothing has changed since stands.
 """
 
 from __future__ import annotations

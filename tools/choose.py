@@ -1,7 +1,6 @@
 """Decide which torch and which CuPy this machine gets. Standard library only.
 
-The decisions are pure functions of what was asked and what is here, so that a test can put them
-through every case; only ``find_driver`` looks at the machine.
+All but ``find_driver`` are pure functions of what was asked and what is here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Compile the forecast's inner loop into this environment, with mypyc.
+"""Compile the forecast's inner loop into this environment, with mypyc (run by ``make``).
 
-Run by ``make`` after the packages are installed. Where a compiler or Python's header is missing
-nothing is lost but time: the loop runs as Python and gives the same numbers.
+Without a compiler or Python's header the loop runs as Python and gives the same numbers.
 """
 
 from __future__ import annotations

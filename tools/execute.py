@@ -1,10 +1,8 @@
 """Execute the pages: each once, several side by side, and keep what came out.
 
-A page is executed from top to bottom in a kernel of its own. The solutions of its exercises can
-follow as further cells of the same run; what they print is not part of the page. Executed pages are
-kept by jupyter-cache under a key that covers everything their outputs depend on beside their own
-text. So what is kept can save time and cannot be stale: when any of it changes, every page is
-executed anew. A failing page is never kept.
+A page runs in a kernel of its own; the solutions of its exercises can follow in the same run. What
+is kept lies under a key that covers everything that outputs depend on beside the page's own text,
+so it cannot be stale. A failing page is never kept.
 """
 
 from __future__ import annotations

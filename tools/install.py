@@ -1,7 +1,6 @@
 """Install the lab into ``.venv`` from the lock files. Standard library only.
 
-Run by ``make lab``, ``make test`` and the rest. Each step leaves a stamp with the hash of the lock
-it installed; a step whose stamp still fits is skipped, so a second run takes well under a second.
+Each step leaves a stamp with the hash of the lock it installed, and is skipped while that fits.
 """
 
 from __future__ import annotations

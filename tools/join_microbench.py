@@ -1,9 +1,7 @@
 """Add the microbenchmarks of a run of some of them to a GPU's shipped record.
 
-    labtools microbench --only NAME --out FOLDER
-    python -m tools.join_microbench FOLDER/microbench.json.gz
-
-Each one that is added keeps the provenance of its own run.
+labtools microbench --only NAME --out FOLDER
+python -m tools.join_microbench FOLDER/microbench.json.gz
 """
 
 from __future__ import annotations

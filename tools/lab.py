@@ -1,8 +1,7 @@
 """Open JupyterLab on the start page, in the learner's own copies (run by ``make lab``).
 
-The server listens on this machine only and asks for its token. Its configuration comes from
-``jupyter_config/`` and from ``work/.jupyter``, not from the reader's home folder, so that an old
-setting there can neither switch the token off nor break a page.
+It listens on this machine only and asks for its token; its configuration comes from
+``jupyter_config/`` and ``work/.jupyter``, so that no old setting at home can break a page.
 """
 
 from __future__ import annotations

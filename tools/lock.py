@@ -1,12 +1,8 @@
 """Write the lock files from pyproject.toml (run by ``make lock``).
 
-``requirements.lock`` is the base: a universal requirements file with hashes. Each other lock of the
-project holds only what it needs beside the base, so it is installed after the base or together with
-it. None names an index: the hashes decide what may be installed, the reader's own configuration
-decides where it comes from.
-All extras are resolved together first, and that resolution constrains each single lock, so that
-two locks installed one after the other never disagree about a version. Versions stay as they are
-where they still fit; ``--upgrade`` takes the newest.
+``requirements.lock`` is the base, each other lock what it needs beside it. All extras are resolved
+together first, so that no two locks disagree about a version. None names an index: the hashes
+decide what may be installed, the reader's own configuration where it comes from.
 """
 
 from __future__ import annotations

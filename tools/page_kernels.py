@@ -1,11 +1,8 @@
 """Kernels for pages, each a copy of one process that has imported what pages import.
 
-A page's own cells often take less time than Python needs to start a kernel and import labtools. So
-one process does that once, reads the records, and is copied for each page. A copy is a kernel like
-any other, with memory, folder, environment and process group of its own; it ends with the process
-that it was copied from. All that it shares with other pages is which modules are imported already.
-
-Only Linux copies processes in this way; elsewhere every kernel is started anew.
+A page's cells often take less time than a kernel needs to start and import labtools. A copy has
+memory, folder, environment and process group of its own, and ends with the process that it was
+copied from. Elsewhere than on Linux every kernel is started anew.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The third-party scripts of the static site, taken from packages at build time.
 
-Each comes from a package by version; the archive's hash is compared with the one below before
-anything is unpacked. They are kept in ``_build/assets`` and never committed. npm does the
-downloading: the one on the path, or one from the lock ``requirements-node.lock``.
+The archive of each is compared with the hash below before it is unpacked into ``_build/assets``.
+npm does the downloading: the one on the path, or one from ``requirements-node.lock``.
 """
 
 from __future__ import annotations

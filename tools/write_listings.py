@@ -1,7 +1,6 @@
 """Write the machine code listings that travel with the project (``make regen``).
 
-They let a machine without a compiler (macOS) read and forecast the shipped kernels. They are
-written with the compiler that the lock file pins, so that one kernel is one listing everywhere.
+With them a machine without a compiler reads and forecasts the shipped kernels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Write the opcode counts of the points that lab 8 shows, beside the recorded grid.
 
-Each point is compiled, and must give the machine code that the grid timed. What the file has
-already is not compiled again; what no point needs any more is left out.
+What the file has already is not compiled again; what no point needs any more is left out.
 """
 
 from __future__ import annotations
