@@ -505,15 +505,7 @@ class Baselines:
 
     def play(self, name: str) -> SearchResult:
         """One search with all of its seeds."""
-        players: Mapping[str, Callable[[], tuple[str, list[Runs]]]] = {
-            "random": self._random,
-            "random_leading": self._random_leading,
-            "tpe": self._tpe,
-            "kernel_tuner": self._kernel_tuner,
-            "loop": self._loop,
-            "old_policy": self._old_policy,
-        }
-        title, plays = players[name]()
+        title, plays = getattr(self, f"_{name}")()
         return sum_up(name, title, plays, self.table.best_us)
 
     def _each(self, play: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
