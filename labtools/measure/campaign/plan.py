@@ -50,9 +50,8 @@ class Section:
     counters: bool = False  # read the counters of a bound of every rung of the section
     # ids of baselines of the section whose chosen counters are read besides
     peer_counters: tuple[str, ...] = ()
-    stratum: str | None = (
-        None  # of points for the forecast, one of ``labtools/predict/points.toml``
-    )
+    # of points for the forecast, one of ``labtools/predict/points.toml``
+    stratum: str | None = None
     # ``stream`` launches every call of these rungs by itself; see `Candidate`
     timing: Literal["graph", "stream"] = "graph"
     outside: bool = False  # move what these rungs allocate in every call out of it

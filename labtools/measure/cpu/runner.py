@@ -39,9 +39,8 @@ from labtools.toolchain.sources import normalise_source
 from ..case import CheckCase, checked_limits
 from ..resident import largest_resident
 from .build import Executable, build_kernel
-from .faults import CpuFault, explain_faults
+from .faults import CpuFault, LineTable, explain_faults
 from .memory import check_host_memory, most_bytes, too_large
-from .places import LineTable
 from .report import MAX_COUNTED, REPORT, TRIPS, read_faults
 
 # 0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does. From

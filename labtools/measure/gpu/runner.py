@@ -1,8 +1,4 @@
-"""Running a kernel on the GPU of this machine, in a child process: is it right?
-
-A kernel may fault, hang or kill its process's CUDA context. The child takes that; the notebook
-gets a plain message.
-"""
+"""Running a kernel on the GPU of this machine: is it right? A fault takes a child process alone."""
 
 from __future__ import annotations
 
@@ -70,16 +66,11 @@ def run_jobs_on_gpu(
         return []
     limits = limits_of(require_device())
     asked = [(rung_candidate(rung, knobs), workload) for rung, workload, knobs in jobs]
-    request = CheckRequest(
-        purpose=f"checking {', '.join(list(dict.fromkeys(rung.id for rung, _, _ in jobs))[:3])}",
-        cases=tuple(
-            Case(job, workload)
-            for job, (_, workload) in zip(make_jobs(asked, limits), asked, strict=True)
-        ),
-        fill_cubin=str(fill_cubin(limits.arch)),
-        time_limit_s=time_limit_s,
-        stop_at_first=stop_at_first,
-    )
+    named = list(dict.fromkeys(rung.id for rung, _, _ in jobs))[:3]
+    made = zip(make_jobs(asked, limits), asked, strict=True)
+    cases = tuple(Case(job, workload) for job, (_, workload) in made)
+    purpose, fill = f"checking {', '.join(named)}", str(fill_cubin(limits.arch))
+    request = CheckRequest(purpose, cases, fill, time_limit_s, stop_at_first)
     if pool is not None:
         return pool.check(request)
     with Worker(progress=progress) as worker:
