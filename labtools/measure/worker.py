@@ -395,11 +395,8 @@ class Worker:
         try:
             self._door.bind(address)
             self._door.listen(1)
-            self._child = Child(
-                command,
-                env=child_environment(extra_env),
-                limit_resident_bytes=most_of_machine(WORKER_BYTES),
-            )
+            most, env = most_of_machine(WORKER_BYTES), child_environment(extra_env)
+            self._child = Child(command, env=env, limit_resident_bytes=most)
         except BaseException:
             self._close_door()
             raise

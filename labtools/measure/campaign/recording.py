@@ -253,11 +253,8 @@ class _Campaign:
         for group in groups:
             candidates = list(group.candidates.values())
             if group.ceiling:
-                candidates += [
-                    one
-                    for one in ceiling_candidates(self.device.sm_count)
-                    if one.supports(group.workload) is None
-                ]
+                sweeps = ceiling_candidates(self.device.sm_count)
+                candidates += [one for one in sweeps if one.supports(group.workload) is None]
             settings = {
                 "processes": effort.processes,
                 "rounds": effort.rounds,
@@ -396,14 +393,10 @@ def _summarise_check(runs: Sequence[GpuRun]) -> Comparison:
     wrong = [run for run in runs if not run.ok]
     compared = [run.comparison for run in runs if run.comparison is not None]
     merged = merge_comparisons(compared) if compared else Comparison(False)
-    return replace(
-        merged,
-        ok=not wrong,
-        worst_error=None if wrong else merged.worst_error,
-        problems=[str(run) for run in wrong],
-        cases=len(runs),
-        pairs=sum(run.workload.num_parts for run in runs),
-    )
+    worst, problems = None if wrong else merged.worst_error, [str(run) for run in wrong]
+    parts = sum(run.workload.num_parts for run in runs)
+    told = replace(merged, ok=not wrong, worst_error=worst, problems=problems)
+    return replace(told, cases=len(runs), pairs=parts)
 
 
 def _forecast(candidate: Candidate, group: Group, device: DeviceInfo) -> ForecastMade | None:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..case import Fault
 from .report import RawFault
@@ -43,14 +44,9 @@ class LineTable:
         # A return address is the instruction after the call; one less lies in the call.
         text = "".join(f"{hex(a - 1)}\n" for a in wanted)
         try:
-            done = subprocess.run(
-                [tool, "-e", str(self._program), "-i", "-a"],
-                input=text,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            command = [tool, "-e", str(self._program), "-i", "-a"]
+            how: dict[str, Any] = {"input": text, "capture_output": True, "text": True}
+            done = subprocess.run(command, **how, timeout=60, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return
         current: list[KernelLine] | None = None

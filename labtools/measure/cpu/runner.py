@@ -128,14 +128,9 @@ def build_for_cpu(
 ) -> Executable:
     """What `run_on_cpu` runs, or `count_on_cpu` with ``counted``; its arguments and errors."""
     limits = limits or checked_limits()
-    return build_kernel(
-        rung.source_text,
-        source_name(rung),
-        launched_entries(rung, workload, limits, knobs),
-        rung.defines(workload, limits, knobs),
-        rung.include_dirs,
-        counted,
-    )
+    entries = launched_entries(rung, workload, limits, knobs)
+    defines, name = rung.defines(workload, limits, knobs), source_name(rung)
+    return build_kernel(rung.source_text, name, entries, defines, rung.include_dirs, counted)
 
 
 def count_on_cpu(
@@ -283,11 +278,9 @@ class _Buffer:
             self._map = mmap.mmap(self.fd, max(self.bytes, 1))
         except OSError as error:
             os.close(self.fd)
-            raise LabError(
-                f"There is no memory for the buffer {name}.",
-                f"it needs {self.bytes / 1e9:.2f} GB: {error.strerror}",
-                "try a smaller workload",
-            ) from error
+            what = f"There is no memory for the buffer {name}."
+            why = f"it needs {self.bytes / 1e9:.2f} GB: {error.strerror}"
+            raise LabError(what, why, "try a smaller workload") from error
         self.array()[...] = array
 
     def array(self) -> np.ndarray:
@@ -576,11 +569,9 @@ def _wait(
                 child.wait()
                 return False
             if largest_resident(child.pid) > most:
-                raise too_large(
-                    "The kernel took too much memory to be checked on the CPU.",
-                    "what it writes is watched, in 16 to 64 bytes for each byte",
-                    most_bytes(),
-                )
+                what = "The kernel took too much memory to be checked on the CPU."
+                why = "what it writes is watched, in 16 to 64 bytes for each byte"
+                raise too_large(what, why, most_bytes())
             now = int(report["blocks_done"][0])
             still_s = still_s + _LOOK_S if now == last else 0.0
             last = now

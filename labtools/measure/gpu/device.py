@@ -242,14 +242,11 @@ def allocate_sets(device: LiveDevice, problem: Problem, count: int) -> list[Buff
             device.cp.ndarray(one.shape, device_dtype(one.dtype), memptr=arena + i * stride)
             for i in range(count)
         ]
-    return [
-        BufferSet(
-            {name: arenas[name][i] for name in problem.buffers},
-            problem,
-            {name: arenas[f"{name} as given"][i] for name in problem.in_out},
-        )
-        for i in range(count)
-    ]
+    sets = []
+    for i in range(count):
+        given = {name: arenas[f"{name} as given"][i] for name in problem.in_out}
+        sets.append(BufferSet({name: arenas[name][i] for name in problem.buffers}, problem, given))
+    return sets
 
 
 class RedZoned:

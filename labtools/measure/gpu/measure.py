@@ -326,11 +326,8 @@ def _measure_process(
         if fault is None:
             return answer
         if not fault.label or fault.label in failures:
-            raise LabError(
-                f"{request.workload} could not be measured.",
-                fault.message,
-                "the other workloads; a smaller one needs less memory",
-            )
+            still = "the other workloads; a smaller one needs less memory"
+            raise LabError(f"{request.workload} could not be measured.", fault.message, still)
         failures[fault.label] = f"{fault.kind}: {fault.message}"
 
 

@@ -40,9 +40,6 @@ def encode_tensor_map(tensor_map: TensorMap, address: int) -> np.ndarray:
         0,
     )
     if error:
-        raise LabError(
-            f"The driver refused a tensor map of {tensor_map.buffer}: CUDA error {error}.",
-            f"{tensor_map} at address {address:#x}",
-            "kernels without tensor maps",
-        )
+        what = f"The driver refused a tensor map of {tensor_map.buffer}: CUDA error {error}."
+        raise LabError(what, f"{tensor_map} at address {address:#x}", "kernels without tensor maps")
     return np.frombuffer(bytes(room[start : start + BYTES]), dtype=np.dtype(f"V{BYTES}"))

@@ -436,7 +436,7 @@ __attribute__((noinline)) static void other_access(uintptr_t a, size_t n, Access
     const DeviceVariable* v = nearest_variable(s, a);
     if (!v || a + n > v->base + v->bytes) outside_variable(v, a, n, write, frame);
     if (v->ignored) return;
-    if (access != READ && access != VOLATILE_READ) *device_written = 1;
+    if (write) *device_written = 1;
     touch_all(s.region, a, n, access, address);
     return;
   }
