@@ -16,8 +16,8 @@ from live_fake import use_fake_gpu
 from test_judge import ENTRY, R03, STORE, edited
 
 from labtools.measure import check_rung
-from labtools.measure.gpu import timing
 from labtools.measure.check import CheckReport
+from labtools.measure.gpu import timing
 from labtools.measure.gpu.job import Candidate, Job, make_job
 from labtools.measure.gpu.measure import time_candidates
 from labtools.measure.residency import refuse_kept_lines

@@ -186,8 +186,7 @@ def _rung_ids() -> dict[str, str]:
 def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
     """The groups of a plan, one a workload, in order of first mention.
 
-    Returns:
-        The groups, and what is left out everywhere (a library that is not installed) with why.
+    Returns the groups, and what is left out everywhere (a library that is not installed) with why.
     """
     baselines = {baseline.id: baseline for baseline in list_baselines(None)}
     groups: dict[str, Group] = {}

@@ -246,10 +246,8 @@ def build_kernel(
 
     With ``counted`` it counts how often each thread comes by each place (``native/trips.h``).
 
-    Raises:
-        CpuRunnerMissing: no compiler or no CUDA headers.
-        CompileError: the kernel does not compile; it has ``line`` and ``excerpt``.
-        LabError: there is no room to build it in.
+    Raises CpuRunnerMissing: no compiler or no CUDA headers; CompileError: the kernel does not
+    compile; it has ``line`` and ``excerpt``; LabError: there is no room to build it in.
     """
     kernel = _Kernel(source, name, tuple(dict.fromkeys(entries)), tuple(include_dirs))
     build = functools.partial(_build_in, kernel, defines, counted)

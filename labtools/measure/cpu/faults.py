@@ -112,15 +112,11 @@ class CpuFault(Fault):
 def explain_faults(
     raw: Sequence[RawFault],
     table: LineTable,
-    block_dims: Sequence[tuple[int, int, int]],
+    block_dims: Sequence[tuple[int, int, int]],  # of each launch
     order: int,
     texts: dict[str, list[str]],
 ) -> list[CpuFault]:
-    """Put lines in the place of code addresses.
-
-    ``block_dims`` are the threads of a block in x, y, z, for each launch; ``texts`` the lines of
-    the sources by file name.
-    """
+    """Put lines in the place of code addresses; ``texts`` are the sources' lines by file name."""
     table.resolve([address for fault in raw for place in fault.places for address in place])
     faults: list[CpuFault] = []
     first = [[table.line_of(place) for place in fault.places[:1]] for fault in raw]

@@ -1,8 +1,6 @@
 """CUDA's errors in plain words, told apart by the code that the library gives with them.
 
-CuPy's errors carry the code of the runtime or the driver, which number these errors alike. Most of
-torch's carry none: torch raises a plain RuntimeError, and so do libraries on top of it. There, and
-nowhere else, the text decides.
+Of torch's and its libraries' plain RuntimeError, which has no code, the text decides.
 """
 
 from __future__ import annotations

@@ -271,9 +271,7 @@ def make_jobs(asked: Sequence[tuple[Candidate, Problem]], limits: Limits) -> lis
 def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
     """What a child needs to run a candidate on a workload, as the GPU's Limits lay it out.
 
-    Raises:
-        CompileError: a rung does not compile.
-        LabError: it cannot run the workload.
+    Raises CompileError: a rung does not compile; LabError: it cannot run the workload.
     """
     target = candidate.target
     if isinstance(target, Baseline):

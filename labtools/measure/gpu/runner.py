@@ -33,13 +33,11 @@ def run_on_gpu(
     unchanged afterwards. Large workloads are compared in a sample of parts. ``time_limit_s`` is
     for the kernel alone; past it the child is killed.
 
-    Returns:
-        The first run that is not right, else the first run. A fault of the kernel is in
-        ``faults``, not raised.
+    Returns the first run that is not right, else the first run. A fault of the kernel is in
+    ``faults``, not raised.
 
-    Raises:
-        CompileError: it does not compile.
-        LabError: nothing can run on a GPU here, or the rung does not support the workload.
+    Raises CompileError: it does not compile; LabError: nothing can run on a GPU here, or the rung
+    does not support the workload.
     """
     jobs = [(rung, workload, knobs)]
     if workload.streamed_elements <= HOST_ELEMENTS:
@@ -58,9 +56,8 @@ def run_jobs_on_gpu(
 ) -> list[GpuRun]:
     """Rungs on workloads, each once, in one child process: a new one, or a pool's first.
 
-    Returns:
-        One GpuRun a job, in order. After a fault that kills the CUDA context, and after the first
-        wrong one with ``stop_at_first``, the rest is not run and left out.
+    Returns one GpuRun a job, in order. After a fault that kills the CUDA context, and after the
+    first wrong one with ``stop_at_first``, the rest is not run and left out.
     """
     if not jobs:
         return []

@@ -174,7 +174,8 @@ def parse_ncu_csv(text: str) -> list[KernelCounters]:
             if "__" in name and (value := _number(cell)) is not None
         }
         named = (cells.get(name, "") for name in ("Kernel Name", "Grid Size", "Block Size"))
-        launches.append(KernelCounters(*named, choose_counters(metrics)))
+        kernel, grid, block = named
+        launches.append(KernelCounters(kernel, grid, block, choose_counters(metrics)))
     return launches
 
 

@@ -58,7 +58,7 @@ static const char* operation_name(Waiting waiting, int operation) {
 }
 
 // Nobody can run and somebody waits: says who stands where.
-[[noreturn]] __attribute__((noinline)) static void deadlock() {
+[[noreturn]] LAB_COLD void deadlock() {
   struct Standing {
     Waiting waiting;
     int operation;
@@ -148,7 +148,7 @@ static inline void run_another() {
 }
 
 // Leaves the current thread, which could go on, for the next one that can.
-__attribute__((noinline)) static void give_way() {
+LAB_COLD void give_way() {
   Fiber* me = S.current;
   const int p = find_runnable((S.position_of[me->id] + 1u) % S.num_threads);
   Fiber* next = p < 0 ? me : &S.fibers[S.thread_at[p]];
@@ -174,7 +174,7 @@ static inline void let_others_run(uint64_t address) {
 
 // ---- barriers ----
 
-__attribute__((noinline)) static void barrier_site(uint64_t mine, uint64_t theirs) {
+LAB_COLD void barrier_site(uint64_t mine, uint64_t theirs) {
   static int told = 0;
   if (told == 4 || !first_time(mine, theirs)) return;
   ++told;
