@@ -147,7 +147,8 @@ def count_on_cpu(
     At most `MAX_COUNTED` blocks of the launch at one position are run, by number, after the whole
     of the launches before it; each may take ``time_limit_s`` seconds.
 
-    Returns of each block the times of each thread, int64 [threads], by (name of the file, line). A line of several stretches has the times of the one gone through most.
+    Returns of each block the times of each thread, int64 [threads], by (name of the file, line).
+    A line of several stretches has the times of the one gone through most.
 
     Raises LabError: as `run_on_cpu`; or a block does not end, or is stopped by a fault.
     """
