@@ -109,11 +109,17 @@ class LoopAnswer(Answer):
     """An answer with notices: what of the log is damaged, and what else is to be known."""
 
     notices: tuple[str, ...]
+    _is_wrong: bool = False  # no branch is right, of this attempt or of all
 
     @property
     def asides(self) -> tuple[str, ...]:
         """The notices."""
         return self.notices
+
+    @property
+    def status(self) -> Status:
+        """1 where no branch is right."""
+        return Status.WRONG if self._is_wrong else Status.RIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +133,6 @@ class StepAnswer(LoopAnswer):
     stopped: str
     result: Mapping[str, Any]
     explained: StepTold | None
-    _is_wrong: bool
-
-    @property
-    def status(self) -> Status:
-        """1 where no branch is right, of this attempt or of all."""
-        return Status.WRONG if self._is_wrong else Status.RIGHT
 
     def show(self, console: Console) -> None:
         """The explanation, and the next step."""
@@ -192,10 +192,7 @@ class LoopAsked:
         loop.init(folder, family, problem, on, self.seed or 0, branches, rule)
 
     def check_same(self, folder: Path, state: LoopState) -> None:
-        """Refuse to go on with a loop that is another one than was asked for.
-
-        Raises UsageProblem: it is.
-        """
+        """Raise UsageProblem where a loop is another one than was asked for."""
         simple = ("on", "seed", "branches", "rule")
         asked = {
             "kernel": self.kernel and read_family(self.kernel).path,
@@ -213,10 +210,8 @@ class LoopAsked:
             if wanted is not None and held[name] != wanted
         ]
         if other:
-            with typed():
-                raise LabError(
-                    "The folder holds another loop.", f"it has {'; '.join(other)}", "another folder"
-                )
+            what, why = "The folder holds another loop.", f"it has {'; '.join(other)}"
+            raise UsageProblem(LabError(what, why, "another folder"))
 
 
 def _family_of(folder: Path, state: LoopState) -> Family:
@@ -245,11 +240,7 @@ def begin_loop(folder: Path, asked: LoopAsked) -> StepAnswer:
 def do_step(
     folder: Path, step: str, given: str | None, progress: Progress, **more: Any
 ) -> StepAnswer:
-    """One step of a round.
-
-    Args:
-        given: JSON file, or ``-``, with what the caller decides.
-    """
+    """One step of a round; ``given`` is a JSON file, or ``-``, with what the caller decides."""
     from labtools.optimize.loop import open_loop
 
     looked = LoopFolder.look(folder)
@@ -295,12 +286,6 @@ class LoopRun(LoopAnswer, LoopResult):
     on: str
     seed: int
     resumed: str
-    _is_wrong: bool
-
-    @property
-    def status(self) -> Status:
-        """1 where it stopped because no branch was right."""
-        return Status.WRONG if self._is_wrong else Status.RIGHT
 
     def show(self, console: Console) -> None:
         """The champion, and the best that there is."""
@@ -473,15 +458,12 @@ def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCo
     numbers = sorted(measured)
     last = [None, None, *numbers][-2:]
     asked = [last[0] if first is None else first, last[1] if second is None else second]
-    missing = [number for number in asked if number not in measured]
-    if missing:
-        why = "fewer than two rounds have counters"
-        with typed():
-            raise LabError(
-                "These rounds cannot be compared.",
-                why if missing[0] is None else f"no counters of round {missing[0]}",
-                f"rounds with counters: {', '.join(map(str, numbers)) or 'none'}",
-            )
+    if missing := [number for number in asked if number not in measured]:
+        why = f"no counters of round {missing[0]}"
+        if missing[0] is None:
+            why = "fewer than two rounds have counters"
+        known = f"rounds with counters: {', '.join(map(str, numbers)) or 'none'}"
+        raise UsageProblem(LabError("These rounds cannot be compared.", why, known))
     before, after = (measured[number] for number in sorted(filter(None, asked)))
     noise, noise_from = noise_of_rounds(state.gpu, before, after)
     changes = compare_rounds(before.counters, after.counters, noise)

@@ -1,9 +1,7 @@
 """What one method is worth: the time without it against the time with it, and what can be told.
 
-Before anything is believed, identical kernels are timed against each other. The far ends of their
-intervals say which effect this machine, with these repeats, takes for none; an effect counts from
-there on, and from `THRESHOLD` on. A method is decided only where its whole interval lies on one
-side of that.
+Identical kernels, timed against each other, say which effect is none here; an effect counts from
+there on, and from `THRESHOLD` on. A method is decided where its whole interval lies on one side.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """The grid of a family, measured: codes and forecasts, times in batches, the best ones in full.
 
-A grid has more points than one group of candidates may hold, so its points are drawn into batches.
-A batch is one group of one process: inputs, oracle and buffers are made once, all points of the
-batch are interleaved with equal repeats, each is compared with the oracle before and after, and a
-few anchors come along in every batch, so that drift shows. Some points are timed a second time
-under another name, with their code loaded from another file: identical kernels say what a
-difference between two points of the grid can tell.
-
-Everything is kept in one folder, line by line, and waits for the disk before it counts. A second
-call with the same folder goes on where the first one ended.
+A batch is one group of one process: inputs, oracle and buffers are made once, all points of it are
+interleaved with equal repeats, each is compared with the oracle before and after, and a few anchors
+come along in every batch, so that drift shows. Some points are timed a second time under another
+name, with their code loaded from another file: identical kernels say what a difference can tell.
+What a folder keeps, line by line, waits for the disk before it counts; a second call goes on there.
 """
 
 from __future__ import annotations

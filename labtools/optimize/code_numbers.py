@@ -1,9 +1,8 @@
 """Numbers of the machine code that prove a method which has no opcode of its own.
 
-Registers and spills are the compiler's. The rest is of one block, followed as a forecast follows
-it: how many instructions it issues, and how many turns shared memory takes for one read, which the
-addresses of all lanes say. A bank conflict is a turn more; of reads of 4 bytes a lane the model
-sees none.
+Of one block, followed as a forecast follows it, come the instructions that it issues and the turns
+shared memory takes for one read. A bank conflict is a turn more; of reads of 4 bytes a lane the
+model sees none.
 """
 
 from __future__ import annotations

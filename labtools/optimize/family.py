@@ -1,9 +1,7 @@
 """A kernel family: a rung whose knobs switch methods on and off, and what is said of them in data.
 
-Three files stand beside each other, anywhere on disk: ``x.cu``, ``x.py`` with a `Rung`, and
-``x.toml``. The last names the methods with their toggles, which knobs mean nothing where, which
-points are valid, which of them make the grid, and the workloads. Everything in it is checked when
-it is read: a field, a knob, a value or a name in an expression that does not exist is refused.
+Beside ``x.cu`` and ``x.py`` with a `Rung`, ``x.toml`` names the methods with their toggles, which
+knobs mean nothing where, which points are valid, which make the grid, and the workloads.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -97,7 +96,7 @@ class Point:
 
 class _Data(BaseModel):
     # A misspelt field would otherwise vanish without a word.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 _Words = Annotated[str, Field(min_length=1)]
@@ -291,6 +290,9 @@ class Family:
     workloads: tuple[Problem, ...]  # the first is the headline
     path: Path  # the file
     start_knobs: Mapping[str, int] = field(repr=False)
+    # What a loop asks for again and again: points by the values of all knobs, the methods on at
+    # each, and what expressions said, by their text and the values of the knobs that they ask for.
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     # ------------------------------------------------------------------------------- points
 
@@ -306,14 +308,9 @@ class Family:
         """
         values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
         setting = tuple(values.values())
-        if setting not in self._made:
-            self._made[setting] = self._make_point(values)
-        return self._made[setting]
-
-    @cached_property
-    def _made(self) -> dict[tuple[int, ...], Point]:
-        """Points by the values of all knobs: a loop asks for the same ones again and again."""
-        return {}
+        if setting not in self._kept:
+            self._kept[setting] = self._make_point(values)
+        return self._kept[setting]
 
     def _make_point(self, values: dict[str, int]) -> Point:
         values = self._make_canonical(values)
@@ -383,21 +380,12 @@ class Family:
             "let each knob be set by one rule",
         )
 
-    @cached_property
-    def _answers(self) -> dict[tuple[str | int | None, ...], bool]:
-        """What expressions said, by the values of the few knobs that each asks for."""
-        return {}
-
     def _holds(self, text: str, values: Mapping[str, int]) -> bool:
         key = (text, *map(values.get, names_in(text)))
-        answers = self._answers
-        if key not in answers:
-            answers[key] = self._ask(text, values)
-        return answers[key]
-
-    def _ask(self, text: str, values: Mapping[str, int]) -> bool:
         try:
-            return bool(evaluate_expression(text, values))
+            if key not in self._kept:
+                self._kept[key] = bool(evaluate_expression(text, values))
+            return self._kept[key]
         except ExpressionError as error:
             raise LabError(
                 f"{self.path.name} has an expression that cannot be computed.",
@@ -441,14 +429,9 @@ class Family:
 
     def methods_on(self, point: Point) -> tuple[str, ...]:
         """The methods that are on at a point, in the family's order."""
-        if point not in self._on:
-            self._on[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
-        return self._on[point]
-
-    @cached_property
-    def _on(self) -> dict[Point, tuple[str, ...]]:
-        """Of each point that was asked for, the methods that are on."""
-        return {}
+        if point not in self._kept:
+            self._kept[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
+        return self._kept[point]
 
     def apply(
         self,
@@ -457,11 +440,8 @@ class Family:
         hyper: Toggle | None = None,
         forms: Mapping[str, int] | None = None,
     ) -> Point:
-        """The point with some methods on, each with what it needs. What a later one sets wins.
-
-        Args:
-            hyper: values of further knobs, set last.
-            forms: the number of a method's form, from 0, where it is not the default form.
+        """The point with some methods on, each with what it needs, in its default form or that of a
+        number in ``forms``. What a later one sets wins; knobs of ``hyper`` are set last.
 
         Raises InvalidPoint: they do not go together, or not with the rest of the point.
         """
@@ -493,9 +473,7 @@ class Family:
         return made
 
     def remove(self, point: Point, method: str) -> Point:
-        """The point without a method, and without what cannot be there without it.
-
-        `dependents` names the latter.
+        """The point without a method, and without what cannot be there without it: `dependents`.
 
         Raises InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
         """
@@ -551,10 +529,8 @@ class Family:
         changed."""
         found: dict[Point, None] = {}
         for setting in self._moves(point):
-            try:
+            with suppress(InvalidPoint):
                 found[self.point({**point.knobs, **setting})] = None
-            except InvalidPoint:
-                continue
         found.pop(point, None)
         return tuple(found)
 
@@ -572,12 +548,9 @@ class Family:
         for box in self.boxes:
             for values in itertools.product(*box.choices.values()):
                 knobs = {**self._start_values, **dict(zip(box.choices, values, strict=True))}
-                if box.only and not self._holds(box.only, knobs):
-                    continue
-                try:
-                    found[self.point(knobs)] = None
-                except InvalidPoint:
-                    continue
+                if not box.only or self._holds(box.only, knobs):
+                    with suppress(InvalidPoint):
+                        found[self.point(knobs)] = None
         return tuple(found)
 
 
@@ -662,11 +635,11 @@ def _say_faults(error: ValidationError, data: Mapping[str, Any]) -> str:
     said = []
     for one in error.errors():
         place = [str(part) for part in one["loc"]]
-        if len(one["loc"]) > 1 and one["loc"][0] == "method":
-            number = one["loc"][1]
-            entry = data["method"][number] if isinstance(number, int) else {}
-            name = entry.get("id", number) if isinstance(entry, Mapping) else number
-            place[:2] = [f"method {name}"]
+        match one["loc"]:
+            case ("method", int() as number, *_):
+                entry = data["method"][number]
+                name = entry.get("id", number) if isinstance(entry, Mapping) else number
+                place[:2] = [f"method {name}"]
         said.append(f"{', '.join(place)}: {one['msg']}")
     return "; ".join(said)
 
@@ -802,9 +775,7 @@ def _is_on_somewhere(family: Family, method: str, form: int) -> bool:
     """Whether a point of the grid has the form on, so that it can be left out there."""
     for point in family.grid():
         if family.form_of(point, method) == form:
-            try:
+            with suppress(InvalidPoint):
                 family.remove(point, method)
-            except InvalidPoint:
-                continue
-            return True
+                return True
     return False

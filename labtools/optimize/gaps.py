@@ -90,15 +90,13 @@ def gaps_of_counters(
     With ``max_warps_per_sm`` the note says where counters of unlike runs betray themselves; these
     decide no bound but that of the launch.
     """
-    pipes = {name: values.get(name) for name in COMPUTE_PIPES}
+    known = [value for name in COMPUTE_PIPES if (value := values.get(name)) is not None]
     # A pipe that was not measured may be the busiest.
-    best = None if None in pipes.values() else max(x for x in pipes.values() if x is not None)
-    used = {name: value for name, value in pipes.items() if value is not None}
-    missing = [name for name, value in pipes.items() if value is None]
+    best = max(known) if len(known) == len(COMPUTE_PIPES) else None
     found = counted_bound(values, max_warps_per_sm=max_warps_per_sm)
     why = passes_apart(values, max_warps_per_sm) if max_warps_per_sm else ""
     note = f"{APART}: {why}" if why else ""
-    return _gaps_of(values, best, used, missing, "counters", found.bound, note)
+    return _gaps_of(values, best, COMPUTE_PIPES, "counters", found.bound, note)
 
 
 def fault_of_counters(values: Mapping[str, float | None]) -> str | None:
@@ -129,36 +127,26 @@ def gaps_of_forecast(made: Forecast) -> Gaps:
 
 def gaps_of_predicted(values: Mapping[str, float | None], bound: Bound) -> Gaps:
     """`gaps_of_forecast` of what `counters_of_forecast` gave, where that was kept."""
-    issued = values.get("issue_slot_pct")
-    used = {} if issued is None else {"issue_slot_pct": issued}
-    missing = ["issue_slot_pct"] if issued is None else []
-    note = (
-        "forecast: the share of issue slots, over all schedulers, stands for the busiest compute "
-        "pipe"
-    )
-    return _gaps_of(values, issued, used, missing, "forecast", bound, note)
+    issued, what = values.get("issue_slot_pct"), "the share of issue slots, over all schedulers,"
+    note = f"forecast: {what} stands for the busiest compute pipe"
+    return _gaps_of(values, issued, ["issue_slot_pct"], "forecast", bound, note)
 
 
 def _gaps_of(
     values: Mapping[str, float | None],
     pipe_pct: float | None,
-    used: dict[str, float],
-    missing: list[str],
+    pipes: Sequence[str],
     origin: Origin,
     bound: Bound | None,
-    note: str = "",
+    note: str,
 ) -> Gaps:
-    memory_pct = values.get("dram_throughput_pct")
-    if memory_pct is None:
-        missing = [*missing, "dram_throughput_pct"]
-    else:
-        used = {**used, "dram_throughput_pct": memory_pct}
     wait = largest_stall(values)
-    if wait is None:
-        missing = [*missing, "stalls"]
-    else:
-        used = {**used, STALL_SHARE.format(wait[0]): wait[1]}
-    gaps = (_rest(pipe_pct), _rest(memory_pct), wait[1] if wait else None)
+    state, share = wait or ("", None)
+    asked = {name: values.get(name) for name in (*pipes, "dram_throughput_pct")}
+    asked |= {STALL_SHARE.format(state) if wait else "stalls": share}
+    used = {name: value for name, value in asked.items() if value is not None}
+    missing = [name for name, value in asked.items() if value is None]
+    gaps = (_rest(pipe_pct), _rest(asked["dram_throughput_pct"]), share)
     return Gaps(
         *gaps,
         origin=origin,

@@ -1,9 +1,6 @@
 """The append-only log of a loop: lines of JSON that are on the disk before they count, chained by
-hashes.
-
-Each line holds an event, the hash of the line before it and its own. So a changed line, a lost one
-and one that a killed process left half written are told from each other: a half line leaves the
-chain whole, because nothing that was acknowledged is missing.
+hashes, so that a changed line, a lost one and one that a killed process left half written are told
+from each other: a half line leaves the chain whole.
 """
 
 from __future__ import annotations
@@ -237,14 +234,10 @@ def _say_lines(numbers: Sequence[int]) -> str:
     return f"line {named}" if len(numbers) == 1 else f"lines {named}"
 
 
-def _say_wrong(
-    count: int,
-    twice: Sequence[int],
-    torn: Sequence[int],
-    damaged: Sequence[int],
-    after_a_gap: Sequence[int],
-) -> Iterator[str]:
-    """What is wrong with some lines, of which ``count`` can be read."""
+def _say_wrong(count: int, *wrong: Sequence[int]) -> Iterator[str]:
+    """What is wrong with some lines, of which ``count`` can be read: those that stand twice, are
+    torn, damaged, or stand after a gap."""
+    twice, torn, damaged, after_a_gap = wrong
     kept = f"the other {count} are kept" if count > 1 else "the other line is kept"
     if not count:
         kept = "no other line can be read"
@@ -252,10 +245,9 @@ def _say_wrong(
         verb = "stands" if len(twice) == 1 else "stand"
         yield f"{_say_lines(twice)} {verb} there twice; one is read"
     if torn:
-        yield (
-            f"{_say_lines(torn)} {'is' if len(torn) == 1 else 'are'} half written, because a "
-            "process ended there; nothing that was acknowledged is missing"
-        )
+        verb = "is" if len(torn) == 1 else "are"
+        why = "because a process ended there; nothing that was acknowledged is missing"
+        yield f"{_say_lines(torn)} {verb} half written, {why}"
     if damaged:
         verb = "is" if len(damaged) == 1 else "are"
         yield f"{_say_lines(damaged)} {verb} damaged and what stood there is lost; {kept}"

@@ -1,9 +1,7 @@
 """The loop: trial, attribution, validation, learning, one step at a time.
 
-Each step reads the state, does its work on a bench and keeps what it found in the loop's folder.
-Every measurement is on the disk before anything follows from it, so a step that was cut off goes
-on with what it has. `TuningLoop.run` plays the automatic policy; a script or a person may take each
-step alone, in the same order.
+Every measurement is on the disk before anything follows from it, so a step that was cut off goes on
+with what it has. `TuningLoop.run` plays the automatic policy; anybody may take each step alone.
 """
 
 from __future__ import annotations
@@ -353,12 +351,10 @@ class TuningLoop:
             named.insert(0, (beside, "reference"))
         timed = self.bench.time([point for point, _ in named])
         call, number = self.folder.next_call, self.state.round
-        for point, why in named:
-            samples, failure = timed.samples.get(point), timed.failures.get(point, "")
-            knobs = dict(point.knobs)
-            self.folder.keep(
-                events.PointTimed(number, why, point.key, call, samples, failure, knobs=knobs)
-            )
+        for at, why in named:
+            found = (timed.samples.get(at), timed.failures.get(at, ""))
+            kept = events.PointTimed(number, why, at.key, call, *found, knobs=dict(at.knobs))
+            self.folder.keep(kept)
 
     def _kept(
         self, purpose: events.Purpose, point: Point, calls: Collection[int] = ()
@@ -417,9 +413,8 @@ class TuningLoop:
     ) -> Branching:
         """Branches that the caller made. Each has the round's methods: they will be taken out."""
         if not given:
-            raise LabError(
-                "There is no branch.", "none was given", "without input the policy chooses"
-            )
+            why = "none was given"
+            raise LabError("There is no branch.", why, "without input the policy chooses")
         forms = current.pick.forms if current.pick else {}
         base = with_methods(self.family, point, current.methods, forms)
         chosen: list[Point] = []
@@ -749,17 +744,12 @@ def _ablate(
             time_us.append(found.median_us(point))
         return found
 
-    single: tuple[Attribution, ...] = ()
-    both: tuple[Attribution, ...] = ()
-    removed = [single_variants(bench.family, point, methods)]
-    if pairs:
-        removed.append(pair_variants(bench.family, point, methods))
-    if methods:
-        single = ablate_methods(bench, point, methods, right_ones)
-        both = ablate_pairs(bench, point, methods, right_ones) if pairs else ()
+    single = ablate_methods(bench, point, methods, right_ones) if methods else ()
+    both = ablate_pairs(bench, point, methods, right_ones) if methods and pairs else ()
     timed = {found.method for found in (*single, *both)}
     untimed: dict[str, str] = {}
-    for some in removed:
+    for remove in (single_variants, pair_variants) if pairs else (single_variants,):
+        some = remove(bench.family, point, methods)
         untimed |= some.refused
         untimed |= {name: failures[one] for name, one in some.points.items() if one in failures}
     left = {name: why for name, why in untimed.items() if name not in timed}
@@ -815,9 +805,8 @@ def init(
 ) -> LoopState:
     """Begin a loop in a folder that holds none; without a workload at the family's headline."""
     if branches < 1:
-        raise LabError(
-            f"A round of {branches} branches tries nothing.", "it needs at least 1", "4 is usual"
-        )
+        what = f"A round of {branches} branches tries nothing."
+        raise LabError(what, "it needs at least 1", "4 is usual")
     bench = open_bench(family, workload or family.workloads[0], on)
     start, what = family.start, f"{family.rung.id} cannot begin here."
     if not bench.crowns(start):

@@ -35,13 +35,8 @@ class LoopThere(LabError):
 
 
 class LoopFolder:
-    """A loop on disk, made by `create`, `opened` or `look`.
-
-    ``notices`` say what of the log is damaged, and ``resumed`` where the loop goes on.
-
-    Args:
-        source: the text of a point's kernel, by the point's key; without it no sources are kept.
-    """
+    """A loop on disk, made by `create`, `opened` or `look`. ``resumed`` says where it goes on.
+    Without ``source``, the text of a kernel by its point's key, no sources are kept."""
 
     def __init__(self, path: Path, source: Callable[[str], str] | None = None) -> None:
         self.path = path
@@ -216,14 +211,12 @@ class LoopFolder:
         abandoned."""
         state = self.state
         if not 0 <= entry < len(state.frontier):
-            most = len(state.frontier) - 1
-            raise LabError(
-                f"The frontier has no entry {entry}.",
-                f"its entries are 0 to {most}" if state.frontier else "it is empty",
-                f"{say_command('status', self.path)} lists them"
-                if state.frontier
-                else say_command(*state.next_steps[:1] or ["status"], self.path),
-            )
+            why = f"its entries are 0 to {len(state.frontier) - 1}"
+            following = f"{say_command('status', self.path)} lists them"
+            if not state.frontier:
+                why = "it is empty"
+                following = say_command(*state.next_steps[:1] or ["status"], self.path)
+            raise LabError(f"The frontier has no entry {entry}.", why, following)
         chosen = state.frontier[entry]
         begun = bool(state.history) and state.current.round == state.round
         number = state.round + 1 if begun else state.round

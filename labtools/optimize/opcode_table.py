@@ -1,9 +1,6 @@
-"""How often each opcode stands in the machine code of some points of a recorded grid.
-
-The grid counts what its methods look for. To show what else vanishes and appears when a method is
-taken out, whole counts are kept of the few points that a page shows, in a small file beside the
-grid. An entry is bound to the code that was timed: its key is the grid's own hash of that code.
-``make regen`` writes the file.
+"""How often each opcode stands in the machine code of the few points of a recorded grid that a page
+shows, to see what else vanishes when a method is taken out. An entry is bound to the code that was
+timed: its key is the grid's own hash of that code. ``make regen`` writes the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which methods a round takes: four checks of each, then priority or strength.
 
 The checks are those of the source of this loop (its V2): not taken before, the architecture has
-it, no reason to skip it, and its trigger fires. A value that a check asks for and that is missing
-leaves the check open, and an open check is not passed.
+it, no reason to skip it, and its trigger fires. Where a value is missing a check is not passed.
 """
 
 from __future__ import annotations
@@ -158,13 +157,10 @@ def pick_methods(
     """Choose methods for the slots of each axis: with one slot the first that passes by priority,
     with more those of greatest strength. What does not go together is passed over.
 
-    Args:
-        refuses: why some methods cannot be tried together where they would run, or None.
-        entry: the kernel function that takes longest.
-        pass_on: a slot for which its axis has no method of at least `WEAK_STRENGTH` goes to the
-            one called for most strongly, of any axis whose gap is not negligible; what a chosen
-            method brings along takes no slot. Without it every slot is its axis', as in V1.
-        rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`.
+    With ``pass_on`` a slot for which its axis has no method of at least `WEAK_STRENGTH` goes to the
+    one called for most strongly, of any axis whose gap is not negligible, and what a chosen method
+    brings along takes no slot; without it every slot is its axis', as in V1. ``entry`` is the
+    function that takes longest; ``rng`` draws the order of methods within `NEAR_STRENGTH`.
     """
     known = taken or Taken()
     names = {
@@ -190,24 +186,19 @@ def pick_methods(
     return Pick(tuple(made.chosen), made.forms, order, budget.total - len(made.chosen))
 
 
+@dataclass
 class _PickInTheMaking:
     """Fills slots, some after others; what becomes of a method is entered in ``seen``."""
 
-    def __init__(
-        self,
-        family: Family,
-        point: Point,
-        known: Taken,
-        seen: dict[str, Considered],
-        refuses: Refuses | None,
-        rng: random.Random | None,
-        pass_on: bool,
-    ) -> None:
-        self.family, self.point = family, point
-        self.known, self.seen = known, seen
-        self.refuses, self.rng, self.pass_on = refuses, rng, pass_on
-        self.chosen: list[str] = []
-        self.forms: dict[str, int] = {}
+    family: Family
+    point: Point
+    known: Taken
+    seen: dict[str, Considered]
+    refuses: Refuses | None
+    rng: random.Random | None
+    pass_on: bool
+    chosen: list[str] = field(default_factory=list)
+    forms: dict[str, int] = field(default_factory=dict)
 
     def take(self, some: Sequence[Considered], slots: int, by: RankedBy, where: str = "") -> None:
         """Fill some slots with those that passed their checks; what is passed over says why."""
@@ -225,10 +216,8 @@ class _PickInTheMaking:
             self.chosen.append(one.method)
             self.forms.update(extra)
             slots -= 1
-            said = (
-                f"all four checks passed; chosen by {by}{where}, with strength {one.strength:.2f}"
-            )
-            said += self._say_drawn(one, ranked[place:])
+            said = f"all four checks passed; chosen by {by}{where}, "
+            said += f"with strength {one.strength:.2f}{self._say_drawn(one, ranked[place:])}"
             self.seen[one.method] = dataclasses.replace(one, taken=True, why=said)
 
     def _cannot_join(self, method: str, form: Mapping[str, int]) -> str | None:
@@ -324,20 +313,13 @@ def _consider(
         not_skipped=None if skipped is None else not skipped,
         trigger=None if strength is None else strength > 0,
     )
-    why = ""
-    if settled:
-        why = settled
-    elif not checks.architecture:
+    why = settled
+    if not why and not checks.architecture:
         why = f"it needs {method.min_arch}, and the GPU is {limits.arch}"
-    elif skipped:
+    elif not why and skipped:
         why = f"it is skipped: {method.skip}"
-    elif unknown:
-        why = unknown
-    elif not strength:
-        why = f"its trigger does not fire: {method.trigger}"
-    return Considered(
-        method.id, method.axis, method.priority, strength, checks, taken=False, why=why
-    )
+    why = why or unknown or ("" if strength else f"its trigger does not fire: {method.trigger}")
+    return Considered(method.id, method.axis, method.priority, strength, checks, False, why)
 
 
 def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:

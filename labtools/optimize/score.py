@@ -1,8 +1,8 @@
-"""How near a time is to the floor, on a scale whose ends are said: the SOL score.
+"""How near a time is to the floor: the SOL score of SOL-ExecBench.
 
-SOL-ExecBench scores a kernel by S = 1 / (1 + (t - t_sol) / (t_b - t_sol)): 1 at the floor, 1/2 at
-the baseline, towards 0 beyond. Here the floor is that of the roofline and the baseline the fastest
-fair library, timed in the same processes. A score says nothing by itself and stands beside times.
+S = 1 / (1 + (t - t_sol) / (t_b - t_sol)) is 1 at the floor, 1/2 at the baseline, towards 0 beyond.
+Here the floor is that of the roofline and the baseline the fastest fair library, timed in the same
+processes. A score says nothing by itself and stands beside times.
 """
 
 from __future__ import annotations

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from labtools.problem import LabError, load_baseline
 
 from .schema import Record
 
-_HOW = {
-    "graph-1": "graph replay",
-    "events-1": "call by call (no graph could be made)",
-    "stream-1": "call by call",
-}
+_HOW = {"graph-1": "graph replay", "stream-1": "call by call"}
+_HOW["events-1"] = "call by call (no graph could be made)"
 
 
 def say_timed(record: Record) -> str:
@@ -57,9 +55,7 @@ class OfRecords:
     records: tuple[Record, ...] = ()
 
 
-def _of_both(
-    compute: Callable[[float, float], float],
-) -> Callable[[RecordedTime, float], RecordedTime]:
+def _of_both(compute: Callable[[float, float], float]) -> Any:
     """An operator of times, whose answer is of the records of both."""
 
     def apply(self: RecordedTime, other: float) -> RecordedTime:
@@ -89,11 +85,11 @@ class RecordedTime(float, OfRecords):
         theirs = other.records if isinstance(other, RecordedTime) else ()
         records = tuple({id(one): one for one in (*self.records, *theirs)}.values())
         if mixed := mixes(records):
-            raise LabError(
-                "Times of different processes are not compared.",
-                f"{mixed}; two GPUs of one kind, or one GPU on two days, differ by several percent",
-                "take both from records of one campaign: GpuRecords.together",
+            why = (
+                f"{mixed}; two GPUs of one kind, or one GPU on two days, differ by several percent"
             )
+            still = "take both from records of one campaign: GpuRecords.together"
+            raise LabError("Times of different processes are not compared.", why, still)
         return RecordedTime(value, records)
 
     # What stands on the right of a plain number stays of its records.
@@ -138,10 +134,8 @@ def mixes(records: Sequence[Record]) -> str:
     for record in records:
         first = seen.setdefault((record.provenance.gpu, record.problem_key), record)
         if first.campaign != record.campaign:
-            return (
-                f"{first.candidate} is of campaign {first.campaign} and {record.candidate} of "
-                f"{record.campaign}, both on {record.problem}"
-            )
+            said = f"{first.candidate} is of campaign {first.campaign} and {record.candidate} of "
+            return f"{said}{record.campaign}, both on {record.problem}"
     return ""
 
 
@@ -158,10 +152,8 @@ def distinguish(
     shows.
     """
     every = [record for row in rows for record in row]
-    names = {
-        one: _letter(number)
-        for number, one in enumerate(dict.fromkeys(record.campaign for record in every))
-    }
+    campaigns = dict.fromkeys(record.campaign for record in every)
+    names = {campaign: _letter(number) for number, campaign in enumerate(campaigns)}
     wanted: tuple[tuple[str, Callable[[Record], str], Sequence[Sequence[Record]]], ...] = (
         (TOGETHER, lambda record: names[record.campaign], rows),
         (TIMED, say_timed, rows),

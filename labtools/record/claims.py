@@ -43,7 +43,7 @@ Number = float | tuple[float, ...]
 class Claim(BaseModel):
     """One thing that a source says."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")  # names it
     group: str  # claims that one cell of the page checks
@@ -74,10 +74,8 @@ class Claim(BaseModel):
     def _same_is_narrow(self) -> Claim:
         same = self.check == "recorded_ratio" and self.value == 1.0
         if same and self.tolerance > SAME_WITHIN - 1 + 1e-9:
-            raise ValueError(
-                f"that nothing changed holds within {SAME_WITHIN - 1:.0%} and no more, as a "
-                "prediction of the same does"
-            )
+            said = f"that nothing changed holds within {SAME_WITHIN - 1:.0%} and no more"
+            raise ValueError(f"{said}, as a prediction of the same does")
         return self
 
     @property
@@ -85,17 +83,14 @@ class Claim(BaseModel):
         """The value of a claim with one number."""
         if isinstance(self.value, (int, float)):
             return float(self.value)
-        raise LabError(
-            f"The claim {self.id} has no single value.",
-            f"it says {self.value!r}",
-            "correct book/claims.yml",
-        )
+        what, why = f"The claim {self.id} has no single value.", f"it says {self.value!r}"
+        raise LabError(what, why, "correct book/claims.yml")
 
 
 class Ledger(BaseModel):
     """Figures by table, and the claims in their order."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     figures: dict[str, dict[str, Any]]
     claims: tuple[Claim, ...]
@@ -104,11 +99,8 @@ class Ledger(BaseModel):
         """A claim by its id."""
         known = {claim.id: claim for claim in self.claims}
         if claim_id not in known:
-            raise LabError(
-                f"There is no claim {claim_id!r}.",
-                f"the claims are {', '.join(known)}",
-                "labtools claims lists them",
-            )
+            what, why = f"There is no claim {claim_id!r}.", f"the claims are {', '.join(known)}"
+            raise LabError(what, why, "labtools claims lists them")
         return known[claim_id]
 
     def group(self, name: str) -> list[Claim]:
@@ -119,7 +111,7 @@ class Ledger(BaseModel):
 class Finding(BaseModel):
     """What a check found out."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     value: Number | None = None  # our value in the claim's unit; None where there is none
     verdict: Verdict  # see `VERDICTS`
@@ -146,14 +138,11 @@ def load_ledger(path: Path | None = None) -> Ledger:
         claims = [_with_figure(claim, data["figures"]) for claim in data["claims"]]
         ledger = Ledger.model_validate({"figures": data["figures"], "claims": claims})
         ids = [claim.id for claim in ledger.claims]
-        if len(set(ids)) != len(ids):
-            raise ValueError(
-                f"two claims share an id: {sorted(i for i in ids if ids.count(i) > 1)}"
-            )
+        if twice := sorted(name for name in ids if ids.count(name) > 1):
+            raise ValueError(f"two claims share an id: {twice}")
     except (OSError, yaml.YAMLError, ValidationError, ValueError, KeyError, TypeError) as error:
-        raise LabError(
-            f"{path.name} is not a ledger of claims.", str(error), "git checkout brings it back"
-        ) from error
+        what, still = f"{path.name} is not a ledger of claims.", "git checkout brings it back"
+        raise LabError(what, str(error), still) from error
     return ledger
 
 

@@ -62,15 +62,11 @@ class JournalWarning(Notice):
 class Journal:
     """A reader's predictions. Several notebooks may use one journal at once.
 
-    Args:
-        url: a path, beside which the lines stand as ``.jsonl``, or the URL of a class's database;
-            None takes ``LABTOOLS_JOURNAL_URL``, and without it ``work/journal.sqlite``.
-        lines: the append-only file, where it is another one.
-        reader: None takes ``LABTOOLS_READER_NAME``, the JupyterHub user, or the login name.
-
-    Attributes:
-        notices: what to know of its files, for a widget to show; each is also a `JournalWarning`.
-        database: where an index in SQLite once stood; what it alone holds is taken over.
+    ``url`` is a path, beside which the lines stand as ``.jsonl``, or the URL of a class's database;
+    None takes ``LABTOOLS_JOURNAL_URL``, and without it ``work/journal.sqlite``. ``lines`` names
+    another append-only file. ``reader`` is by default ``LABTOOLS_READER_NAME``, the JupyterHub
+    user, or the login name. ``notices`` is what to know of its files, for a widget to show; each is
+    also a `JournalWarning`.
     """
 
     def __init__(
@@ -84,7 +80,7 @@ class Journal:
         self.reader = mend_text(reader or _reader_name())
         chosen = str(url or os.environ.get(URL_VARIABLE) or work_dir() / "journal.sqlite")
         self._class: sa.URL | None = None
-        self.database: Path | None = None
+        self.database: Path | None = None  # an old index; what it alone holds is taken over
         if "://" in chosen:
             parsed = _parse_url(chosen)
             if parsed.get_backend_name() == "sqlite" and parsed.database:
@@ -116,20 +112,12 @@ class Journal:
         Raises JournalError: a guess that contradicts itself, or a folder that cannot be written.
         """
         with self._locked():
-            revealed = _of(Reveal, self._entries(question_id))
-            with _refused(
-                "This prediction was not kept.",
-                "correct it and commit again; earlier predictions are untouched",
-            ):
-                prediction = Prediction(
-                    reader=self.reader,
-                    question_id=question_id,
-                    page=page,
-                    direction=direction,
-                    ratio=ratio,
-                    note=note,
-                    after_reveal=bool(revealed),
-                )
+            revealed = bool(_of(Reveal, self._entries(question_id)))
+            guess: dict[str, Any] = {"direction": direction, "ratio": ratio, "note": note}
+            still = "correct it and commit again; earlier predictions are untouched"
+            with _refused("This prediction was not kept.", still):
+                names = self._names(question_id, page)
+                prediction = Prediction(**names, **guess, after_reveal=revealed)
             self._keep(prediction)
         return prediction
 
@@ -154,10 +142,8 @@ class Journal:
         if forecast_ratio is None:
             said = self.model_prediction(question_id)
             forecast_ratio = said.ratio if said else None
-        with _refused(
-            "This result was not entered in the journal.",
-            "the prediction is kept and can be scored when there is a result",
-        ):
+        still = "the prediction is kept and can be scored when there is a result"
+        with _refused("This result was not entered in the journal.", still):
             shown = Reveal(
                 reader=self.reader,
                 question_id=question_id,
@@ -209,50 +195,24 @@ class Journal:
             for row in last.values()
             if (shown := row.reveal) and shown.forecast_ratio
         ]
-        return ForecastComparison(
-            rows=tuple(rows),
-            reader_off_by=_geometric_mean([row.score.off_by for row, _ in rows if row.score]),
-            model_off_by=_geometric_mean([model.off_by for _, model in rows]),
-        )
+        mine = _geometric_mean([row.score.off_by for row, _ in rows if row.score])
+        models = _geometric_mean([model.off_by for _, model in rows])
+        return ForecastComparison(rows=tuple(rows), reader_off_by=mine, model_off_by=models)
 
     # -- the model, hints and notes ----------------------------------------------------------
 
-    def commit_forecast(
-        self,
-        question_id: str,
-        page: str,
-        *,
-        baseline_us: float,
-        candidate_us: float,
-        band: Interval | None,
-        model: str,
-        gpu: str,
-        bounds: tuple[str, str] = ("", ""),
-    ) -> ModelPrediction:
-        """Write down what the model says, sealed, before the answer is shown.
-
-        The same statement made twice is kept once. The arguments are the fields of a
-        `ModelPrediction`.
+    def commit_forecast(self, question_id: str, page: str, **told: Any) -> ModelPrediction:
+        """Write down what the model says, the fields of a `ModelPrediction`, sealed, before the
+        answer is shown. The same statement made twice is kept once.
 
         Raises JournalError: times that are none, or a folder that cannot be written.
         """
         with self._locked():
             entries = self._entries(question_id)
-            with _refused(
-                "The model's prediction was not kept.", "the round goes on without the model"
-            ):
-                said = model_says(
-                    question_id,
-                    page,
-                    reader=self.reader,
-                    baseline_us=baseline_us,
-                    candidate_us=candidate_us,
-                    band=band,
-                    bounds=bounds,
-                    model=model,
-                    gpu=gpu,
-                    after_reveal=bool(_of(Reveal, entries)),
-                )
+            told |= {"reader": self.reader, "after_reveal": bool(_of(Reveal, entries))}
+            what = "The model's prediction was not kept."
+            with _refused(what, "the round goes on without the model"):
+                said = model_says(question_id, page, **told)
             before = _counted_model(entries)
             if before is not None and before.seal == said.seal:
                 return before
@@ -269,15 +229,9 @@ class Journal:
         with self._locked():
             entries = self._entries(question_id)
             if all(taken.hint != hint for taken in _of(Hint, entries)):
-                self._keep(
-                    Hint(
-                        reader=self.reader,
-                        question_id=question_id,
-                        page=page,
-                        hint=hint,
-                        after_commit=bool(_of(Prediction, entries)),
-                    )
-                )
+                late = bool(_of(Prediction, entries))
+                names = self._names(question_id, page)
+                self._keep(Hint(**names, hint=hint, after_commit=late))
 
     def hints(self, question_id: str) -> tuple[str, ...]:
         """The hints that the reader took before committing, in order."""
@@ -290,9 +244,7 @@ class Journal:
             before = _of(Notes, self._entries(question_id))
             if before and before[-1].fields == dict(fields):
                 return before[-1]
-            written = Notes(
-                reader=self.reader, question_id=question_id, page=page, fields=dict(fields)
-            )
+            written = Notes(**self._names(question_id, page), fields=dict(fields))
             self._keep(written)
         return written
 
@@ -302,6 +254,9 @@ class Journal:
             written = _of(Notes, self._entries(question_id))
         return written[-1] if written else None
 
+    def _names(self, question_id: str, page: str) -> dict[str, Any]:
+        return {"reader": self.reader, "question_id": question_id, "page": page}
+
     # -- the file ----------------------------------------------------------------------------
 
     @contextmanager
@@ -310,11 +265,9 @@ class Journal:
         try:
             self._lock.acquire()
         except Timeout as error:
-            raise JournalError(
-                "The prediction journal is busy.",
-                f"another process has held {self._lock.lock_file} for {_LOCK_TIMEOUT_S:.0f} s",
-                "wait and run the cell again; nothing was lost",
-            ) from error
+            why = f"another process has held {self._lock.lock_file} for {_LOCK_TIMEOUT_S:.0f} s"
+            still = "wait and run the cell again; nothing was lost"
+            raise JournalError("The prediction journal is busy.", why, still) from error
         except OSError as error:
             if to_write:
                 raise self._cannot_write(error) from error
@@ -415,11 +368,9 @@ class Journal:
         self._add_missing(there)
 
     def _cannot_write(self, error: OSError) -> JournalError:
-        return JournalError(
-            "The prediction journal cannot be written.",
-            f"{self.lines}: {error.strerror or error}",
-            "every page still runs; earlier predictions are untouched",
-        )
+        what, why = "The prediction journal cannot be written.", error.strerror or error
+        still = "every page still runs; earlier predictions are untouched"
+        return JournalError(what, f"{self.lines}: {why}", still)
 
     def _say(self, message: str) -> None:
         if message not in self.notices:
@@ -433,11 +384,9 @@ def _parse_url(url: str) -> sa.URL:
     try:
         return sa.make_url(url)
     except sa.exc.SQLAlchemyError as error:
-        raise JournalError(
-            "The prediction journal has no usable address.",
-            f"{URL_VARIABLE} or the url is {url!r}: {error}",
-            f"unset {URL_VARIABLE} and the journal is a file under work/",
-        ) from error
+        why = f"{URL_VARIABLE} or the url is {url!r}: {error}"
+        still = f"unset {URL_VARIABLE} and the journal is a file under work/"
+        raise JournalError("The prediction journal has no usable address.", why, still) from error
 
 
 def _class_table() -> sa.Table:
@@ -495,22 +444,18 @@ def _refused(what: str, still_works: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        why = "; ".join(_plain(problem) for problem in error.errors())
-        raise JournalError(what, why, still_works) from error
-
-
-def _plain(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"])
-    text = str(problem["msg"]).removeprefix("Value error, ")
-    return f"{where}: {text}" if where else text
+        said = []
+        for problem in error.errors():
+            where = ".".join(str(part) for part in problem["loc"])
+            text = str(problem["msg"]).removeprefix("Value error, ")
+            said.append(f"{where}: {text}" if where else text)
+        raise JournalError(what, "; ".join(said), still_works) from error
 
 
 def _reader_name() -> str:
-    for variable in (NAME_VARIABLE, "JUPYTERHUB_USER"):
-        if os.environ.get(variable):
-            return os.environ[variable]
     try:
-        return getpass.getuser()
+        given = os.environ.get(NAME_VARIABLE) or os.environ.get("JUPYTERHUB_USER")
+        return given or getpass.getuser()
     except (OSError, KeyError):  # a container user without a name
         return "reader"
 
@@ -520,13 +465,9 @@ def _row_of(guess: Prediction, later: Sequence[AnyEntry], every: Sequence[AnyEnt
     same = [entry for entry in every if entry.question_id == guess.question_id]
     reveals = (entry for entry in _of(Reveal, later) if entry.question_id == guess.question_id)
     shown = next(reveals, None)
-    return JournalRow(
-        prediction=guess,
-        reveal=shown,
-        score=score(guess, shown) if shown else None,
-        model=_counted_model(same),
-        hints=_counted_hints(same),
-    )
+    scored = score(guess, shown) if shown else None
+    said, hints = _counted_model(same), _counted_hints(same)
+    return JournalRow(prediction=guess, reveal=shown, score=scored, model=said, hints=hints)
 
 
 def _of(kind: type[E], entries: Sequence[AnyEntry]) -> list[E]:

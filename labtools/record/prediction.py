@@ -43,7 +43,7 @@ class JournalError(LabError):
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     entry_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -68,11 +68,9 @@ class Prediction(_Entry):
         else:
             agree = (self.ratio > 1) == (self.direction == "faster")
         if not agree:
-            raise ValueError(
-                f"direction {self.direction!r} and ratio {self.ratio:g} contradict each other: "
-                "the ratio is baseline time / candidate time, above 1 when the candidate is "
-                "faster, below 1 when it is slower"
-            )
+            said = f"direction {self.direction!r} and ratio {self.ratio:g} contradict each other"
+            means = "the ratio is baseline time / candidate time, above 1 when the candidate is "
+            raise ValueError(f"{said}: {means}faster, below 1 when it is slower")
         return self
 
 
@@ -133,34 +131,22 @@ def seal_of(said: ModelPrediction) -> str:
 
 
 def model_says(
-    question_id: str,
-    page: str,
-    *,
-    reader: str,
-    baseline_us: float,
-    candidate_us: float,
-    band: Interval | None,
-    bounds: tuple[str, str],
-    model: str,
-    gpu: str,
-    after_reveal: bool = False,
+    question_id: str, page: str, *, baseline_us: float, candidate_us: float, **told: Any
 ) -> ModelPrediction:
-    """A model's prediction, sealed, from its two forecasts in microseconds.
+    """A model's prediction, sealed, from its two forecasts in microseconds; ``told`` are the other
+    fields of a `ModelPrediction`.
 
     Six digits are more than the model knows, and the same on every machine.
     """
+    if band := told.get("band"):
+        told["band"] = _six_digits(band[0]), _six_digits(band[1])
     return ModelPrediction(
         question_id=question_id,
         page=page,
-        reader=reader,
         ratio=_six_digits(baseline_us / candidate_us if candidate_us > 0 else -1.0),
-        band=band and (_six_digits(band[0]), _six_digits(band[1])),
         baseline_us=_six_digits(baseline_us),
         candidate_us=_six_digits(candidate_us),
-        bounds=bounds,
-        model=model,
-        gpu=gpu,
-        after_reveal=after_reveal,
+        **told,
     )
 
 
@@ -186,14 +172,16 @@ class Notes(_Entry):
 
 
 AnyEntry = Prediction | Reveal | ModelPrediction | Hint | Notes
-ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="kind")])
+ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(
+    Annotated[AnyEntry, Field(discriminator="kind")], config=ConfigDict(defer_build=True)
+)
 """Reads an entry of any kind from JSON."""
 
 
 class Score(BaseModel):
     """How a guess did."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     predicted_ratio: float
     measured_ratio: float
@@ -208,7 +196,7 @@ class Score(BaseModel):
 class JournalRow(BaseModel):
     """A prediction with the reveal that followed it, if any, and its score."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     prediction: Prediction
     reveal: Reveal | None = None
@@ -220,7 +208,7 @@ class JournalRow(BaseModel):
 class ForecastComparison(BaseModel):
     """The reader and the model on the questions that both answered before the reveal."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     rows: tuple[tuple[JournalRow, Score], ...]
     reader_off_by: float | None  # geometric mean of the factors; None without rows
@@ -258,34 +246,25 @@ def score(
         guessed = direction_of(predicted)
     actual = direction_of(measured_ratio, interval)
     off_by = max(predicted / measured_ratio, measured_ratio / predicted)
-    right = guessed == actual
+    sizes = ((digits, words) for most, digits, words in SIZES if off_by <= most)
+    digits, words = next(sizes) if off_by < MISUNDERSTOOD_FROM else (1, MISUNDERSTOOD)
+    right = "right" if guessed == actual else "wrong"
     return Score(
         predicted_ratio=predicted,
         measured_ratio=measured_ratio,
         predicted_direction=guessed,
         measured_direction=actual,
-        direction_right=right,
+        direction_right=guessed == actual,
         off_by=off_by,
         understood=off_by < MISUNDERSTOOD_FROM,
-        verdict=_verdict(right, off_by),
+        verdict=f"Direction {right}, {off_by:.{digits}f}x off{words}.",
     )
-
-
-def _verdict(direction_right: bool, off_by: float) -> str:
-    if off_by >= MISUNDERSTOOD_FROM:
-        digits, words = 1, MISUNDERSTOOD
-    else:
-        digits, words = next((digits, words) for most, digits, words in SIZES if off_by <= most)
-    right = "right" if direction_right else "wrong"
-    return f"Direction {right}, {off_by:.{digits}f}x off{words}."
 
 
 def _positive(value: float, name: str) -> float:
     number = float(value)
     if not (math.isfinite(number) and number > 0):
-        raise JournalError(
-            f"The {name} is {value!r}.",
-            "a ratio of two times is a positive number",
-            "the prediction is kept and can be scored when there is a result",
-        )
+        why = "a ratio of two times is a positive number"
+        still = "the prediction is kept and can be scored when there is a result"
+        raise JournalError(f"The {name} is {value!r}.", why, still)
     return number

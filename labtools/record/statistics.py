@@ -76,13 +76,8 @@ def summary(run: Run | Samples) -> Summary:
     pooled = [time for process in samples.processes for time in process.us]
     middles = [float(statistics.median(process.us)) for process in samples.processes]
     low, high = np.percentile(pooled, (25, 75))
-    return Summary(
-        float(statistics.median(middles)),
-        (float(low), float(high)),
-        (min(middles), max(middles)),
-        len(middles),
-        len(pooled),
-    )
+    middle, ends = float(statistics.median(middles)), (min(middles), max(middles))
+    return Summary(middle, (float(low), float(high)), ends, len(middles), len(pooled))
 
 
 def paired_ratio(first: Record, second: Record, seed: int = 0) -> Ratio:
@@ -92,22 +87,20 @@ def paired_ratio(first: Record, second: Record, seed: int = 0) -> Ratio:
     within each. With five processes its ends reach the least and the largest of the five ratios,
     which is as much as five processes can say.
     """
+    names = f"{first.candidate} and {second.candidate}"
     if first.campaign != second.campaign or first.workload != second.workload:
-        raise LabError(
-            f"{first.candidate} and {second.candidate} were not measured together.",
+        why = (
             "a ratio needs the same workload and the same processes; two GPUs of one kind, or one "
-            "GPU on two days, differ by several percent",
-            "compare records of one campaign, or measure both now",
         )
+        why += "GPU on two days, differ by several percent"
+        still = "compare records of one campaign, or measure both now"
+        raise LabError(f"{names} were not measured together.", why, still)
     above = {process.process: np.asarray(process.us) for process in first.samples.processes}
     below = {process.process: np.asarray(process.us) for process in second.samples.processes}
     shared = sorted(set(above) & set(below))
     if not shared:
-        raise LabError(
-            f"{first.candidate} and {second.candidate} share no process.",
-            "each process of the campaign timed only one of them",
-            "measure both again together",
-        )
+        why = "each process of the campaign timed only one of them"
+        raise LabError(f"{names} share no process.", why, "measure both again together")
     both = [above[k] for k in shared], [below[k] for k in shared]
     own_seed = zlib.crc32(f"{seed} {first.candidate} {second.candidate}".encode())
     ratio, low, high = kept(
@@ -124,15 +117,11 @@ def ratio_of_samples(
     ``above`` and ``below`` hold an array of times a process, in the same order.
     """
     rng = np.random.default_rng(seed)
-    ratios = [float(np.median(a) / np.median(b)) for a, b in zip(above, below, strict=True)]
+    both = list(zip(above, below, strict=True))
+    ratios = [float(np.median(a) / np.median(b)) for a, b in both]
     # One column of resampled ratios a process, then a draw of columns for every resample.
-    resampled = np.stack(
-        [
-            _resample_medians(a, rng) / _resample_medians(b, rng)
-            for a, b in zip(above, below, strict=True)
-        ],
-        axis=1,
-    )
+    columns = [_resample_medians(a, rng) / _resample_medians(b, rng) for a, b in both]
+    resampled = np.stack(columns, axis=1)
     drawn = rng.integers(len(ratios), size=(RESAMPLES, len(ratios)))
     # A resampled process carries its own resampled rounds.
     medians = np.median(np.take_along_axis(resampled, drawn, axis=1), axis=1)

@@ -39,11 +39,8 @@ class DamagedRecordWarning(Notice):
 
 
 class RecordStore:
-    """Every record in some folders; None takes the shipped records and the reader's own.
-
-    Attributes:
-        problems: what could not be read, or is not as the project ships it; filled by `load`.
-    """
+    """Every record in some folders; None takes the shipped records and the reader's own. `load`
+    fills ``problems``: what could not be read, or is not as the project ships it."""
 
     def __init__(self, folders: Sequence[Path | str] | None = None) -> None:
         if folders is None:
@@ -88,30 +85,18 @@ class RecordStore:
         workload: Problem | str | Mapping[str, Any] | None = None,
         knobs: Mapping[str, int] | None = None,
         *,
-        kind: str | None = None,
-        experiment: str | None = "",
         latest: bool = True,
+        **fits: Any,
     ) -> list[Record]:
         """The records that fit, newest first: `select` over all that the folders hold."""
-        return select(
-            self.load(),
-            gpu=gpu,
-            candidate=rung,
-            workload=workload,
-            knobs=knobs,
-            kind=kind,
-            experiment=experiment,
-            latest=latest,
-        )
+        fits |= {"gpu": gpu, "candidate": rung, "workload": workload, "knobs": knobs}
+        return select(self.load(), latest=latest, **fits)
 
     def append(
         self, path: Path | str, records: Iterable[Record], *, supersede: bool = False
     ) -> Path:
         """`append_records`; a relative path is under the first folder."""
-        target = Path(path)
-        if not target.is_absolute():
-            target = self.folders[0] / target
-        return append_records(target, records, supersede=supersede)
+        return append_records(self.folders[0] / path, records, supersede=supersede)
 
 
 def append_records(path: Path, records: Iterable[Record], *, supersede: bool = False) -> Path:
@@ -122,33 +107,26 @@ def append_records(path: Path, records: Iterable[Record], *, supersede: bool = F
     candidate, knobs and workload.
     """
     if not path.name.endswith(_ENDINGS):
-        raise LabError(
-            f"{path.name} is no name for a file of records.",
-            f"it must end in {' or '.join(_ENDINGS)}",
-            "choose another name",
-        )
+        why = f"it must end in {' or '.join(_ENDINGS)}"
+        raise LabError(f"{path.name} is no name for a file of records.", why, "choose another name")
     added = list(records)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with file_lock(path):
             old, problems = read_records(path) if path.exists() else ([], [])
             if problems:
-                damaged = _set_aside(path)
-                warnings.warn(
-                    f"{path} was damaged; what it held is kept in {damaged}. {problems[0].what}",
-                    DamagedRecordWarning,
-                    stacklevel=2,
-                )
+                said = f"{path} was damaged; what it held is kept in {_set_aside(path)}."
+                warnings.warn(f"{said} {problems[0].what}", DamagedRecordWarning, stacklevel=2)
             if supersede:
                 gone = {record.identity() for record in added}
                 old = [record for record in old if record.identity() not in gone]
-            _write_records(path, [*old, *added])
+            data = "".join(record.model_dump_json() + "\n" for record in [*old, *added]).encode()
+            if path.name.endswith(".gz"):
+                data = gzip.compress(data, 9, mtime=0)  # equal records give an equal file
+            write_whole(path, data, durable=True)
     except OSError as error:
-        raise LabError(
-            f"The records could not be written to {path}.",
-            error.strerror or str(error),
-            "give another folder with --out",
-        ) from error
+        what, why = f"The records could not be written to {path}.", error.strerror or str(error)
+        raise LabError(what, why, "give another folder with --out") from error
     return path
 
 
@@ -160,14 +138,6 @@ def _set_aside(path: Path) -> Path:
         copy = path.with_name(f".{path.name}.{hash_file(data)[:12]}.damaged")
     write_whole(copy, data, durable=True)
     return copy
-
-
-def _write_records(path: Path, records: list[Record]) -> None:
-    text = "".join(record.model_dump_json() + "\n" for record in records)
-    data = text.encode()
-    if path.name.endswith(".gz"):
-        data = gzip.compress(data, 9, mtime=0)  # equal records give an equal file
-    write_whole(path, data, durable=True)
 
 
 def read_records(path: Path) -> tuple[list[Record], list[LabError]]:
@@ -216,21 +186,16 @@ _MARK = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_dev", "st_ino")
 
 def _parse_records(path: Path, data: bytes, signed: bool) -> tuple[list[Record], list[LabError]]:
     """The records of a file's bytes; what others than the project's own say is computed again."""
-    problems: list[LabError] = []
-    breaks_off = False
-    if path.name.endswith(".gz"):
-        data, complaint = _inflate(data)
-        breaks_off = bool(complaint)
-        if complaint:
-            problems.append(_damage(path, None, complaint))
+    data, complaint = _inflate(data) if path.name.endswith(".gz") else (data, "")
+    problems = [_damage(path, None, complaint)] if complaint else []
+    lines = data.split(b"\n")
+    if complaint:
+        lines.pop()  # the file breaks off in this line
     records: list[Record] = []
     damaged: list[tuple[int, str]] = []
-    lines = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        if breaks_off and number == len(lines):
-            continue  # the file breaks off in this line, which was reported already
         try:
             record = Record.model_validate_json(line)
             why = "" if signed else "; ".join(contradictions(record))
@@ -241,10 +206,8 @@ def _parse_records(path: Path, data: bytes, signed: bool) -> tuple[list[Record],
         else:
             records.append(record.model_copy(update={"file": str(path), "signed": signed}))
     problems += [_damage(path, number, why) for number, why in damaged[:_MOST_TOLD]]
-    if len(damaged) > _MOST_TOLD:
-        problems.append(
-            _damage(path, None, f"{len(damaged) - _MOST_TOLD} more of its lines are damaged")
-        )
+    if more := len(damaged[_MOST_TOLD:]):
+        problems.append(_damage(path, None, f"{more} more of its lines are damaged"))
     return records, problems
 
 
@@ -273,11 +236,8 @@ def _inflate(data: bytes) -> tuple[bytes, str]:
 
 def _damage(path: Path, line: int | None, why: str) -> LabError:
     place = f"Line {line} of {path}" if line is not None else f"The file {path}"
-    return LabError(
-        f"{place} could not be read as records.",
-        why,
-        "every other record is kept; a shipped file comes back with git checkout",
-    )
+    still = "every other record is kept; a shipped file comes back with git checkout"
+    return LabError(f"{place} could not be read as records.", why, still)
 
 
 def _first_complaint(error: Exception) -> str:

@@ -84,11 +84,9 @@ def read_manifest(folder: Path | None = None) -> Mapping[str, str]:
     try:
         return _read_manifest(path, path.stat().st_mtime_ns)
     except (OSError, ValueError) as error:
-        raise LabError(
-            "The list of the shipped records cannot be read.",
-            f"{path}: {error}",
-            "every record is read and is shown as unsigned; git checkout brings the list back",
-        ) from error
+        what = "The list of the shipped records cannot be read."
+        still = "every record is read and is shown as unsigned; git checkout brings the list back"
+        raise LabError(what, f"{path}: {error}", still) from error
 
 
 @functools.lru_cache(maxsize=4)
@@ -116,24 +114,14 @@ def shipped_problems(changed: Mapping[str, bool]) -> list[LabError]:
     except LabError as error:
         return [error]
     folder = shipped_records_dir()
-    found = [
-        LabError(
-            f"The shipped file {folder / name} is missing.",
-            "the project's list of files names it",
-            "what other files hold; git checkout brings it back",
-        )
-        for name in sorted(wanted)
-        if not (folder / name).is_file()
-    ]
-    for name, signed in sorted(changed.items()):
-        if not signed:
-            why = "its bytes are others" if name in wanted else "the list does not name it"
-            found.append(
-                LabError(
-                    f"The file {folder / name} is not one that the project ships.",
-                    why,
-                    "its records are shown as unsigned; git checkout brings a shipped file back, "
-                    "and make record binds what was measured anew",
-                )
-            )
+    named = "the project's list of files names it"
+    still = "what other files hold; git checkout brings it back"
+    gone = [folder / name for name in sorted(wanted) if not (folder / name).is_file()]
+    found = [LabError(f"The shipped file {path} is missing.", named, still) for path in gone]
+    still = "its records are shown as unsigned; git checkout brings a shipped file back, "
+    still += "and make record binds what was measured anew"
+    for name in sorted(name for name, signed in changed.items() if not signed):
+        why = "its bytes are others" if name in wanted else "the list does not name it"
+        what = f"The file {folder / name} is not one that the project ships."
+        found.append(LabError(what, why, still))
     return found

@@ -1,11 +1,8 @@
 """What was expensive, kept on disk by content: compiled code, disassembly, forecasts.
 
-A value is kept under a hash of all that it was made from, project code included (`code_digest`), so
-nothing here is ever out of date. joblib keeps the files. A damaged one counts as not there, and
-losing the folder loses time and nothing else. Only a folder of this user's own is used, because
-what lies in it is loaded as Python objects.
-
-What another program must find as a file, such as an executable, stands beside (`in_folder`).
+A value is kept under a hash of all that it was made from, project code included, so it is never
+out of date. joblib keeps the files, in a folder of this user's own, because they are loaded as
+Python objects. What another program must find as a file stands beside (`in_folder`).
 """
 
 from __future__ import annotations
@@ -187,9 +184,8 @@ def own_folder(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
-        if hasattr(os, "getuid") and (
-            found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode)
-        ):
+        ours = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+        if not (ours and stat.S_ISDIR(found.st_mode)):
             _warn_once(f"{folder} belongs to another user or is a link, so nothing is kept there")
             return False
         if os.name == "posix" and found.st_mode & 0o077:
@@ -224,11 +220,9 @@ def in_folder(name: str, work: Callable[[Path], T], what: str) -> T:
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        raise LabError(
-            f"There is no room for {what}.",
-            f"{tempfile.gettempdir()} cannot be written: {error.strerror}",
-            "everything that writes nothing; make room, or let TMPDIR name another folder",
-        ) from error
+        why = f"{tempfile.gettempdir()} cannot be written: {error.strerror}"
+        still = "everything that writes nothing; make room, or let TMPDIR name another folder"
+        raise LabError(f"There is no room for {what}.", why, still) from error
 
 
 def check_room(folder: Path) -> None:
@@ -273,20 +267,15 @@ def prune_folder(folder: Path, most_bytes: int, spare: Collection[Path] = ()) ->
     The newest stays, and so do those to ``spare``, however large they are.
     """
     entries: list[tuple[float, Path]] = []
-    with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            with contextlib.suppress(OSError):
-                entries.append((path.stat().st_mtime, path))
-    entries.sort(reverse=True)
+    for path in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(OSError):
+            entries.append((path.stat().st_mtime, path))
     total = 0
-    for number, (_, path) in enumerate(entries):
+    for number, (_, path) in enumerate(sorted(entries, reverse=True)):
         total += size_of(path)
         if number and path not in spare and total > most_bytes:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def size_of(path: Path) -> int:
@@ -354,10 +343,6 @@ def _files_in(folder: Path) -> StoreBackendBase | None:
         return None
 
 
-def _place(kind: str, parts: Iterable[Any]) -> list[str]:
-    return [kind, content_key(*parts)[:32]]
-
-
 def kept(kind: str, parts: Iterable[Any], make: Callable[[], T]) -> T:
     """A value that is made once for its content, on this machine.
 
@@ -368,7 +353,7 @@ def kept(kind: str, parts: Iterable[Any], make: Callable[[], T]) -> T:
     files = _files()
     if files is None:
         return make()
-    place = _place(kind, parts)
+    place = [kind, content_key(*parts)[:32]]
     try:
         return pickle.loads(zlib.decompress(files.load_item(place, verbose=0)))  # type: ignore[no-any-return]
     except KeyError:
@@ -377,11 +362,6 @@ def kept(kind: str, parts: Iterable[Any], make: Callable[[], T]) -> T:
         with contextlib.suppress(OSError):
             files.clear_item(place)
     value = make()
-    _save(files, place, value)
-    return value
-
-
-def _save(files: StoreBackendBase, place: list[str], value: Any) -> None:
     data = zlib.compress(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), 1)
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it cannot write is said below, in our words
@@ -393,12 +373,13 @@ def _save(files: StoreBackendBase, place: list[str], value: Any) -> None:
             files.clear_item(place)
         elif _size_is_due(len(data), most := share_bytes("kept")):
             files.enforce_store_limits(most)
+    return value
 
 
 def is_kept(kind: str, parts: Iterable[Any]) -> bool:
     """Whether `kept` would find such a value; it may still be damaged."""
     files = _files()
-    return files is not None and bool(files.contains_item(_place(kind, parts)))
+    return files is not None and bool(files.contains_item([kind, content_key(*parts)[:32]]))
 
 
 def cache_state() -> CacheState:

@@ -88,20 +88,15 @@ def ask_driver(ordinal: int) -> dict[int, int]:
     context = call_driver(driver.cuDevicePrimaryCtxRetain, handle)
     try:
         call_driver(driver.cuCtxSetCurrent, context)
-        function = call_driver(
-            driver.cuModuleGetFunction, call_driver(driver.cuModuleLoadData, image), b"alone"
-        )
+        module = call_driver(driver.cuModuleLoadData, image)
+        function = call_driver(driver.cuModuleGetFunction, module, b"alone")
         dynamic = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call_driver(driver.cuFuncSetAttribute, function, dynamic, smem_bytes)
-        return {
-            size: int(
-                call_driver(
-                    *(driver.cuOccupancyMaxActiveClusters, function),
-                    _config(driver, size, device.sm_count, smem_bytes),
-                )
-            )
-            for size in CLUSTER_SIZES
-        }
+        found = {}
+        for size in CLUSTER_SIZES:
+            config = _config(driver, size, device.sm_count, smem_bytes)
+            found[size] = int(call_driver(driver.cuOccupancyMaxActiveClusters, function, config))
+        return found
     finally:
         call_driver(driver.cuDevicePrimaryCtxRelease, handle)
 

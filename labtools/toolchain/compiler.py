@@ -79,13 +79,9 @@ def find_compiler(compiler: CompilerName = "auto") -> Compiler:
             reasons.append(f"{name}: {type(error).__name__}: {first_line(str(error))}")
         else:
             return Compiler(name, version)
-    raise CompilerMissing(
-        "There is no CUDA compiler here.",
-        "; ".join(reasons),
-        NO_COMPILER_STILL_WORKS
-        + ". To compile without a GPU, install the packages cuda-core, nvidia-cuda-nvrtc, "
-        "nvidia-cuda-runtime and nvidia-cuda-crt (there are none for macOS)",
-    )
+    still = f"{NO_COMPILER_STILL_WORKS}. To compile without a GPU, install the packages cuda-core, "
+    still += "nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-crt (there are none for macOS)"
+    raise CompilerMissing("There is no CUDA compiler here.", "; ".join(reasons), still)
 
 
 def compile_cubin(
@@ -97,19 +93,14 @@ def compile_cubin(
     compiler: CompilerName = "auto",
     limit_s: float = OWN_LIMIT_S,
 ) -> Cubin:
-    """Compile CUDA C++ for a named architecture.
+    """Compile CUDA C++, whose kernels are ``extern "C" __global__``, for a named architecture.
 
-    Args:
-        source: kernels are ``extern "C" __global__``.
-        name: what messages and line tables call the source.
-        include_dirs: searched for ``#include "..."`` before ``kernels/include`` and CUDA's headers.
-        limit_s: of processor time; ``LABTOOLS_COMPILE_LIMIT_S`` allows more.
+    ``name`` is what messages and line tables call the source; ``include_dirs`` are searched before
+    ``kernels/include`` and CUDA's headers; ``limit_s`` is processor time, of which
+    ``LABTOOLS_COMPILE_LIMIT_S`` allows more.
 
-    Raises:
-        CompileError: the source does not compile, and names the line; or it takes too long, or too
-            much memory.
-        CompilerMissing: there is no NVRTC here.
-        LabError: the compiler does not know the architecture.
+    Raises CompileError: the source does not compile, and names the line; or it takes too long, or
+    too much memory. CompilerMissing: there is no NVRTC here. LabError: an unknown architecture.
     """
     check_arch(arch)
     found = find_compiler(compiler)
@@ -138,13 +129,9 @@ def compile_cubin(
         image, log, keeps = make()
     entries = read_entries(image, arch, log)
     if not entries:
-        raise CompileError(
-            f"{name} compiles but holds no kernel.",
-            "no function is marked __global__",
-            'mark the kernel extern "C" __global__ void',
-            file=name,
-            log=log,
-        )
+        what, why = f"{name} compiles but holds no kernel.", "no function is marked __global__"
+        mark = 'mark the kernel extern "C" __global__ void'
+        raise CompileError(what, why, mark, file=name, log=log)
     cubin = Cubin(image, arch, log, found.version, entries, name, keeps)
     _cubins.put(key, cubin)
     return cubin
@@ -170,11 +157,6 @@ def _nvrtc_builds(compiler: Compiler) -> tuple[str, ...]:
         return tuple(binary_mark(path) for path in builds)
     except Exception:  # pathfinder raises on layouts it does not know; then nothing is kept
         return ()
-
-
-def _keeps_a_cache(version: str) -> bool:
-    """NVRTC from 12.9 on keeps compiled code on disk, without the assembler's report."""
-    return tuple(int(part) for part in version.split(".")[:2]) >= (12, 9)
 
 
 def _import_nvrtc(package: str) -> Any:
@@ -215,12 +197,9 @@ def refuse_odd_includes(source: str, folders: Iterable[Path], name: str) -> None
     Raises CompileError: there is one.
     """
     if (odd := odd_include(source, folders)) is not None:
-        raise CompileError(
-            f"{name} includes {odd}, which is no file.",
-            "reading it may never end",
-            "include a header; every other kernel is unaffected",
-            file=name,
-        )
+        what, why = f"{name} includes {odd}, which is no file.", "reading it may never end"
+        still = "include a header; every other kernel is unaffected"
+        raise CompileError(what, why, still, file=name)
 
 
 def _compile_apart(
@@ -236,15 +215,10 @@ def _compile_apart(
 
     It works in a process of its own where there can be one.
     """
-    options = (
-        f"-arch={arch}",
-        *COMMON_OPTIONS,
-        *CUPY_ADDED_OPTIONS,
-        "--ptxas-options=-v",
-        *(["--no-cache"] if _keeps_a_cache(compiler.version) else []),
-        *define_options(defines),
-        *(f"-I{folder}" for folder in folders),
-    )
+    options = [f"-arch={arch}", *COMMON_OPTIONS, *CUPY_ADDED_OPTIONS, "--ptxas-options=-v"]
+    if tuple(int(part) for part in compiler.version.split(".")[:2]) >= (12, 9):
+        options.append("--no-cache")  # it keeps compiled code without the assembler's report
+    options += [*define_options(defines), *(f"-I{folder}" for folder in folders)]
     run = _compile_with_cupy if compiler.name == "cupy" else _compile_with_bindings
 
     def work() -> bytes:
@@ -313,11 +287,9 @@ def _check_known(compiler: Compiler, arch: str) -> None:
     # Features of one architecture alone begin at sm_90a, those of a family at sm_100f.
     suffix = number >= {"a": 90, "f": 100}.get(arch[-1], 0)
     if known and not (number in known and suffix):
-        raise LabError(
-            f"This compiler does not know the architecture {arch}.",
-            f"it knows {', '.join(f'sm_{one}' for one in known)}",
-            "choose one of these",
-        )
+        says = f"it knows {', '.join(f'sm_{one}' for one in known)}"
+        what = f"This compiler does not know the architecture {arch}."
+        raise LabError(what, says, "choose one of these")
 
 
 @functools.cache
@@ -360,7 +332,8 @@ def compile_rung(
     ``arch`` is another architecture than that of ``limits``, for the same layout. It raises what
     `compile_cubin` raises.
     """
-    return _compilation(rung, workload, limits, knobs, arch, compiler)()
+    target, defines = rung.target(arch or limits.arch), rung.defines(workload, limits, knobs)
+    return _compilation(rung, target, defines, compiler)()
 
 
 def compile_ahead(
@@ -375,7 +348,8 @@ def compile_ahead(
     left: dict[str, functools.partial[Cubin]] = {}
     for rung, workload, knobs in asked:
         with contextlib.suppress(LabError), rung.judged():
-            one = _compilation(rung, workload, limits, knobs, None, compiler)
+            defines = rung.defines(workload, limits, knobs)
+            one = _compilation(rung, rung.target(limits.arch), defines, compiler)
             left[repr(one.args)] = one  # many workloads have one code
 
     def quietly(one: functools.partial[Cubin]) -> None:
@@ -388,23 +362,12 @@ def compile_ahead(
 
 
 def _compilation(
-    rung: Rung,
-    workload: Problem,
-    limits: Limits,
-    knobs: Mapping[str, int] | None,
-    arch: str | None,
-    compiler: CompilerName,
+    rung: Rung, target: str, defines: Mapping[str, str], compiler: CompilerName
 ) -> functools.partial[Cubin]:
     """`compile_cubin` with what a rung's own Python says of it; asks that Python no more."""
+    source, name, folders = rung.source_text, source_name(rung), rung.include_dirs
     return functools.partial(
-        compile_cubin,
-        rung.source_text,
-        rung.target(arch or limits.arch),
-        rung.defines(workload, limits, knobs),
-        source_name(rung),
-        rung.include_dirs,
-        compiler,
-        KERNEL_LIMIT_S,
+        compile_cubin, source, target, defines, name, folders, compiler, KERNEL_LIMIT_S
     )
 
 
@@ -432,9 +395,7 @@ def kernel_hashes(
 
     For a live measurement ask with ``compiler="live"``: that is the NVRTC whose code ran.
 
-    Raises:
-        CompileError: it does not compile.
-        LabError: the launch names a kernel that the source does not have.
+    Raises CompileError: it does not compile. LabError: the source lacks a kernel of the launch.
     """
     defines = rung.defines(workload, limits, knobs)
     source_hash = hash_source(rung.source_text, defines, rung.include_dirs)
@@ -459,16 +420,14 @@ def codes_path() -> Path:
     """The file that says what machine code some sources give, so that nobody need compile them.
 
     A record whose source changed since, and its machine code did not, would otherwise be compiled
-    on each machine to know it. ``make regen`` writes the file.
-    """
+    on each machine to know it. ``make regen`` writes the file."""
     return kernels_dir() / "listings" / "codes.json"
 
 
 def shipped_hash(
     source_hash: str, entries: Sequence[str], arch: str, nvrtc_version: str | None
 ) -> str | None:
-    """The ``sass_hash`` of `Hashes` of a source's hash where the project's file has it, else
-    None."""
+    """The ``sass_hash`` of a source's hash where the project's file has it, else None."""
     path = codes_path()
     try:
         known = _read_codes(path, path.stat().st_mtime_ns)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 import struct
 from collections.abc import Sequence
@@ -59,11 +60,10 @@ class Cubin:
         why = f"its kernels are: {', '.join(sorted(self.entries)) or 'none'}"
         if mangled:
             why = f'the kernel is there under its C++ name {mangled[0]}; write extern "C" before it'
-        raise LabError(
-            f"{self.name} has no kernel called {entry}.",
-            why,
-            'name one of its kernels in the launch, and declare kernels extern "C" __global__ void',
+        still = (
+            'name one of its kernels in the launch, and declare kernels extern "C" __global__ void'
         )
+        raise LabError(f"{self.name} has no kernel called {entry}.", why, still)
 
 
 def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
@@ -78,25 +78,19 @@ def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
     entries = {}
     for name in names:
         if name not in reported:
-            raise LabError(
-                f"The assembler said nothing about {name}.",
-                "its report (ptxas -v) has no line for this kernel",
-                "compile again; if it stays, this compiler's report is in a form not known here",
-            )
-        entries[name] = replace(
-            reported[name],
-            max_threads=_max_threads(sections, name),
-            code_hash=_hash_code(sections, names, arch, reported[name]),
-        )
+            why = "its report (ptxas -v) has no line for this kernel"
+            still = "compile again; if it stays, this compiler's report is in a form not known here"
+            raise LabError(f"The assembler said nothing about {name}.", why, still)
+        most = _max_threads(sections, name)
+        code_hash = _hash_code(sections, names, arch, reported[name])
+        entries[name] = replace(reported[name], max_threads=most, code_hash=code_hash)
     return entries
 
 
 # ---------------------------------------------------------------------------- assembler log
 
 
-_REPORTED = (
-    *("registers", "shared_bytes", "local_bytes", "spill_store_bytes", "spill_load_bytes"),
-)
+_REPORTED = "registers shared_bytes local_bytes spill_store_bytes spill_load_bytes".split()
 """Fields of `Resources` that the assembler says."""
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _FUNCTION = re.compile(r"Function properties for (\S+)")
@@ -148,11 +142,8 @@ def _read_sections(image: bytes) -> list[Any]:
     try:
         return list(ELFFile(io.BytesIO(image)).iter_sections())
     except ELFError as error:
-        raise LabError(
-            "This is not a cubin.",
-            f"a cubin is an ELF file and these bytes do not read like one ({error})",
-            "compile the source again",
-        ) from error
+        why = f"a cubin is an ELF file and these bytes do not read like one ({error})"
+        raise LabError("This is not a cubin.", why, "compile the source again") from error
 
 
 def _find_section(sections: Sequence[Any], name: str) -> Any | None:
@@ -168,37 +159,25 @@ def _data(section: Any | None) -> bytes:
 
 def _entry_names(sections: Sequence[Any]) -> list[str]:
     """Kernels: the functions that have both code and a bank of parameters."""
-    names = {section.name for section in sections}
+    names = [section.name for section in sections]
     texts = [name.removeprefix(".text.") for name in names if name.startswith(".text.")]
-    kernels = {name for name in texts if f".nv.constant0.{name}" in names}
-    order = [section.name.removeprefix(".text.") for section in sections]
-    return [name for name in order if name in kernels]
+    return [name for name in texts if f".nv.constant0.{name}" in names]
 
 
-def _info_items(data: bytes) -> list[tuple[int, bytes]]:
-    """Attributes of a ``.nv.info`` section: format, attribute, then a value or a size and bytes."""
-    items, at = [], 0
+def _max_threads(sections: Sequence[Any], name: str) -> int | None:
+    """What a ``.nv.info`` section says: format, attribute, then a value or a size and bytes."""
+    data, at = _data(_find_section(sections, f".nv.info.{name}")), 0
     while at + 4 <= len(data):
         form, attribute, value = struct.unpack_from("<BBH", data, at)
         at += 4
         body = data[at : at + value] if form == _INFO_SIZED else b""
         at += len(body)
-        items.append((attribute, body))
-    return items
-
-
-def _max_threads(sections: Sequence[Any], name: str) -> int | None:
-    info = _find_section(sections, f".nv.info.{name}")
-    for attribute, body in _info_items(_data(info)):
         if attribute in (_INFO_MAX_THREADS, _INFO_REQUIRED_THREADS) and len(body) >= 12:
-            x, y, z = struct.unpack_from("<III", body)
-            return x * y * z
+            return math.prod(struct.unpack_from("<III", body))
     return None
 
 
-_CONSTANT_BANK = re.compile(
-    r"(?P<relocations>\.rela?)?\.nv\.constant(?P<number>\d+)(?:\.(?P<entry>.+))?"
-)
+_BANK = re.compile(r"(?P<relocations>\.rela?)?\.nv\.constant(?P<number>\d+)(?:\.(?P<entry>.+))?")
 
 
 def _hash_code(
@@ -224,7 +203,7 @@ def _hash_code(
             add("called " + label.split("$")[0], _data(section))  # functions that were not inlined
         elif label in (".rela" + own, ".rel" + own):
             add("relocations", _describe_relocations(section, sections).encode())
-        elif bank := _CONSTANT_BANK.fullmatch(label):
+        elif bank := _BANK.fullmatch(label):
             if bank["entry"] not in (None, name):
                 continue  # another kernel's bank; a bank without a name belongs to all
             moved = bank["relocations"] is not None

@@ -86,10 +86,7 @@ def device_query(ordinal: int = 0) -> DeviceInfo | None:
 
 
 def call_driver(function: Callable[..., Any], *args: Any) -> Any:
-    """What a function of the driver gives besides its status.
-
-    Raises RuntimeError: the function failed.
-    """
+    """What a function of the driver gives besides its status. Raises RuntimeError: it failed."""
     result, *values = function(*args)
     if int(result) != 0:
         raise RuntimeError(f"{function.__name__} returned {result}")
@@ -103,9 +100,8 @@ def _ask_bindings(ordinal: int) -> DeviceInfo:
     device = call_driver(driver.cuDeviceGet, ordinal)
 
     def attribute(number: int) -> int:
-        return int(
-            call_driver(driver.cuDeviceGetAttribute, driver.CUdevice_attribute(number), device)
-        )
+        asked = driver.CUdevice_attribute(number)
+        return int(call_driver(driver.cuDeviceGetAttribute, asked, device))
 
     name = call_driver(driver.cuDeviceGetName, 128, device)
     memory_bytes = int(call_driver(driver.cuDeviceTotalMem, device))
@@ -122,14 +118,9 @@ def _ask_cupy(ordinal: int) -> DeviceInfo:
     def attribute(number: int) -> int:
         return int(runtime.deviceGetAttribute(number, ordinal))
 
-    name = properties["name"]
-    return describe_device(
-        name.decode() if isinstance(name, bytes) else str(name),
-        int(properties["totalGlobalMem"]),
-        int(runtime.driverGetVersion()),
-        attribute,
-        ordinal,
-    )
+    name, memory_bytes = properties["name"], int(properties["totalGlobalMem"])
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    return describe_device(name, memory_bytes, int(runtime.driverGetVersion()), attribute, ordinal)
 
 
 def describe_device(

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from labtools.problem import KernelError, LabError
 
@@ -26,29 +27,19 @@ class DisassemblerMissing(LabError):
 class CompileError(KernelError):
     """A kernel that does not compile.
 
-    Attributes:
-        file: the source's name (a cell, a file or a header).
-        line: 1-based line of the first error, or None when the compiler named none.
-        excerpt: that line with a caret under the place, or an empty string.
-        log: everything the compiler said.
+    ``file`` is the source's name (a cell, a file or a header), ``line`` the 1-based line of the
+    first error where the compiler named one, ``excerpt`` that line with a caret under the place,
+    ``log`` everything the compiler said.
     """
 
-    def __init__(
-        self,
-        what: str,
-        why: str = "",
-        still_works: str = "",
-        *,
-        file: str = "",
-        line: int | None = None,
-        excerpt: str = "",
-        log: str = "",
-    ) -> None:
+    file: str = ""
+    line: int | None = None
+    excerpt: str = ""
+    log: str = ""
+
+    def __init__(self, what: str, why: str = "", still_works: str = "", **places: Any) -> None:
         super().__init__(what, why, still_works)
-        self.file = file
-        self.line = line
-        self.excerpt = excerpt
-        self.log = log
+        vars(self).update(places)
 
 
 _MESSAGE = re.compile(
@@ -84,15 +75,9 @@ def parse_compile_log(
         said = [match["text"].strip() for match in map(_MESSAGE.match, lines) if match]
         hint = _hint(said)
         more = "" if len(said) == 1 else f" ({len(said)} errors in all; this is the first.)"
-        return CompileError(
-            f"{file} does not compile: line {line}: {text}.{more}\n{excerpt}",
-            hint,
-            "correct the line and run it again; every other kernel is unaffected",
-            file=file,
-            line=line,
-            excerpt=excerpt,
-            log=log,
-        )
+        what = f"{file} does not compile: line {line}: {text}.{more}\n{excerpt}"
+        still = "correct the line and run it again; every other kernel is unaffected"
+        return CompileError(what, hint, still, file=file, line=line, excerpt=excerpt, log=log)
     return _assembler_error(log, name)
 
 
@@ -109,25 +94,20 @@ def _assembler_error(log: str, name: str) -> CompileError:
     smem = _PTXAS_SMEM.search(log)
     if smem:
         used, limit = int(smem["used"], 16), int(smem["limit"], 16)
-        return CompileError(
-            f"{name} does not compile: {smem['entry']} declares {used} bytes of static shared "
-            f"memory.",
-            f"a kernel may declare at most {limit} bytes with a fixed size",
-            "declare a smaller array, or use extern __shared__ and give smem_bytes in the launch",
-            file=name,
-            log=log,
+        declares = f"{smem['entry']} declares {used} bytes of static shared memory"
+        why = f"a kernel may declare at most {limit} bytes with a fixed size"
+        still = (
+            "declare a smaller array, or use extern __shared__ and give smem_bytes in the launch"
         )
+        return CompileError(f"{name} does not compile: {declares}.", why, still, file=name, log=log)
     matches = (_PTXAS_ERROR.match(line.strip()) for line in log.splitlines())
     said = [match["text"].strip() for match in matches if match]
-    return CompileError(
-        f"{name} does not compile: {said[0] if said else 'the compiler gave no line'}.",
+    what = f"{name} does not compile: {said[0] if said else 'the compiler gave no line'}."
+    usual = (
         "the assembler refused the code; inline assembly and resource limits are the usual causes"
-        if said
-        else log.strip()[:600],
-        "correct the kernel and run it again; every other kernel is unaffected",
-        file=name,
-        log=log,
     )
+    still = "correct the kernel and run it again; every other kernel is unaffected"
+    return CompileError(what, usual if said else log.strip()[:600], still, file=name, log=log)
 
 
 def _excerpt(shown: str, caret: str, line: int, text: str | None) -> str:

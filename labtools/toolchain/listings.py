@@ -1,11 +1,8 @@
 """The typed machine code of a rung: compiled here, or read from a listing that was stored.
 
-A listing that travels with the project stands in for a compilation of the same text, definitions
-and headers by the same compiler; where there is no compiler (macOS), whichever version made it.
-
-Stored listings are ``kernels/listings/<arch>/<rung>.json.gz``, written by `tools.write_listings`. A
-table holds each line once; a listing names them by number. Addresses are left out, because all
-instructions take 16 bytes.
+A stored listing (``kernels/listings/<arch>/<rung>.json.gz``, by `tools.write_listings`) stands in
+for a compilation of the same text, definitions and headers by the same compiler; where there is no
+compiler (macOS), whichever version made it. A table holds each line once, without addresses.
 """
 
 from __future__ import annotations
@@ -49,6 +46,7 @@ INSTRUCTION_BYTES = 16
 CUDA_PREFIX = "cuda/"
 """Stands before the name of a header that came with the compiler."""
 
+_FILE = r'//## File "([^"]*)"'
 _READER = code_digest("problem", "toolchain")
 """The code that makes typed instructions of a cubin, as it was when this was imported."""
 
@@ -70,8 +68,7 @@ class MachineCode:
 
 
 class _LateEntries(Mapping[str, Sass]):
-    """Typed instructions that are made of a listing when asked for, which takes less than
-    loading."""
+    """Typed instructions, made of a listing when asked for: that takes less than loading them."""
 
     def __init__(self, names: Iterable[str], read: Callable[[], Mapping[str, Sass]]) -> None:
         self._names, self._read = tuple(names), read
@@ -125,9 +122,8 @@ def machine_code(
     """The typed machine code of a rung for a workload, a GPU and knobs; ``arch`` names another
     architecture than that of ``limits``, for the same layout.
 
-    Raises:
-        CompileError: the source does not compile; names the line.
-        LabError: nothing here can compile or disassemble it and no stored listing matches.
+    Raises CompileError: the source does not compile. LabError: nothing here can compile or
+    disassemble it and no stored listing matches.
     """
     arch = check_arch(arch or limits.arch)
     defines = rung.defines(workload, limits, knobs)
@@ -197,10 +193,8 @@ def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) ->
 def portable_listing(cubin: Cubin, rung: Rung) -> str:
     """The listing of all kernels, its source lines named by paths that hold on every machine."""
     listing = disassemble(cubin, None, LISTING_OPTIONS)
-    portable = lru_cache(maxsize=None)(lambda name: portable_name(name, rung))
-    return re.sub(
-        r'//## File "([^"]*)"', lambda match: f'//## File "{portable(match[1])}"', listing
-    )
+    files = {file: portable_name(file, rung) for file in re.findall(_FILE, listing)}
+    return re.sub(_FILE, lambda match: f'//## File "{files[match[1]]}"', listing)
 
 
 def portable_name(file: str, rung: Rung) -> str:
@@ -209,12 +203,10 @@ def portable_name(file: str, rung: Rung) -> str:
     if rung.text is not None and Path(file).name == source_name(rung):
         return source_name(rung)
     path = Path(file).resolve()
-    folders = [(repository_root(), ""), (C_HEADERS, CUDA_PREFIX)]
     cuda = cuda_include_dir()
-    if cuda is not None:
-        folders.insert(0, (cuda, CUDA_PREFIX))
+    folders = [(cuda, CUDA_PREFIX), (repository_root(), ""), (C_HEADERS, CUDA_PREFIX)]
     for folder, prefix in folders:
-        if path.is_relative_to(folder.resolve()):
+        if folder is not None and path.is_relative_to(folder.resolve()):
             return prefix + path.relative_to(folder.resolve()).as_posix()
     return path.as_posix()
 
@@ -256,11 +248,9 @@ def read_stored(path: Path) -> list[StoredListing]:
     try:
         return list(_read_file(path, path.stat().st_mtime_ns))
     except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
-        raise LabError(
-            f"The stored listings in {path.name} cannot be read.",
-            f"{type(error).__name__}: {error}",
-            "the other listings; make regen writes all of them anew",
-        ) from error
+        what = f"The stored listings in {path.name} cannot be read."
+        still = "the other listings; make regen writes all of them anew"
+        raise LabError(what, f"{type(error).__name__}: {error}", still) from error
 
 
 @lru_cache(maxsize=16)
@@ -290,11 +280,9 @@ def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bo
     listings = list(listings)
     versions = {one.nvrtc_version for one in listings}
     if len(versions) != 1:
-        raise LabError(
-            f"The listings of {path.name} cannot be stored in one file.",
-            f"they come from the compilers {sorted(versions)}",
-            "compile all of them with one",
-        )
+        what = f"The listings of {path.name} cannot be stored in one file."
+        why = f"they come from the compilers {sorted(versions)}"
+        raise LabError(what, why, "compile all of them with one")
     table, runs = pack_lines(one.lines for one in listings)
     stored = []
     for listing, numbers in zip(listings, runs, strict=True):
@@ -302,12 +290,8 @@ def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bo
         for found in held["resources"].values():
             del found["entry"]
         stored.append({name: held[name] for name in _STORED_FIELDS})
-    data: dict[str, Any] = {
-        "arch": arch,
-        "nvrtc_version": versions.pop(),
-        "lines": table,
-        "listings": stored,
-    }
+    head = {"arch": arch, "nvrtc_version": versions.pop()}
+    data: dict[str, Any] = {**head, "lines": table, "listings": stored}
     text = json.dumps(data, indent=0, ensure_ascii=True)
     if path.is_file() and gzip.decompress(path.read_bytes()).decode() == text:
         return False
@@ -401,12 +385,10 @@ def _no_code(rung: Rung, defines: Mapping[str, str], arch: str, because: LabErro
         still = f"this kernel with {some}{more}"
     else:
         why += f"; no listing of {rung.id} is stored for {arch}"
-    return LabError(
-        f"The machine code of {rung.id} for {arch} with {says(defines)} is not at hand.",
-        why,
-        f"{still}; the roofline floors and the recorded measurements. Linux and Windows have the "
-        "compiler as packages: cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-nvdisasm",
-    )
+    still += "; the roofline floors and the recorded measurements. Linux and Windows have the "
+    still += "compiler as packages: cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-nvdisasm"
+    what = f"The machine code of {rung.id} for {arch} with {says(defines)} is not at hand."
+    return LabError(what, why, still)
 
 
 # -------------------------------------------------------------------------------- compact lines
@@ -423,11 +405,9 @@ def compact_lines(listing: str) -> list[str]:
         code = CODE_LINE.match(line)
         if code:
             if int(code["address"], 16) != address:
-                raise LabError(
-                    "This listing cannot be stored without its addresses.",
-                    f"an instruction stands at {code['address']}, not at {address:04x}",
-                    "keep it as nvdisasm printed it",
-                )
+                what = "This listing cannot be stored without its addresses."
+                why = f"an instruction stands at {code['address']}, not at {address:04x}"
+                raise LabError(what, why, "keep it as nvdisasm printed it")
             address += INSTRUCTION_BYTES
             kept.append(f"{code['low']} {code['text']}")
             continue
@@ -471,7 +451,11 @@ def pack_lines(listings: Iterable[Iterable[str]]) -> tuple[list[str], list[str]]
 
 def unpack_lines(table: Sequence[str], runs: str) -> tuple[str, ...]:
     """The lines of one listing that `pack_lines` took down."""
-    return tuple(table[number] for number in _read_runs(runs))
+    lines: list[str] = []
+    for run in runs.split():
+        first, _, last = run.partition("-")
+        lines += table[int(first) : int(last or first) + 1]
+    return tuple(lines)
 
 
 def _write_runs(numbers: Iterable[int]) -> str:
@@ -483,11 +467,3 @@ def _write_runs(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def _read_runs(text: str) -> list[int]:
-    numbers: list[int] = []
-    for run in text.split():
-        first, _, last = run.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return numbers

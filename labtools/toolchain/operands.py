@@ -55,8 +55,8 @@ class Operand:
 def split_operands(text: str) -> list[str]:
     """The operands of an instruction, as printed; commas in brackets part none."""
     if not _NESTED.search(text):
-        parts = [one.strip() for one in text.split(",")]
-        return [part for part in parts if part and part != "&req={}"]
+        parts = text.split(",")
+        return [part.strip() for part in parts if part.strip() not in ("", "&req={}")]
     parts, depth, current = [], 0, ""
     for letter in text:
         if letter in "[(":
@@ -64,16 +64,15 @@ def split_operands(text: str) -> list[str]:
         elif letter in "])":
             depth -= 1
         if letter == "," and depth == 0:
-            parts.append(current.strip())
+            parts.append(current)
             current = ""
         elif letter == "`" and depth == 0:  # RET.REL.NODEC R4 `(k) has no comma before its label
-            parts.append(current.strip())
+            parts.append(current)
             current = letter
         else:
             current += letter
-    if current.strip():
-        parts.append(current.strip())
-    return [part for part in parts if part and part != "&req={}"]
+    parts.append(current)
+    return [part.strip() for part in parts if part.strip() not in ("", "&req={}")]
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -96,14 +95,12 @@ def parse_operand(text: str) -> Operand:
     if register:
         kind = "predicate" if register["file"] in ("P", "UP") else "register"
         name = register["file"] + register["number"]
-        suffixes = tuple(part for part in register["suffix"].split(".") if part)
-        return Operand(kind, text, name=name, suffixes=suffixes, **flags)
+        return Operand(kind, text, name=name, suffixes=_suffixes(register["suffix"]), **flags)
     if _NUMBER.match(inner):
         return Operand("number", text, value=_read_number(inner), **flags)
     constant = _CONSTANT.match(inner)
     if constant:
-        suffixes = tuple(part for part in constant["suffix"].split(".") if part)
-        return _read_constant(text, constant["bank"], constant["offset"], suffixes, flags)
+        return _read_constant(text, constant, flags)
     if "[" in inner:
         return _read_memory(text, inner)
     if "`(" in inner:
@@ -122,22 +119,23 @@ def _read_number(text: str) -> int | float:
     return int(text)
 
 
-def _read_constant(
-    text: str, bank: str, offset: str, suffixes: tuple[str, ...], flags: dict[str, Any]
-) -> Operand:
-    parts = tuple(
-        (name + number, tuple(s for s in suffix.split(".") if s))
-        for name, number, suffix in _PARTS.findall(bank + "+" + offset)
-    )
+def _parts_of(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found = _PARTS.findall(text)
+    return tuple((name + number, _suffixes(suffix)) for name, number, suffix in found)
+
+
+def _suffixes(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(".") if part)
+
+
+def _read_constant(text: str, constant: re.Match[str], flags: dict[str, Any]) -> Operand:
+    named, offset = constant["bank"], constant["offset"]
+    bank = int(named, 16) if named.startswith("0x") else named
     numbers = re.findall(r"-?0x[0-9a-f]+", offset)
+    last = int(numbers[-1], 16) if numbers else 0
+    parts, suffixes = _parts_of(f"{named}+{offset}"), _suffixes(constant["suffix"])
     return Operand(
-        "constant",
-        text,
-        bank=int(bank, 16) if bank.startswith("0x") else bank,
-        offset=int(numbers[-1], 16) if numbers else 0,
-        suffixes=suffixes,
-        parts=parts,
-        **flags,
+        "constant", text, bank=bank, offset=last, suffixes=suffixes, parts=parts, **flags
     )
 
 
@@ -146,19 +144,9 @@ def _read_memory(text: str, inner: str) -> Operand:
     address = inner[descriptor.end() :] if descriptor else inner
     match = re.search(r"\[([^\]]*)\]", address)
     body = match[1] if match else ""
-    parts = [
-        (name + number, tuple(s for s in suffix.split(".") if s))
-        for name, number, suffix in _PARTS.findall(body)
-    ]
-    numbers = re.findall(r"(?<![\w.])-?0x[0-9a-f]+", body)
+    offset = sum(int(number, 16) for number in re.findall(r"(?<![\w.])-?0x[0-9a-f]+", body))
     name = descriptor[1] if descriptor else ""
-    return Operand(
-        "memory",
-        text,
-        name=name,
-        offset=sum(int(number, 16) for number in numbers),
-        parts=tuple(parts),
-    )
+    return Operand("memory", text, name=name, offset=offset, parts=_parts_of(body))
 
 
 # ----------------------------------------------------------------- registers read and written
@@ -316,12 +304,8 @@ def _conversion_width(base: str, modifiers: Sequence[str], result: bool) -> int:
 
 
 _SHAPES = {
-    "16816": (16, 8, 16),
-    "1688": (16, 8, 8),
-    "16832": (16, 8, 32),
-    "16864": (16, 8, 64),
-    "8816": (8, 8, 16),
-    "884": (8, 8, 4),
+    **{"16816": (16, 8, 16), "1688": (16, 8, 8), "16832": (16, 8, 32), "16864": (16, 8, 64)},
+    **{"8816": (8, 8, 16), "884": (8, 8, 4)},
 }
 """M, N and K of a product of one warp, as its opcode says it."""
 

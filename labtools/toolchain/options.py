@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -46,35 +47,23 @@ def all_include_dirs(extra: Iterable[Path | str] = ()) -> tuple[Path, ...]:
     NVRTC has no C headers. A kernel written for nvcc includes some for a type or a constant, so the
     few that make sense on a GPU stand in `C_HEADERS`.
     """
-    dirs = [Path(folder) for folder in extra]
-    dirs.append(kernels_dir() / "include")
     cuda = cuda_include_dir()
-    if cuda is not None:
-        dirs.append(cuda)
-    dirs.append(C_HEADERS)
+    dirs = [*map(Path, extra), kernels_dir() / "include", *([cuda] if cuda else []), C_HEADERS]
     return tuple(dict.fromkeys(dirs))
 
 
 @lru_cache(maxsize=1)
 def cuda_include_dir() -> Path | None:
     """The folder that holds ``cuda_fp16.h``: from the CUDA wheels, or of a toolkit, or None."""
-    for folder in _header_candidates():
-        if (folder / "cuda_fp16.h").is_file():
-            return folder
-    return None
+    folders = _header_candidates()
+    return next((folder for folder in folders if (folder / "cuda_fp16.h").is_file()), None)
 
 
 def _header_candidates() -> Iterable[Path]:
-    try:
+    with contextlib.suppress(Exception):  # it is not here, or does not know the layout
         from cuda.pathfinder import find_nvidia_header_directory
-    except ImportError:
-        pass
-    else:
-        try:
-            found = find_nvidia_header_directory("cudart")
-        except Exception:  # pathfinder raises on layouts it does not know; the others follow
-            found = None
-        if found:
+
+        if found := find_nvidia_header_directory("cudart"):
             yield Path(found)
     for variable in ("CUDA_PATH", "CUDA_HOME"):
         if os.environ.get(variable):

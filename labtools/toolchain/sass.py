@@ -58,6 +58,7 @@ _TARGET = re.compile(r"`\((?P<label>[^)]*)\)")
 _NAMES_LABEL = frozenset(("BRA", "JMP", "CALL", "BSSY", "WARPSYNC", "RET", "BRX"))
 _KERNEL = re.compile(r"^//-+ (?P<name>\S+)\s+-+$", re.MULTILINE)
 _ARCH = re.compile(r"^\s*\.target\s+(?P<arch>sm_\d+[af]?)", re.MULTILINE)
+_PRINT_AGAIN = "print it with nvdisasm -c -hex -g"
 _TIME_LIMIT_S = 60
 _WIDTH_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "96": 12, "128": 16, "256": 32}
 _TRIPS_WALKED = 6  # more than a kernel has stages
@@ -102,15 +103,15 @@ class Instruction:
     index: int  # position in the kernel, from 0
     address: int  # byte offset in the kernel
     text: str  # as printed, predicate included, encoding left out
+    control: Control  # scheduling bits
+    target: int | None  # address that a branch or call goes to, or None
+    source: SourceLine | None  # its source line, or None
     predicate: str | None  # name of the guarding predicate, or None
     predicate_negated: bool  # it runs where the predicate is false
     opcode: str  # with modifiers, for example ``LDG.E.64.CONSTANT``
     operands: tuple[Operand, ...]  # in printed order
-    control: Control  # scheduling bits
     defines: frozenset[str]  # registers and predicates that it writes
     uses: frozenset[str]  # registers and predicates that it reads, the guard included
-    target: int | None  # address that a branch or call goes to, or None
-    source: SourceLine | None  # its source line, or None
 
     @cached_property
     def base(self) -> str:
@@ -140,12 +141,9 @@ class Instruction:
             flags.append(sources.pop(0))
             if not destination and sources and sources[0].kind == "register":
                 destination = [sources.pop(0)]
-        return GroupedOperands(
-            tuple(flags),
-            tuple(destination),
-            tuple(source for source in sources if source.kind == "predicate"),
-            tuple(source for source in sources if source.kind != "predicate"),
-        )
+        carries = tuple(source for source in sources if source.kind == "predicate")
+        terms = tuple(source for source in sources if source.kind != "predicate")
+        return GroupedOperands(tuple(flags), tuple(destination), carries, terms)
 
     @cached_property
     def addressed(self) -> tuple[Operand, ...]:
@@ -287,10 +285,10 @@ class Sass:
             spans[first] = max(spans.get(first, 0), one.index)
         found: list[Loop] = []
         for first, last in sorted(spans.items(), key=lambda span: (span[0], -span[1])):
-            around = [
-                n for n, loop in enumerate(found) if loop.first <= first and last <= loop.last
-            ]
-            parent = around[-1] if around else None
+            around = (
+                n for n, loop in enumerate(found) if first >= loop.first and last <= loop.last
+            )
+            parent = max(around, default=None)
             depth = found[parent].depth + 1 if parent is not None else 1
             found.append(Loop(first, last, depth, parent, self.instructions[first : last + 1]))
         return tuple(found)
@@ -316,20 +314,22 @@ class Sass:
         return self.instructions[:end]
 
     @cached_property
+    def _used(self) -> list[str]:
+        return sorted({name for one in self.instructions for name in one.uses})
+
+    @cached_property
     def live_names(self) -> tuple[frozenset[str], ...]:
         """Registers and predicates whose value before each instruction may still be read.
 
         After a jump to a computed address everything counts as read.
         """
-        names = sorted({name for one in self.instructions for name in one.uses})
-        return _named(self._liveness(names, (1 << len(names)) - 1), names)
+        return self._liveness((1 << len(self._used)) - 1)
 
     @cached_property
     def deciding_names(self) -> tuple[frozenset[str], ...]:
         """Of `live_names`, those from which the guard of a later jump follows; where warps have
         roles, also those that say at which barrier they meet, and what."""
-        names = sorted({name for one in self.instructions for name in one.uses})
-        return _named(self._liveness(names, 0, True, self._meetings), names)
+        return self._liveness(0, True, self._meetings)
 
     @property
     def _meetings(self) -> frozenset[str]:
@@ -340,45 +340,31 @@ class Sass:
     def deciding_through_memory(self) -> tuple[frozenset[str], ...]:
         """As `deciding_names`, for what is stored in shared and local memory and loaded again too,
         and for what a function returns."""
-        names = sorted({name for one in self.instructions for name in one.uses})
-        every = (1 << len(names)) - 1
+        every = (1 << len(self._used)) - 1
         stores = self._meetings
         for load, writers in (("LDS", ("STS", "LDGSTS")), ("LDL", ("STL",))) * 2:
-            found = _named(self._liveness(names, every, True, stores), names)
-            if any(
-                one.base == load and one.defines & after
-                for one, after in zip(self.instructions, found[1:], strict=False)
-            ):
+            found = zip(self.instructions, self._liveness(every, True, stores)[1:], strict=False)
+            if any(one.base == load and one.defines & after for one, after in found):
                 stores |= frozenset(writers)
-        return _named(self._liveness(names, every, True, stores), names)
+        return self._liveness(every, True, stores)
 
     def _liveness(
-        self,
-        names: Sequence[str],
-        after_jump: int,
-        for_jumps: bool = False,
-        stores: frozenset[str] = frozenset(),
-    ) -> list[int]:
+        self, after_jump: int, for_jumps: bool = False, stores: frozenset[str] = frozenset()
+    ) -> tuple[frozenset[str], ...]:
         """One backward pass to a fixed point; sets of names are bits of an int."""
-        code = self.instructions
+        code, names = self.instructions, self._used
         bits = {name: 1 << place for place, name in enumerate(names)}
         # Backwards: where it stands, where it may go on beside the next one, and its registers.
         steps = []
         for one in reversed(code):
             uses = sum(bits[name] for name in one.uses)
             defines = sum(bits.get(name, 0) for name in one.defines)
-            steps.append(
-                (
-                    one.index,
-                    one.predicate is None and one.base in ("EXIT", "RET", "BRA", "JMP", "BRX"),
-                    one.base in ("RET", "BRX", "JMX"),
-                    None if one.target is None else self.index_of_address.get(one.target),
-                    uses,
-                    defines,
-                    ~defines if one.predicate is None else -1,
-                    not for_jumps or one.base in JUMPS or one.base in stores,
-                )
-            )
+            stays = ~defines if one.predicate is None else -1
+            ends = one.predicate is None and one.base in ("EXIT", "RET", "BRA", "JMP", "BRX")
+            computed = one.base in ("RET", "BRX", "JMX")
+            target = None if one.target is None else self.index_of_address.get(one.target)
+            reads = not for_jumps or one.base in JUMPS or one.base in stores
+            steps.append((one.index, ends, computed, target, uses, defines, stays, reads))
         live = [0] * (len(code) + 1)
         changed = True
         while changed:
@@ -395,7 +381,7 @@ class Sass:
                 if before != live[place]:
                     live[place] = before
                     changed = True
-        return live[: len(code)]
+        return _named(live[: len(code)], names)
 
 
 def _named(masks: Sequence[int], names: Sequence[str]) -> tuple[frozenset[str], ...]:
@@ -454,12 +440,10 @@ def disassembler() -> Path:
     """The nvdisasm that `disassemble` asks. Raises DisassemblerMissing: there is none."""
     tool = find_tool("nvdisasm")
     if tool is None:
-        raise DisassemblerMissing(
-            "The machine code cannot be shown as text here.",
-            "nvdisasm is missing",
-            "registers, shared memory and spills, which need no disassembly; the package "
-            "nvidia-cuda-nvdisasm brings nvdisasm for Linux and Windows",
-        )
+        what, why = "The machine code cannot be shown as text here.", "nvdisasm is missing"
+        still = "registers, shared memory and spills, which need no disassembly; the package "
+        still += "nvidia-cuda-nvdisasm brings nvdisasm for Linux and Windows"
+        raise DisassemblerMissing(what, why, still)
     return tool
 
 
@@ -467,19 +451,12 @@ def _run_nvdisasm(tool: Path, image: bytes, options: Sequence[str]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(image)
-        done = subprocess.run(
-            [str(tool), *options, str(path)],
-            capture_output=True,
-            text=True,
-            timeout=_TIME_LIMIT_S,
-            check=False,
-        )
+        command = [str(tool), *options, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_LIMIT_S)
     if done.returncode != 0:
-        raise LabError(
-            "nvdisasm refused this cubin.",
-            done.stderr.strip() or f"it ended with status {done.returncode}",
-            "an nvdisasm of the compiler's own version or a later one reads it",
-        )
+        why = done.stderr.strip() or f"it ended with status {done.returncode}"
+        newer = "an nvdisasm of the compiler's own version or a later one reads it"
+        raise LabError("nvdisasm refused this cubin.", why, newer)
     return done.stdout
 
 
@@ -487,15 +464,15 @@ def _cut(text: str, entry: str) -> str:
     marks = list(_KERNEL.finditer(text))
     for mark, following in zip(marks, [*marks[1:], None], strict=True):
         if mark["name"] == f".text.{entry}":
-            return (
-                text[mark.start() : following.start() if following else len(text)].rstrip() + "\n"
-            )
+            end = following.start() if following else len(text)
+            return text[mark.start() : end].rstrip() + "\n"
     known = [mark["name"].removeprefix(".text.") for mark in marks if ".text." in mark["name"]]
-    raise LabError(
-        f"This cubin has no kernel called {entry}.",
-        f"its kernels are: {', '.join(known) or 'none'}",
-        "name one of them",
-    )
+    raise _no_kernel("cubin", entry, known)
+
+
+def _no_kernel(where: str, entry: str | None, known: Iterable[str]) -> LabError:
+    said = f"its kernels are: {', '.join(known) or 'none'}"
+    return LabError(f"This {where} has no kernel called {entry}.", said, "name one of them")
 
 
 # ------------------------------------------------------------------------------------ read
@@ -513,11 +490,7 @@ def parse_listing(listing: str, entry: str | None = None) -> Sass:
     if entry is None and len(blocks) == 1:
         (entry,) = blocks
     if entry is None or entry not in blocks:
-        raise LabError(
-            f"This listing has no kernel called {entry}.",
-            f"its kernels are: {', '.join(blocks) or 'none'}",
-            "name one of them",
-        )
+        raise _no_kernel("listing", entry, blocks)
     return Sass(entry, arch, tuple(_parse_entry(blocks[entry], entry)))
 
 
@@ -526,22 +499,16 @@ def parse_listings(listing: str) -> dict[str, Sass]:
     _read_arch(listing)
     blocks = _split_entries(listing)
     if not blocks:
-        raise LabError(
-            "This listing has no kernel.",
-            "a kernel begins with a .section .text line",
-            "print it again with nvdisasm -c -hex -g",
-        )
+        why = "a kernel begins with a .section .text line"
+        raise LabError("This listing has no kernel.", why, _PRINT_AGAIN)
     return {entry: parse_listing(listing, entry) for entry in blocks}
 
 
 def _read_arch(listing: str) -> str:
     arch = _ARCH.search(listing)
     if arch is None:
-        raise LabError(
-            "This listing does not name its architecture.",
-            "a listing begins with a .target line",
-            "print it again with nvdisasm",
-        )
+        what, why = "This listing does not name its architecture.", "it begins with a .target line"
+        raise LabError(what, why, _PRINT_AGAIN)
     return arch["arch"]
 
 
@@ -582,54 +549,30 @@ def _parse_entry(text: str, entry: str) -> Iterable[Instruction]:
         fresh_line = True
         high = HIGH_LINE.match(lines[number + 1]) if number + 1 < len(lines) else None
         if high is None:
-            raise LabError(
-                f"The listing of {entry} has an instruction without its encoding.",
-                f"after address {code['address']}",
-                "print it with nvdisasm -c -hex -g",
-            )
+            what = f"The listing of {entry} has an instruction without its encoding."
+            raise LabError(what, f"after address {code['address']}", _PRINT_AGAIN)
         address = int(code["address"], 16)
         labels.update(dict.fromkeys(pending, address))
         pending = []
         raw.append((address, code["text"].strip(), int(high["high"], 16), source))
     if not raw:
-        raise LabError(
-            f"The listing of {entry} shows no encoded instructions.",
-            "the scheduling bits are part of the encoding",
-            "print it with nvdisasm -c -hex -g",
-        )
+        what = f"The listing of {entry} shows no encoded instructions."
+        raise LabError(what, "the scheduling bits are part of the encoding", _PRINT_AGAIN)
     addresses = [address for address, *_ in raw]
     for index, (address, text, high_word, line_source) in enumerate(raw):
-        said = _read_text(text)
-        yield Instruction(
-            index=index,
-            address=address,
-            text=text,
-            predicate=said.predicate,
-            predicate_negated=said.predicate_negated,
-            opcode=said.opcode,
-            operands=said.operands,
-            control=_read_control(high_word >> 41 & 0x1FFFFF),
-            defines=said.defines,
-            uses=said.uses,
-            target=_find_target(said.label, labels, addresses),
-            source=line_source,
-        )
+        named, printed = _read_text(text)
+        control = _read_control(high_word >> 41 & 0x1FFFFF)
+        target = _find_target(named, labels, addresses)
+        yield Instruction(index, address, text, control, target, line_source, *printed)
 
 
-class _Printed(NamedTuple):
-    """What the text of an instruction says; the same text always says the same."""
-
-    predicate: str | None
-    predicate_negated: bool
-    opcode: str
-    operands: tuple[Operand, ...]
-    defines: frozenset[str]
-    uses: frozenset[str]
-    label: str | None
+_Printed = tuple[str | None, bool, str, tuple[Operand, ...], frozenset[str], frozenset[str]]
+"""What the text of an instruction says, as the last fields of `Instruction`."""
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _read_text(text: str) -> _Printed:
+def _read_text(text: str) -> tuple[str | None, _Printed]:
+    """The label that it names, and what it says; the same text always says the same."""
     guard = _PREDICATE.match(text)
     rest = text[guard.end() :] if guard else text
     opcode, _, arguments = rest.partition(" ")
@@ -638,15 +581,9 @@ def _read_text(text: str) -> _Printed:
     if guard and guard["name"] not in ("PT", "UPT"):
         uses = uses | {guard["name"]}
     named = _TARGET.search(arguments) if opcode.split(".", 1)[0] in _NAMES_LABEL else None
-    return _Printed(
-        guard["name"] if guard else None,
-        bool(guard and guard["negated"]),
-        opcode,
-        operands,
-        frozenset(defines),
-        frozenset(uses),
-        named["label"] if named else None,
-    )
+    guarded = (guard["name"], bool(guard["negated"])) if guard else (None, False)
+    label = named["label"] if named else None
+    return label, (*guarded, opcode, operands, frozenset(defines), frozenset(uses))
 
 
 @functools.lru_cache(maxsize=1 << 12)

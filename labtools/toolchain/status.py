@@ -95,11 +95,7 @@ class CudaStatus:
             if not link.ok:
                 why = f"{link.why}. {link.fix}".rstrip(". ") + "."
                 return nothing_runs(why, link.still_works)
-        return nothing_runs(
-            "driver, GPU and CuPy are all here, but CuPy does not reach the GPU; "
-            "`import cupy; cupy.cuda.runtime.getDeviceCount()` shows its own message",
-            _WITHOUT_GPU,
-        )
+        return nothing_runs(_WORDS["cupy_is_mute"])
 
     def __str__(self) -> str:
         lines = []
@@ -198,25 +194,17 @@ def _judge_cupy(facts: Findings) -> Prerequisite:
     if facts.cupy_error:
         return _judge("cupy", "", found=found, why=facts.cupy_error, fix=suggestion)
     if driver_major and major and major > driver_major:
-        return _judge(
-            "cupy",
-            "",
-            found=found,
-            why=f"the driver serves CUDA {driver_major}, which is older than the CUDA {major} that "
-            "this CuPy was built for",
-            fix=f"install cupy-cuda{driver_major}x instead, or a newer driver",
-        )
+        why = f"the driver serves CUDA {driver_major}, which is older than the CUDA {major} that "
+        why += "this CuPy was built for"
+        fix = f"install cupy-cuda{driver_major}x instead, or a newer driver"
+        return _judge("cupy", "", found=found, why=why, fix=fix)
     torch_major = facts.torch_cuda_major
     if facts.device is not None and torch_major and major and torch_major != major:
-        return _judge(
-            "cupy",
-            "",
-            found=found,
-            why=f"torch here is built for CUDA {torch_major}; two CUDA majors in one process load "
-            "two sets of libraries",
-            still_works="each alone; running kernels beside torch's baselines does not",
-            fix=f"install cupy-cuda{torch_major}x instead",
-        )
+        why = f"torch here is built for CUDA {torch_major}; two CUDA majors in one process load "
+        why += "two sets of libraries"
+        still = "each alone; running kernels beside torch's baselines does not"
+        fix = f"install cupy-cuda{torch_major}x instead"
+        return _judge("cupy", "", found=found, why=why, still_works=still, fix=fix)
     return _judge("cupy", found)
 
 
@@ -224,14 +212,8 @@ def _judge_torch(facts: Findings) -> Prerequisite:
     if facts.torch_version is None:
         return _judge("torch", "")
     if facts.torch_cuda_major is None and facts.device is not None:
-        return _judge(
-            "torch",
-            "",
-            found=f"torch {facts.torch_version} without CUDA",
-            why="this build of torch runs on the CPU alone",
-            still_works="kernels run and are checked; the live baselines (sdpa and others) do not",
-            fix="install the CUDA build of torch",
-        )
+        texts = {"found": f"torch {facts.torch_version} without CUDA", **_WORDS["torch_for_cpu"]}
+        return _judge("torch", "", **texts)
     kind = f"for CUDA {facts.torch_cuda_major}" if facts.torch_cuda_major else "for the CPU"
     return _judge("torch", f"torch {facts.torch_version} {kind}")
 
@@ -245,14 +227,8 @@ def _judge_ncu(facts: Findings) -> Prerequisite:
         return _judge("ncu", f"{found}; profiled in a child process")
     if facts.ncu_version is None or facts.ncu_version[:3] < NSIGHT_PYTHON_NEEDS_NCU:
         needed = ".".join(map(str, NSIGHT_PYTHON_NEEDS_NCU))
-        return Prerequisite(
-            "ncu",
-            True,
-            found,
-            f"nsight-python {facts.nsight_python} needs Nsight Compute {needed} or later",
-            "profiling in a child process under ncu, which gives the same counters",
-            "install a newer Nsight Compute to profile from inside a notebook",
-        )
+        why = f"nsight-python {facts.nsight_python} needs Nsight Compute {needed} or later"
+        return Prerequisite("ncu", True, found, why, **_WORDS["old_ncu"])
     return _judge("ncu", f"{found}, new enough for nsight-python {facts.nsight_python}")
 
 
@@ -295,11 +271,8 @@ def _probe_cupy() -> dict[str, Any]:
         error = "the package is listed but its module cannot be found"
     name, version = next(iter(found.items()))
     major = re.search(r"cuda(\d+)x", name)
-    return {
-        "cupy_version": version,
-        "cupy_cuda_major": int(major[1]) if major else None,
-        "cupy_error": error,
-    }
+    number = int(major[1]) if major else None
+    return {"cupy_version": version, "cupy_cuda_major": number, "cupy_error": error}
 
 
 def _probe_torch() -> dict[str, Any]:
@@ -313,7 +286,8 @@ def _probe_torch() -> dict[str, Any]:
         text = ""
     version = re.search(r"^__version__ = ['\"]([^'\"]+)", text, re.MULTILINE)
     cuda = re.search(r"^cuda(?:: [^=]+)? = ['\"](\d+)", text, re.MULTILINE)
+    number = int(cuda[1]) if cuda else None
     return {
         "torch_version": version[1] if version else _version_of("torch"),
-        "torch_cuda_major": int(cuda[1]) if cuda else None,
+        "torch_cuda_major": number,
     }
