@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from labtools.notebook.labs.lab08_ablation.kernels import shown_points
-from labtools.optimize.bench import RecordedBench, open_bench
+from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.opcode_table import (
     TABLE_SCHEMA,
@@ -19,6 +19,7 @@ from labtools.optimize.opcode_table import (
     read_opcodes,
     write_opcodes,
 )
+from labtools.optimize.opening import open_bench
 from labtools.problem import LabError
 from labtools.toolchain.progress import ProgressLine
 
