@@ -33,7 +33,7 @@ from .attribution import AA, TimeRatio, least_effect_of, noise_of, ratio_of
 from .code_numbers import code_numbers
 from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_forecast, gaps_of_predicted
-from .grid import Grid, check_grid, grid_path, read_grid, samples_of
+from .grid import Grid, samples_of
 from .sass_check import Proof, SassVerdict, check_sass, judge_counts, judge_proof
 from .score import ScoreEnds
 
@@ -560,34 +560,3 @@ def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds 
         return None
     fastest = min(libraries, key=lambda one: libraries[one])
     return ScoreEnds(floor_us, libraries[fastest], fastest.removeprefix("baseline:"))
-
-
-def open_bench(
-    family: Family,
-    problem: Problem,
-    on: TimedOn,
-    *,
-    progress: Progress = silent,
-    points_known: bool = False,
-) -> TimingBench:
-    """The bench of a name; with ``points_known`` the points of the family were held against the
-    recorded grid before."""
-    if reason := family.rung.supports(problem):
-        raise LabError(f"{family.rung.id} cannot run {problem}.", reason, "choose another workload")
-    if on == "forecast":
-        return ForecastBench(family, problem, progress=progress)
-    if on == "gpu":
-        from .live_bench import LiveBench  # what measures on a GPU takes long to import
-
-        return LiveBench(family, problem, progress=progress)
-    path = grid_path(family.rung.id, DEFAULT_GPU)
-    others = "--on forecast, and --on gpu where there is one"
-    if not path.is_file():
-        what = f"There is no recorded grid of {family.rung.id}."
-        raise LabError(what, f"it would be {path}", others)
-    grid = read_grid(path)
-    found = check_grid(grid, family, points_known=points_known)
-    if not found.fresh:
-        what = f"The recorded grid of {family.rung.id} is of other code."
-        raise LabError(what, next(iter(found.changed.values())), others)
-    return RecordedBench(family, problem, grid, progress)

@@ -25,7 +25,7 @@ from labtools.toolchain.progress import Progress, silent
 from . import events
 from .ablation import TimeCall, ablate_methods, ablate_pairs, pair_variants, single_variants
 from .attribution import Attribution, MethodClass, classify, interactions, relative_gain
-from .bench import TimedOn, TimedPoints, TimingBench, open_bench
+from .bench import TimedOn, TimedPoints, TimingBench
 from .branch import (
     Branch,
     Branching,
@@ -44,6 +44,7 @@ from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_ga
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .log import disk, say_command
 from .loop_folder import LoopFolder
+from .opening import open_bench
 from .pick import (
     Pick,
     Retry,
