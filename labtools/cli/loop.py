@@ -1,8 +1,6 @@
-"""``labtools loop`` and ``labtools ablate``: what is typed is read here, and answers are shown.
-
-A step is a method of `labtools.optimize.loop.TuningLoop`; what it found is told by
-`labtools.optimize.telling`.
-"""
+"""``labtools loop`` and ``labtools ablate``: what is typed is read here, and answers are shown. A
+step is a method of `labtools.optimize.loop.TuningLoop`; what it found is told by
+`labtools.optimize.telling`."""
 
 from __future__ import annotations
 
@@ -64,10 +62,8 @@ INPUTS: Mapping[str, dict[str, Any]] = {
 
 
 def read_input(text: str | None, step: str) -> dict[str, Any]:
-    """What was given for a step: JSON in a file, or on stdin for ``-``; nothing for None.
-
-    Raises UsageProblem: it cannot be read, or is not what the step takes.
-    """
+    """What was given for a step: JSON in a file, or on stdin for ``-``; nothing for None. Raises
+    UsageProblem: it cannot be read, or is not what the step takes."""
     if text is None:
         return {}
     with typed():

@@ -1,8 +1,6 @@
 """What one method is worth: the time without it against the time with it, and what can be told.
-
 Identical kernels, timed against each other, say which effect is none here; an effect counts from
-there on, and from `THRESHOLD` on. A method is decided where its whole interval lies on one side.
-"""
+there on, and from `THRESHOLD` on. A method is decided where its whole interval lies on one side."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Where points are timed: on the recorded grid, by the forecast, or live on a GPU.
-
-A loop does not know which. Each says of its times where they come from, how two of them compare and
-what the smallest effect is that it can tell.
-"""
+"""Where points are timed: on the recorded grid, by the forecast, or live on a GPU. Each says where
+its times come from, how two compare, and what the smallest effect is that it can tell."""
 
 from __future__ import annotations
 
@@ -147,12 +144,9 @@ class TimingBench(ABC):
     def look_for(
         self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
-        """What a point's machine code says of methods, each against the point without it.
-
-        Args:
-            removed: the point without each, by its id; None where it cannot be taken out alone.
-            proved: what the proof of a method without a signature said.
-        """
+        """What a point's machine code says of methods, each against the point without it in
+        ``removed`` (None where it cannot be taken out alone); ``proved`` is for methods without a
+        signature."""
         before = {name: self.code(left) for name, left in removed.items() if left is not None}
         code, entry = self.code(point), self.entry(point)
         return check_sass(self.family, removed, code, before, entry, proved)
@@ -236,12 +230,9 @@ _NOT_THERE = "the recorded grid does not have it"
 
 
 class RecordedBench(TimingBench):
-    """Times, forecasts and counters from a recorded grid.
-
-    Two points of it may have been timed in two batches, minutes apart. So the interval of their
-    ratio comes from the samples of both and from the identical kernels of the same campaign. The
-    best points were timed again side by side; see `ratio`.
-    """
+    """Times, forecasts and counters from a recorded grid. Two points may have been timed in two
+    batches, minutes apart, so their ratio's interval comes from both samples and the campaign's
+    identical kernels. The best points were timed again side by side; see `ratio`."""
 
     origin: TimesFrom = "recorded"
 

@@ -1,8 +1,6 @@
-"""Branches: the same methods with other hyperparameters, pruned before anything runs.
-
-What the forecast holds for much slower than its best goes, and it orders the rest. Half of the
-branches are its first, and the others are drawn: within its own error it cannot order.
-"""
+"""Branches: the same methods with other hyperparameters, pruned before anything runs. What the
+forecast holds for much slower than its best goes, and it orders the rest. Half of the branches are
+its first, and the others are drawn: within its own error it cannot order."""
 
 from __future__ import annotations
 
@@ -57,11 +55,9 @@ def variants(
     settings: Mapping[str, int] | None = None,
 ) -> Iterator[Point | str]:
     """A point with some methods, in each of their forms and with each setting of hyperparameters.
-
     What is on already may take another of its forms, but for methods of ``fixed``. Each point comes
     once; in place of one that is no variant or no kernel comes the reason. ``forms`` are numbers of
-    the one form that a method may have, and ``settings`` are knobs that each variant has so.
-    """
+    the one form that a method may have, and ``settings`` are knobs that each variant has so."""
     seen = {point}
     others: dict[Point, str] = {}
     looked: set[tuple[frozenset[tuple[str, int]], tuple[str, ...]]] = set()

@@ -1,11 +1,8 @@
-"""The grid of a family, measured: codes and forecasts, times in batches, the best ones in full.
-
-A batch is one group of one process: inputs, oracle and buffers are made once, all points of it are
-interleaved with equal repeats, each is compared with the oracle before and after, and a few anchors
-come along in every batch, so that drift shows. Some points are timed a second time under another
-name, with their code loaded from another file: identical kernels say what a difference can tell.
-What a folder keeps, line by line, waits for the disk before it counts; a second call goes on there.
-"""
+"""The grid of a family, measured: codes and forecasts, times in batches, the best ones in full. A
+batch is one group of one process, interleaved with equal repeats; each point is compared with the
+oracle before and after, and a few anchors come along in every batch, so that drift shows. Identical
+kernels, timed under another name from another file, say what a difference can tell. What a folder
+keeps, line by line, waits for the disk before it counts; a second call goes on there."""
 
 from __future__ import annotations
 

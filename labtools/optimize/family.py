@@ -1,8 +1,6 @@
 """A kernel family: a rung whose knobs switch methods on and off, and what is said of them in data.
-
 Beside ``x.cu`` and ``x.py`` with a `Rung`, ``x.toml`` names the methods with their toggles, which
-knobs mean nothing where, which points are valid, which make the grid, and the workloads.
-"""
+knobs mean nothing where, which points are valid, which make the grid, and the workloads."""
 
 from __future__ import annotations
 
@@ -130,8 +128,7 @@ class Pattern:
 
 def read_pattern(text: str) -> Pattern:
     """A line of a signature: ``LDGSTS``, ``!BAR`` (none), ``>=4 LDG`` (so many), and ``more LDG``
-    or ``fewer LDG`` than without the method.
-    """
+    or ``fewer LDG`` than without the method."""
     found = _LINE.match(text)
     assert found is not None  # every text is a line
     kind: PatternKind = "some"
@@ -188,10 +185,8 @@ class Method(_Data):
     def ask(
         self, what: Literal["trigger", "skip", "proof_when"], names: Mapping[str, Quantity | None]
     ) -> Quantity:
-        """The value of one of its expressions; None is a missing value.
-
-        Raises MissingName: it asks for a name without a value.
-        """
+        """The value of one of its expressions; None is a missing value. Raises MissingName: it asks
+        for a name without a value."""
         text: str = getattr(self, what)
         try:
             return evaluate_expression(text, names)
@@ -302,10 +297,8 @@ class Family:
         return self.point()
 
     def point(self, knobs: Toggle | None = None) -> Point:
-        """The point of a setting; a knob that is not named is as at the start.
-
-        Raises InvalidPoint: it breaks a constraint, whose reason is given.
-        """
+        """The point of a setting; a knob that is not named is as at the start. Raises InvalidPoint:
+        it breaks a constraint, whose reason is given."""
         values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
         setting = tuple(values.values())
         if setting not in self._kept:
@@ -441,10 +434,8 @@ class Family:
         forms: Mapping[str, int] | None = None,
     ) -> Point:
         """The point with some methods on, each with what it needs, in its default form or that of a
-        number in ``forms``. What a later one sets wins; knobs of ``hyper`` are set last.
-
-        Raises InvalidPoint: they do not go together, or not with the rest of the point.
-        """
+        number in ``forms``. What a later one sets wins; knobs of ``hyper`` are set last. Raises
+        InvalidPoint: they do not go together, or not with the rest of the point."""
         wanted, forms = tuple(methods), dict(forms or {})
         if strange := set(forms) - set(wanted):
             raise LabError(
@@ -474,9 +465,8 @@ class Family:
 
     def remove(self, point: Point, method: str) -> Point:
         """The point without a method, and without what cannot be there without it: `dependents`.
-
-        Raises InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
-        """
+        Raises InvalidPoint: the method cannot be switched off there, or what is left is
+        forbidden."""
         one = self._switch(method)
         if not self.has(point, method):
             raise LabError(
@@ -610,9 +600,7 @@ def source_hash_of(family: Family) -> str:
 
 def family_hash_of(family: Family) -> str:
     """The identity of all that a loop's times and verdicts follow from: source, Python and data.
-
-    Comments and layout of the Python and of the data do not count.
-    """
+    Comments and layout of the Python and of the data do not count."""
     data = tomllib.loads(read_given(family.path))
     parts = {
         "source": source_hash_of(family),

@@ -1,14 +1,10 @@
-"""How far a kernel is from full use of the GPU, on three axes: compute, memory, latency.
-
-A gap is what is left of a utilisation. It is no roofline: a kernel may be bound by what none of the
-three shows, and the bound is named beside them by the one rule of `labtools.record.bound`. A value
-that was not measured leaves its gap missing, which is neither 0 nor 1.
-
-Counted and forecast gaps of compute are not of one number. The counted one is of the busiest pipe,
-over the cycles in which its SM had a warp. The forecast one is of the issue slots, over all
-schedulers of a busy SM. The counter of issue slots, which the bound takes, leaves out schedulers
-without a warp: where some are empty it is larger than the forecast's share, up to four times.
-"""
+"""How far a kernel is from full use of the GPU, on three axes: compute, memory, latency. A gap is
+what is left of a utilisation, and missing (neither 0 nor 1) where that was not measured. It is no
+roofline: a kernel may be bound by what none of the three shows, see `labtools.record.bound`. Gaps
+of compute are not of one number: the counted is of the busiest pipe over the cycles in which its SM
+had a warp; the forecast is of the issue slots over all schedulers of a busy SM. The counter of
+issue slots, which the bound takes, leaves out schedulers without a warp: it may be up to four times
+the forecast's share."""
 
 from __future__ import annotations
 
@@ -86,10 +82,8 @@ def gaps_of_counters(
     values: Mapping[str, float | None], max_warps_per_sm: int | None = None
 ) -> Gaps:
     """The gaps that hardware counters of one kernel show, rates in percent, None where missing.
-
     With ``max_warps_per_sm`` the note says where counters of unlike runs betray themselves; these
-    decide no bound but that of the launch.
-    """
+    decide no bound but that of the launch."""
     known = [value for name in COMPUTE_PIPES if (value := values.get(name)) is not None]
     # A pipe that was not measured may be the busiest.
     best = max(known) if len(known) == len(COMPUTE_PIPES) else None

@@ -1,7 +1,6 @@
 """The append-only log of a loop: lines of JSON that are on the disk before they count, chained by
 hashes, so that a changed line, a lost one and one that a killed process left half written are told
-from each other: a half line leaves the chain whole.
-"""
+from each other: a half line leaves the chain whole."""
 
 from __future__ import annotations
 

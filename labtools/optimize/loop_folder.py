@@ -1,8 +1,5 @@
-"""A loop on disk: its folder, with the log and the files that follow from it.
-
-The log alone is judged. Everything else in the folder follows from it and is written again wherever
-it differs.
-"""
+"""A loop on disk: its folder, with the log, which alone is judged, and the files that follow from
+it and are written again wherever they differ."""
 
 from __future__ import annotations
 
@@ -53,9 +50,7 @@ class LoopFolder:
         cls, path: Path, init: InitDone, source: Callable[[str], str] | None = None
     ) -> Iterator[LoopFolder]:
         """A new loop in a folder that holds none; its lock is held until the end of the block.
-
-        Raises LoopThere: there is a loop already.
-        """
+        Raises LoopThere: there is a loop already."""
         folder = cls(path, source)
         with disk(f"{path} cannot be made.", "another folder"):
             path.mkdir(parents=True, exist_ok=True)
@@ -121,10 +116,8 @@ class LoopFolder:
     # -- steps -----------------------------------------------------------------------------
 
     def require(self, step: str) -> LoopState:
-        """The state, if a step of a round may come now.
-
-        Raises OutOfOrder: it may not; names the one that may.
-        """
+        """The state, if a step of a round may come now. Raises OutOfOrder: it may not; names the
+        one that may."""
         state = self.state
         if step in state.next_steps:
             return state
@@ -190,9 +183,7 @@ class LoopFolder:
 
     def keep(self, event: Any) -> LoopState:
         """Add what happened, and give the state from now on. When this returns, it is on the disk.
-
-        Raises OutOfOrder: the step may not come now.
-        """
+        Raises OutOfOrder: the step may not come now."""
         if not self._writing:
             raise LabError(
                 "This loop was opened to be read.", "", "the same through LoopFolder.opened"

@@ -1,7 +1,6 @@
 """How often each opcode stands in the machine code of the few points of a recorded grid that a page
 shows, to see what else vanishes when a method is taken out. An entry is bound to the code that was
-timed: its key is the grid's own hash of that code. ``make regen`` writes the file.
-"""
+timed: its key is the grid's own hash of that code. ``make regen`` writes the file."""
 
 from __future__ import annotations
 

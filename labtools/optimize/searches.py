@@ -1,8 +1,5 @@
-"""What other searches found on a recorded grid, to be held beside the loop.
-
-``make search-baselines`` plays them and writes the file; here it is read, and held against the grid
-and the family that it was made with. Each candidate that is timed counts one run.
-"""
+"""What other searches found on a recorded grid, held against the grid and the family they were made
+with. ``make search-baselines`` writes the file; each candidate that is timed counts one run."""
 
 from __future__ import annotations
 

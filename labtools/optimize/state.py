@@ -54,8 +54,7 @@ class RooflineEntry:
 @dataclass(frozen=True)
 class FrontierEntry:
     """A right candidate that the next round did not begin from, or a champion that a restart or the
-    loop's end left.
-    """
+    loop's end left."""
 
     iteration: int  # the round; 0 where the loop began
     branch: int  # its number in the round; 0 where it is none
@@ -231,10 +230,8 @@ class LoopState(LoopSetup):
         return ForecastHits(len(led), len(chosen), len(ranks), within)
 
     def say_faster(self, folder: Path) -> Iterator[str]:
-        """That the frontier holds a faster point than the champion, as it may after a restart.
-
-        In a round that is under way the champion is what leads it, once that is known.
-        """
+        """That the frontier holds a faster point than the champion, as it may after a restart. In a
+        round that is under way the champion is what leads it, once that is known."""
         if self.time_us is None or not self.frontier:
             return
         leads = self.time_us

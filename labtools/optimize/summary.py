@@ -1,6 +1,5 @@
 """The summary of a loop as tables and as text: the result, the migration of the bottleneck, each
-round, the classes, the frontier. `page` shows the same as one HTML file.
-"""
+round, the classes, the frontier. `page` shows the same as one HTML file."""
 
 from __future__ import annotations
 

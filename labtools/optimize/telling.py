@@ -1,8 +1,5 @@
-"""A loop told: each step in words, each round with what it left.
-
-Text, HTML and JSON tell a round from `RoundTold` and a step from `StepTold`: what was decided, from
-which numbers, by which rule.
-"""
+"""A loop told in text, HTML and JSON: each step in words, each round with what it left; what was
+decided, from which numbers, by which rule."""
 
 from __future__ import annotations
 
