@@ -21,14 +21,10 @@ ApportionmentRule = Literal[
 ]
 # fmt: on
 DEFAULT_RULE: ApportionmentRule = "largest-remainder"
-SLOTS = 3
-"""Methods a round. Source: the loop's V2."""
-CAP = 2
-"""Most of them on one axis. Source: the loop's V2."""
-DEFAULT_BRANCHES = 4
-"""Candidates a round. Source: the loop's V2."""
-NEGLIGIBLE = 0.10
-"""A gap below this gets no slot. Source: the loop's V2."""
+SLOTS = 3  # methods a round. Source: the loop's V2.
+CAP = 2  # most of them on one axis. Source: the loop's V2.
+DEFAULT_BRANCHES = 4  # candidates a round. Source: the loop's V2.
+NEGLIGIBLE = 0.10  # a gap below this gets no slot. Source: the loop's V2.
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,7 @@ class Budget:
 
 Seats = dict[Axis, int]
 _Weights = Mapping[Axis, Fraction]
-_Order = Callable[[Axis], tuple[float, ...]]
-"""Who comes first among equals: the greatest."""
+_Order = Callable[[Axis], tuple[float, ...]]  # who comes first among equals: the greatest
 
 
 def rule_named(name: str) -> ApportionmentRule:

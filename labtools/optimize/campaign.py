@@ -58,24 +58,17 @@ from .gaps import counters_of_forecast
 from .grid import GridPlan, TimedTwice, digits
 from .sass_check import check_sass
 
-POINTS_A_BATCH = 96
-"""Points of one batch; anchors and second names come on top."""
-PAIRS = 48
-"""Points that are timed a second time at each workload, three of four in another batch."""
-GRID_ROUNDS = 5
-"""Samples of a point at a workload."""
+POINTS_A_BATCH = 96  # points of one batch; anchors and second names come on top
+PAIRS = 48  # points that are timed a second time at each workload, three of four in another batch
+GRID_ROUNDS = 5  # samples of a point at a workload
 BATCHES_A_PROCESS = 6
 """Each code stays loaded in the process that measures, so after so many batches comes a new one."""
 POINT_LIMIT_S = 120.0
 """A point that is not compiled, or not forecast, in so long has no code, or no forecast."""
-BEST = 50
-"""Points that are timed again by the full protocol."""
-BEST_BATCH = -1
-"""What stands for the number of their batch."""
-BEST_PAIRS = 5
-"""Of them, those that are timed a second time under another name."""
-AGAIN = " (again)"
-"""Behind the name of a point that is timed a second time."""
+BEST = 50  # points that are timed again by the full protocol
+BEST_BATCH = -1  # what stands for the number of their batch
+BEST_PAIRS = 5  # of them, those that are timed a second time under another name
+AGAIN = " (again)"  # behind the name of a point that is timed a second time
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,9 @@ from labtools.toolchain.sources import hash_source
 Axis = Literal["compute", "memory", "latency"]
 METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")
 
-Toggle = Mapping[str, int]
-"""A setting: values of some knobs."""
+Toggle = Mapping[str, int]  # a setting: values of some knobs
 
-START_KEY = "start"
-"""The key of the point that a search starts from."""
+START_KEY = "start"  # the key of the point that a search starts from
 MOST_BOX_POINTS = 200_000
 """Products of one box of the grid. A larger one is a slip: every product is looked at."""
 _MOST_PASSES = 32  # of canonical rules over one point; a rule that undoes another never ends
@@ -693,8 +691,7 @@ def _read_workload(path: Path, rung: Rung, text: str) -> Problem:
     return problem
 
 
-STALL_SHARE = "{}_share"
-"""Name in a trigger of the share of a warp's time in a stall reason."""
+STALL_SHARE = "{}_share"  # name in a trigger of the share of a warp's time in a stall reason
 GAP_NAMES: tuple[str, ...] = tuple(f"{axis}_gap" for axis in METHOD_AXES)
 LAUNCH_NAMES = ("num_sms", "blocks", "threads", "launches", "blocks_per_sm")
 """Of the GPU, and of the launch that has the most blocks: blocks, threads of one, launches of a
@@ -702,8 +699,7 @@ call, and blocks for each SM of the GPU."""
 CODE_NAMES = ("registers_per_thread", "spill_bytes", "shared_read_turns", "issued_instructions")
 """Of the machine code: registers and bytes spilled by a thread, turns of shared memory that one
 read of a warp takes on average, and instructions that one block issues."""
-WITHOUT = "_without"
-"""Ending of a name in ``proof_when``: the value without the method."""
+WITHOUT = "_without"  # ending of a name in ``proof_when``: the value without the method
 
 
 def counter_names() -> tuple[str, ...]:

@@ -30,8 +30,7 @@ follows (its V2), which stops there."""
 MOST_PERCENT = 105.0
 """A rate of the peak above this was not measured. A profiler's passes differ by a little, so a busy
 unit may come out somewhat above 100."""
-ROUNDS_RISING = 2
-"""A gap counts as rising when it rose in so many rounds running."""
+ROUNDS_RISING = 2  # a gap counts as rising when it rose in so many rounds running
 
 Origin = Literal["counters", "forecast"]
 

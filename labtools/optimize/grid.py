@@ -33,8 +33,7 @@ from .sass_check import PatternCounts
 GRID_SCHEMA = 1
 ENDING = ".jsonl.gz"
 
-Times = tuple[float, ...]
-"""Samples of one process, microseconds; empty where there are none."""
+Times = tuple[float, ...]  # samples of one process, microseconds; empty where there are none
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ from .family import Family, Point
 from .gaps import Gaps, gaps_of_counters
 from .score import ScoreEnds
 
-AA_PAIRS = 20
-"""Pairs of identical kernels behind the least effect that can be told."""
+AA_PAIRS = 20  # pairs of identical kernels behind the least effect that can be told
 
 
 class LiveBench(TimingBench):

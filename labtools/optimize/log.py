@@ -24,10 +24,8 @@ from labtools.record.whole import append_lines
 
 NO_BODY = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 """What reading a part of unknown JSON may raise, deeply nested or infinite as it may be."""
-LOG_VERSION = 1
-"""Of a line's shape and of the events that it may hold."""
-FIRST_PREVIOUS = ""
-"""What the first line names as the hash before it."""
+LOG_VERSION = 1  # of a line's shape and of the events that it may hold
+FIRST_PREVIOUS = ""  # what the first line names as the hash before it
 MOST_NUMBERS = 5
 """Numbers of lines that a notice names; of more it names as many, and says how many there are."""
 

@@ -67,8 +67,7 @@ from .state import (
     say_failures,
 )
 
-MOST_ROUNDS = 6
-"""Rounds of an automatic run, where none are named."""
+MOST_ROUNDS = 6  # rounds of an automatic run, where none are named
 ROUNDS_WITHOUT_GAIN = 2
 """An automatic run stops after so many rounds running without a gain that can be told."""
 NEAR_FLOOR = 1.02
@@ -78,8 +77,7 @@ MOST_SCORED = 8
 """Entries of the frontier that are timed on the family's other workloads, the fastest first."""
 TIMED_BEFORE = "timed before"
 WRONG_BEFORE = "found wrong before"
-NO_TIME_BEFORE = "without a time before"
-"""Why a point is not tried again."""
+NO_TIME_BEFORE = "without a time before"  # as the two above: why a point is not tried again
 
 
 class TuningLoop:

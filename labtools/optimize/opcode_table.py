@@ -34,8 +34,7 @@ class KernelCounts:
     opcodes: dict[str, int]  # how many of each, modifiers included
 
 
-CodeCounts = dict[str, KernelCounts]
-"""The kernels that one point launches, by name."""
+CodeCounts = dict[str, KernelCounts]  # the kernels that one point launches, by name
 
 
 @dataclass(frozen=True)

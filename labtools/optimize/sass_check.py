@@ -16,8 +16,7 @@ from labtools.toolchain.sass import Sass
 from .family import WITHOUT, Family, Method, Pattern
 
 Found = Literal["present", "absent", "no signature"]
-PatternCounts = tuple[tuple[str, int], ...]
-"""How many instructions match each line of a signature."""
+PatternCounts = tuple[tuple[str, int], ...]  # how many instructions match each line of a signature
 
 
 @dataclass(frozen=True)

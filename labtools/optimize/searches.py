@@ -21,8 +21,7 @@ from .grid import ENDING, digits, grid_path, read_kept
 from .state import ForecastHits
 
 SEARCHES_SCHEMA = 1
-MOST_RUNS = 150
-"""Runs of a search that are looked at."""
+MOST_RUNS = 150  # runs of a search that are looked at
 NEAR_FACTORS = (1.05, 1.10)
 """Times the fastest time of the grid: how near a search is asked to come."""
 QUARTILES = (25, 50, 75)

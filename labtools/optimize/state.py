@@ -21,16 +21,12 @@ from .pick import Pick, Retry
 from .sass_check import SassVerdict
 from .score import ScoreEnds, SolScore
 
-STATE_VERSION = 2
-"""Of ``state.json``."""
-ROUND_PREFIX = "iterv"
-"""With which the name of a round's folder begins."""
+STATE_VERSION = 2  # of ``state.json``
+ROUND_PREFIX = "iterv"  # with which the name of a round's folder begins
 STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
 """Of a round, in their order."""
-BEST_FORECASTS = 4
-"""As many candidates of a round are asked for the fastest, see `ForecastHits`."""
-MOST_RETRIES = 3
-"""Times that ``branch`` may be done again where no branch was right."""
+BEST_FORECASTS = 4  # as many candidates of a round are asked for the fastest, see `ForecastHits`
+MOST_RETRIES = 3  # times that ``branch`` may be done again where no branch was right
 METHOD_CLASSES: tuple[MethodClass, ...] = get_args(MethodClass)
 
 

@@ -14,8 +14,7 @@ from .gaps import say_gap
 from .state import LoopState, RoundKept, methods_by_class, say_wrong_picks
 from .telling import NOT_KNOWN, RoundTold, say_us, tell_rounds
 
-MOST_FRONTIER_ROWS = 20
-"""Of the frontier, fastest first; the others are in ``state.json``."""
+MOST_FRONTIER_ROWS = 20  # of the frontier, fastest first; the others are in ``state.json``
 
 
 @dataclass(frozen=True)

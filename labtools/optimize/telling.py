@@ -17,11 +17,9 @@ from .log import LogLine
 from .sass_check import SassVerdict
 from .state import STEP_FIELDS, LoopState, RoundKept, StateFold
 
-STOP = "stop"
-"""The step of an entry that says why a loop has stopped."""
+STOP = "stop"  # the step of an entry that says why a loop has stopped
 NO_METHOD = "no method"
-NOT_KNOWN = "-"
-"""In a cell for which there is no value."""
+NOT_KNOWN = "-"  # in a cell for which there is no value
 _ANSWERED: Mapping[str, tuple[str, ...]] = {
     **STEP_FIELDS,
     "init": (),
