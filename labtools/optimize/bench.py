@@ -54,8 +54,7 @@ class TimedPoints:
 
 
 class TimingBench(ABC):
-    """Where the points of a family are timed at a workload, with codes and forecasts by the GPU's
-    data sheet."""
+    """Where a family's points are timed at a workload; codes and forecasts by the data sheet."""
 
     origin: TimesFrom  # of the times
     one_call = False  # only what was timed in one call may be compared
@@ -92,8 +91,7 @@ class TimingBench(ABC):
 
     @abstractmethod
     def floor_us(self) -> float | None:
-        """The bulk at the best rate of a plain read and an empty launch, microseconds; None: not
-        known."""
+        """A plain read of the bulk at its best rate and an empty launch, microseconds, or None."""
 
     @abstractmethod
     def environment(self) -> dict[str, Any]:
@@ -212,8 +210,7 @@ class TimingBench(ABC):
         return gaps_of_forecast(self.forecast_of(point))
 
     def _read_floor_us(self, sweeps: Iterable[tuple[Problem, float]] = ()) -> float | None:
-        """The bulk of the workload at the best rate of a plain read, and an empty launch,
-        microseconds. No point has a say in it."""
+        """The workload's bulk at a plain read's best rate and an empty launch, microseconds."""
         rates, empty_us = [], 0.0
         with contextlib.suppress(LabError):  # a GPU without a record or a data sheet
             machine = machine_of(self.sheet)

@@ -116,8 +116,7 @@ def compare_rounds(
     after: Mapping[str, float | None],
     noise: Mapping[str, float] | None = None,
 ) -> tuple[CounterChange, ...]:
-    """Every counter of two rounds by stable name, None where missing; those that moved most stand
-    first."""
+    """Every counter of two rounds by stable name, None where missing; most moved first."""
     found = []
     for name in dict.fromkeys((*before, *after)):
         first, second = before.get(name), after.get(name)

@@ -317,18 +317,12 @@ class Family:
     def overruled(self, knobs: Toggle) -> dict[str, str]:
         """Knobs of a setting that mean nothing beside the others, and why; see `CanonicalRule`."""
         values = self.point(knobs).knobs
-        return {
-            name: next(
-                (
-                    rule.why
-                    for rule in self.canonical
-                    if rule.set.get(name) == values[name] and self._holds(rule.when, values)
-                ),
-                "",
-            )
-            for name, value in knobs.items()
-            if values[name] != value
-        }
+        found = dict.fromkeys((name for name in knobs if values[name] != knobs[name]), "")
+        for rule in reversed(self.canonical):  # the first that says so stands
+            if self._holds(rule.when, values):
+                same = [name for name in found if rule.set.get(name) == values[name]]
+                found |= dict.fromkeys(same, rule.why)
+        return found
 
     def read_key(self, key: str) -> Point:
         """The point that a `Point.key` names."""

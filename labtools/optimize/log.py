@@ -99,8 +99,7 @@ class EventLog:
             lock.release()
 
     def append(self, event: Any) -> LogLine:
-        """Add an event to a log that was read before, its lock held. When this returns, it is on
-        the disk."""
+        """Add an event to a log read before, its lock held; on return it is on the disk."""
         event_type: Any = type(event)
         kind = self._names[event_type]
         number = self._last.n + 1 if self._last else 0

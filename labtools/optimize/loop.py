@@ -81,8 +81,7 @@ NO_TIME_BEFORE = "without a time before"  # as the two above: why a point is not
 
 
 class TuningLoop:
-    """A loop, opened for writing, and the bench on which its points are timed; a step that needs no
-    time does not open it."""
+    """A loop, opened for writing, and its bench, which a step that needs no time does not open."""
 
     def __init__(
         self,
@@ -421,8 +420,7 @@ class TuningLoop:
     def _why_no_branch(
         self, current: RoundKept, point: Point, base: Point, made: Point
     ) -> str | None:
-        """Why a point cannot be a branch of the round, or None; ``base`` is where the round began,
-        with its methods on."""
+        """Why a point is no branch of the round, or None; ``base``: its start, methods on."""
         family, methods = self.family, current.methods
         if without := [name for name in methods if not family.has(made, name)]:
             return f"{' and '.join(without)}, picked for this round, would be off there"
@@ -451,8 +449,7 @@ class TuningLoop:
         return self.bench.refuses(made)
 
     def _known_points(self, state: LoopState) -> dict[Point, str]:
-        """Points that are not tried again, and why. What an attempt that was cut off has timed is
-        not among them: it is that attempt's."""
+        """Points not tried again, and why; without those a cut-off attempt has timed."""
         branches = [tried for kept in state.history for tried in kept.branches]
         timed = [run.point for run in state.timed if run.round < state.round]
         timed += [kept.start for kept in state.history] + [tried.point for tried in branches]

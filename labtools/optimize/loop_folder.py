@@ -116,8 +116,7 @@ class LoopFolder:
     # -- steps -----------------------------------------------------------------------------
 
     def require(self, step: str) -> LoopState:
-        """The state, if a step of a round may come now. Raises OutOfOrder: it may not; names the
-        one that may."""
+        """The state, if a step may come now. Raises OutOfOrder, naming the one that may."""
         state = self.state
         if step in state.next_steps:
             return state
@@ -138,8 +137,7 @@ class LoopFolder:
         )
 
     def plan(self, purpose: Purpose, points: Sequence[str]) -> tuple[str, ...]:
-        """Say which points are about to be timed; gives those that this round did not time yet for
-        this purpose."""
+        """Say which points will be timed; gives those not yet timed this round for this purpose."""
         current, number = self.state.current, self.state.round
         here = current.round == number
         if set(points) - set(current.planned.get(purpose, ()) if here else ()):
@@ -198,8 +196,7 @@ class LoopFolder:
         return self.state
 
     def restart(self, entry: int) -> LoopState:
-        """Let the next round begin from an entry of the frontier, from 0; one under way is
-        abandoned."""
+        """Begin the next round from a frontier entry, from 0; one under way is abandoned."""
         state = self.state
         if not 0 <= entry < len(state.frontier):
             why = f"its entries are 0 to {len(state.frontier) - 1}"
@@ -216,8 +213,7 @@ class LoopFolder:
     # -- files -----------------------------------------------------------------------------
 
     def write_files(self, rounds: Collection[int] | None = None) -> None:
-        """Write whatever follows from the log and does not stand there as it should, of some rounds
-        or of all."""
+        """Write what follows from the log and stands there otherwise, of some rounds or all."""
         state = self.state
         wanted = dict(files_of(state, self.lines, self.source, rounds))
         wanted[STATE_NAME] = adapter_of(LoopState).dump_json(state, indent=1).decode() + "\n"

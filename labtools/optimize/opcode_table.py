@@ -50,8 +50,7 @@ class OpcodeTable:
 
 
 def opcodes_of_code(sass: Sass) -> dict[str, int]:
-    """How many instructions of a kernel have each opcode, the most frequent first; padding is left
-    out."""
+    """How many instructions of a kernel have each opcode, most frequent first; without padding."""
     held = Counter(one.opcode for one in sass.executable if not one.is_padding)
     return dict(sorted(held.items(), key=lambda one: (-one[1], one[0])))
 

@@ -49,8 +49,7 @@ class RooflineEntry:
 
 @dataclass(frozen=True)
 class FrontierEntry:
-    """A right candidate that the next round did not begin from, or a champion that a restart or the
-    loop's end left."""
+    """A right candidate no next round began from, or a champion left by a restart or the end."""
 
     iteration: int  # the round; 0 where the loop began
     branch: int  # its number in the round; 0 where it is none
@@ -378,8 +377,7 @@ class StateFold:
         ]
 
     def _leave_champion(self) -> None:
-        """The point that the loop turns away from stays in the frontier, so that it can be had
-        again."""
+        """The point that the loop turns away from stays in the frontier, to be had again."""
         known = {one.point for one in self.frontier}
         if self.time_us is not None and self.point not in known:
             iteration, branch, path = self._where_made(self.point)
@@ -460,8 +458,7 @@ class StateFold:
 
 
 def say_failures(branches: Iterable[BranchTried]) -> str:
-    """Why branches are wrong or have no time, each reason once, by the first line of what a check
-    said."""
+    """Why branches are wrong or have no time, each reason once, by a check's first line."""
     wrong = [first_line(one.failure) or "it has no time" for one in branches if not one.is_right]
     return "; ".join(dict.fromkeys(wrong))
 
