@@ -27,7 +27,7 @@ from .streams import BlockStreams
 COMPETING = 1.06
 """Blocks that take this many times as long together as alone compete for the SM."""
 
-Runs = Sequence[tuple[BlockClass, tuple[SmRun, int]]]
+ClassRuns = Sequence[tuple[BlockClass, tuple[SmRun, int]]]
 """Classes of blocks with a simulation of each, and its blocks on an SM."""
 
 
@@ -370,7 +370,7 @@ class LaunchModel:
             account_us=account and {**account, "atomics": atomics_us},
         )
 
-    def _account_us(self, runs: Runs, busy_us: float, makespan_us: float) -> dict[str, float]:
+    def _account_us(self, runs: ClassRuns, busy_us: float, makespan_us: float) -> dict[str, float]:
         """The launch's time by terms where warps have roles, else nothing: an average SM does the
         main class's account, and waits until the last SM has done it."""
         main = self.blocks.main_class

@@ -22,7 +22,7 @@ ALIASES = {"fp32": "ffma", "fp16": "hfma2", "alu": "lop3", "xu": "ex2", "mma_fp1
 Entry = dict[str, Any]
 """One number: value, low and high, unit, source."""
 Values = Sequence[float] | None
-Rows = list[dict[str, Any]]
+TableRows = list[dict[str, Any]]
 
 
 def _median(values: Sequence[float] | None) -> float:
@@ -458,7 +458,7 @@ def _put_bandwidth(table: _Table) -> None:
         _put_fastest(table, f"one_sm_{level}", rows, "bandwidth.one_sm", found)
 
 
-def _put_fastest(table: _Table, name: str, rows: Rows, source: str, found: Rows) -> None:
+def _put_fastest(table: _Table, name: str, rows: TableRows, source: str, found: TableRows) -> None:
     table.curve(name, rows)
     best = max(map(_rates, found), key=statistics.median, default=None)
     table.put(f"memory.{name}_gb_per_s", best, f"{source}: the fastest shape", "GB/s")

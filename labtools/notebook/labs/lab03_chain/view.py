@@ -25,7 +25,7 @@ from ...reader import reader_present
 from .state import ChainState, Setting, change_between, legend, state_of
 
 _HEADS = (1, 2, 4, 8, 16, 32, 64)
-SIZES: dict[str, tuple[str, Sequence[Any]]] = {
+SIZE_STEPS: dict[str, tuple[str, Sequence[Any]]] = {
     "batch": ("sequences (B)", (1, 2, 4, 8, 16, 32, 64, 128)),
     "num_qo_heads": ("query heads (Hq)", _HEADS),
     "num_kv_heads": ("KV heads (Hkv)", _HEADS),
@@ -68,7 +68,7 @@ def _content(states: Sequence[ChainState], shown: int, live: bool) -> dict[str, 
 class ChainBench(ipywidgets.VBox):
     """Knobs and the picture that they steer; needs a kernel.
 
-    ``controls`` has ``rung``, ``gpu`` and `SIZES` by name, ``knobs`` the rung's own, which are
+    ``controls`` has ``rung``, ``gpu`` and `SIZE_STEPS` by name, ``knobs`` the rung's own, which are
     others after another rung was chosen.
     """
 
@@ -84,7 +84,7 @@ class ChainBench(ipywidgets.VBox):
         kernels = ipywidgets.Dropdown(options=named, value=start.rung.id, **look("kernel"))
         titles = ipywidgets.Dropdown(options=list(self._gpus), value=start.gpu.title, **look("GPU"))
         self.controls: dict[str, Any] = {"rung": kernels, "gpu": titles}
-        for name, (label, steps) in SIZES.items():
+        for name, (label, steps) in SIZE_STEPS.items():
             self.controls[name] = _slider(label, steps, getattr(start.workload, name))
         self.knobs: dict[str, Any] = {}
         self._knob_box = ipywidgets.VBox()
@@ -108,7 +108,7 @@ class ChainBench(ipywidgets.VBox):
     def setting(self) -> Setting:
         """Where the knobs stand."""
         at = {name: control.value for name, control in self.controls.items()}
-        workload = Workload.from_dict({name: at[name] for name in SIZES})
+        workload = Workload.from_dict({name: at[name] for name in SIZE_STEPS})
         knobs = {name: control.value for name, control in self.knobs.items()}
         return Setting(self._rungs[at["rung"]], workload, self._gpus[at["gpu"]], knobs)
 

@@ -140,11 +140,11 @@ def choices(family: Family, eligible: Sequence[str]) -> Iterable[MethodChoice]:
 # ------------------------------------------------------------------------------------ the table
 
 
-Numbers = dict[str, int]
+TextNumbers = dict[str, int]
 """Texts, each kept once and called by its number."""
 
 
-def _number(kept: Numbers, text: str) -> int:
+def _number(kept: TextNumbers, text: str) -> int:
     return kept.setdefault(text, len(kept))
 
 
@@ -153,8 +153,8 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
     with. The first point is the start.
     """
     family = bench.family
-    texts: Numbers = {"": 0}  # nothing stands against it
-    slots: Numbers = {}
+    texts: TextNumbers = {"": 0}  # nothing stands against it
+    slots: TextNumbers = {}
     made = _points(bench, texts, slots)
     least = bench.least_effect()
     best = bench.best_leading()
@@ -207,7 +207,7 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
     return {**tables, "version": hashlib.sha256(packed).hexdigest()[:8], **explained}
 
 
-def _points(bench: RecordedBench, texts: Numbers, slots: Numbers) -> list[dict[str, Any]]:
+def _points(bench: RecordedBench, texts: TextNumbers, slots: TextNumbers) -> list[dict[str, Any]]:
     """Of each point all that the game looks up, the start first."""
     grid, family = GameGrid(bench), bench.family
     numbers = {one.id: number for number, one in enumerate(family.switchable)}
@@ -242,7 +242,7 @@ def _points(bench: RecordedBench, texts: Numbers, slots: Numbers) -> list[dict[s
     return made
 
 
-def _slots_told(gaps: Gaps, texts: Numbers) -> dict[str, int]:
+def _slots_told(gaps: Gaps, texts: TextNumbers) -> dict[str, int]:
     """Of every way to share slots out, the number of the text that says why not."""
     known = [gaps.of(axis) for axis in METHOD_AXES]
     told = {}
@@ -300,7 +300,7 @@ def _add_ends(points: list[dict[str, Any]], least: float) -> list[dict[str, Any]
     Returns the different ends: whether the gain is taken, the number of the method that harms and
     is left out, and of each method the verdict that later rounds have to believe, or nothing.
     """
-    ends: Numbers = {}
+    ends: TextNumbers = {}
     for begun in points:
         for name, found in begun["moves"].items():
             methods = [int(number) for number in name.split(",")] if name else []
@@ -407,7 +407,7 @@ def _removals(
     point: Point,
     methods: Sequence[str],
     places: Mapping[Point, int],
-    texts: Numbers,
+    texts: TextNumbers,
 ) -> dict[str, list[Any]]:
     """What leaving out each of some methods does, by its id; see `REMOVAL_COLUMNS`."""
     family = bench.family
