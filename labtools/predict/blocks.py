@@ -41,11 +41,8 @@ class BlockClass:
 
 
 class LaunchBlocks:
-    """What the blocks of one launch execute and read, whatever the latencies.
-
-    Args:
-        counts: where data are followed, the launch's position in the call, and who runs blocks.
-    """
+    """What the blocks of one launch execute and read, whatever the latencies. Where data are
+    followed ``counts`` are the launch's position in the call, and who runs blocks."""
 
     def __init__(
         self,
@@ -105,10 +102,7 @@ class LaunchBlocks:
 
     @cached_property
     def _told_apart(self) -> bool:
-        """Thread 0 of each block says what the block executes.
-
-        Where data are followed it need not: what other threads tell it is not known to it alone.
-        """
+        """Thread 0 says what its block executes, unless data are followed that others tell it."""
         if self.counts is None:
             return True
         if self._profile.doubts():

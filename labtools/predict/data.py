@@ -1,9 +1,5 @@
-"""What data decide: numbers that are loaded, worked on and passed between threads.
-
-Where a jump depends on data, the kernel's control flow is followed once more with the inputs at
-hand. What is not known here stays unknown, never wrong; approximate functions are as exact as
-numpy's.
-"""
+"""What data decide: numbers that are loaded, worked on and passed between threads. What is not
+known here stays unknown, never wrong; approximate functions are as exact as numpy's."""
 
 from __future__ import annotations
 
@@ -40,10 +36,7 @@ STORES = frozenset({"STS", "STL", "STSM", "ATOMS", "LDGSTS", "UBLKCP", "UTMALDG"
 
 
 def evaluate_data(state: State, one: Instruction) -> Written:
-    """As `evaluate`, for numbers of every type.
-
-    Every name in ``one.defines`` is in the answer.
-    """
+    """As `evaluate`, for numbers of every type."""
     base = one.base.removeprefix("U") if one.base.startswith("UF") else one.base
     if base == "PRMT":  # into a register that nothing was written to: those bytes matter to nobody
         for name in one.uses - state.values.keys():

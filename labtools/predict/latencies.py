@@ -1,10 +1,6 @@
-"""Latencies, issue intervals, bandwidths and launch times of a GPU, each number with its source.
-
-A GPU's own table is made from the record of this project's microbenchmarks on that very GPU,
-``kernels/records/<gpu>/microbench.json.gz``; its forecasts are *calibrated*. A GPU without one
-takes the numbers of a measured GPU of its architecture. ``latencies/sm_XX.toml`` holds what others
-published and stands in for the rest; what nobody published is taken from the NVIDIA H200.
-"""
+"""Latencies, intervals, bandwidths and launch times of a GPU, each with its source. They come from
+the record of microbenchmarks of that very GPU (its forecasts are *calibrated*), of another one of
+its architecture, or as published from ``latencies/sm_XX.toml``, and else from the H200."""
 
 from __future__ import annotations
 

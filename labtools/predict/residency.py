@@ -54,18 +54,10 @@ class Waves:
 def occupancy(
     gpu: Gpu | str, threads: int, registers: int, smem_bytes: int, max_blocks: int | None = None
 ) -> Occupancy:
-    """Blocks and warps that fit on one SM.
-
-    The rules are those of NVIDIA's ``cuda_occupancy.h``: registers are given to whole warps in
-    units of 256 and each warp lives in one of four sub-partitions; shared memory is rounded up to
-    its unit after the driver's reserve is added.
-
-    Args:
-        threads: threads a block.
-        registers: 32-bit registers a thread.
-        smem_bytes: static plus dynamic shared memory a block.
-        max_blocks: a further limit of blocks an SM, or None.
-    """
+    """Blocks and warps that fit on one SM, by the rules of NVIDIA's ``cuda_occupancy.h``: registers
+    (32-bit, a thread) go to whole warps in units of 256 within four sub-partitions; shared memory a
+    block, static plus dynamic, is rounded up after the driver's reserve. ``max_blocks`` is a
+    further limit."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     if (
         threads < 1

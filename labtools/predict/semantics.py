@@ -1,12 +1,6 @@
-"""What integer, predicate and move instructions compute, over many lanes at once.
-
-The forecast needs what decides control flow and addresses. Floating-point data are unknown (None)
-and stay so, except the reciprocal that an integer division is made of. An opcode that is not known
-here gives an unknown result, never a wrong one.
-
-A value is an array of uint32, one element a lane; a predicate is an array of bool. Semantics as
-published in NVIDIA, CUDA Binary Utilities (instruction set reference).
-"""
+"""What integer, predicate and move instructions compute, over many lanes at once: values are uint32
+[N], predicates bool [N], None is unknown, as is what an unknown opcode gives. Semantics as
+published in NVIDIA, CUDA Binary Utilities (instruction set reference)."""
 
 from __future__ import annotations
 
@@ -246,10 +240,7 @@ def _register_number(name: str) -> int:
 
 
 def evaluate(state: State, one: Instruction) -> Written:
-    """What an instruction writes: (name, value) pairs; unknown results are None.
-
-    Every name in ``one.defines`` is in the answer.
-    """
+    """What an instruction writes, with every name in ``one.defines``; unknown results are None."""
     base = one.base
     handler = _HANDLERS.get(base) or _HANDLERS.get(base.removeprefix("U"))
     try:
@@ -495,11 +486,8 @@ def _independent_of_unknown(table: int, unknown: tuple[bool, ...]) -> bool:
 
 @cache
 def _products(table: int) -> tuple[int, ...]:
-    """A truth table of three inputs as the products whose exclusive or it is.
-
-    Bit 4, 2 or 1 of a product: the first, second or third input is a factor. 0 is the product of
-    none, which is 1.
-    """
+    """A truth table of three inputs as the products whose exclusive or it is: bit 4, 2 or 1 of a
+    product, the first, second or third input is a factor; 0 is the empty product, 1."""
     return tuple(
         product
         for product in range(8)
@@ -980,10 +968,8 @@ SMALL_ACCESSES = {"U8": 8, "S8": 8, "U16": 16, "S16": 16}
 
 
 def store_memory(state: State, one: Instruction, executing: np.ndarray, unknown: bool) -> None:
-    """Remember what a store puts into local or shared memory.
-
-    Shared memory is kept only where one number is stored for a whole block, as a job's number is.
-    """
+    """Remember what a store puts into local memory, or shared, where one number is stored for a
+    whole block, as a job's number is."""
     kind = "local" if one.base == "STL" else "shared"
     source = one.operands[1]
     kept = [name for name in state.values if name.startswith(kind)] if kind in state.stored else []

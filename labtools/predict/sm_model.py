@@ -1,11 +1,7 @@
-"""An SM that issues in order, simulated until its loops settle.
-
-Every resident warp issues its own instructions in program order. An instruction waits for the
-stall count of the one before it, for its scoreboards, for a free issue slot of its sub-partition
-and for its pipe. Barriers wait for the last warp. Loops are cut short: once a few trips have
-passed, the rest are taken to cost what the last ones cost. Blocks whose warps spread evenly are
-simulated on one of the four sub-partitions.
-"""
+"""An SM that issues in order, simulated until its loops settle. An instruction waits for stall
+counts, scoreboards, an issue slot and its pipe. Once a few trips of a loop have passed, the rest
+are taken to cost what the last ones cost. Blocks whose warps spread evenly are simulated on one of
+the four sub-partitions."""
 
 from __future__ import annotations
 
@@ -105,10 +101,7 @@ class Pressure:
 
 class OccupiedSm:
     """One SM that holds ``blocks`` equal blocks, all started together, under any load on memory.
-
-    Args:
-        trips: trips of a loop that are simulated; the slope comes from the later half.
-        scale: factors on latencies by class, for "what if": shared, shuffle, memory, barrier, ...
+    ``trips`` of a loop are simulated; ``scale`` has factors on latencies by class, for "what if".
     """
 
     def __init__(
@@ -154,18 +147,11 @@ class OccupiedSm:
         total: int | None = None,
         fair: bool = True,
     ) -> SmRun:
-        """Simulate the SM from start to end.
-
-        Args:
-            watch: keep the first warp's issues.
-            total: blocks that pass through the SM; each one that ends makes room for another. None
-                is ``blocks``.
-            fair: the warp that has been ready longest issues first, and loops are extrapolated from
-                their last trips. Otherwise a sub-partition goes on with the warp that it issued
-                last and else takes the youngest (Huerta et al., "Analyzing Modern NVIDIA GPU
-                cores", arXiv 2503.20481), and nothing is extrapolated: ``cycles`` is that of the
-                cut loops.
-        """
+        """Simulate the SM until ``total`` blocks (None: ``blocks``) have passed; ``watch`` keeps
+        the first warp's issues. If ``fair``, the warp that has been ready longest issues first, and
+        loops are extrapolated from their last trips. Otherwise a sub-partition goes on with the
+        warp that it issued last and else takes the youngest (Huerta et al., "Analyzing Modern
+        NVIDIA GPU cores", arXiv 2503.20481), and ``cycles`` is that of the cut loops."""
         pressure, placement = pressure or Pressure(), self.placement
         numbers = self.numbers(l2_pressure=pressure.l2, dram_pressure=pressure.dram)
         places = [(part, block) for _, part, block in placement.warps]
@@ -238,11 +224,8 @@ def _place_warps(streams: BlockStreams, blocks: int, parts: int) -> _Placement:
 
 
 def _part_for_all(streams: BlockStreams, parts: int) -> int | None:
-    """The sub-partition that stands for all; None where they do different work.
-
-    A warpgroup has a warp on each. They do as much, or one of them does what the group is there
-    for, as a warp that copies; then that one's sub-partition is taken.
-    """
+    """The sub-partition that stands for all: they do as much, or one does what a warpgroup is there
+    for, as a warp that copies. None where they do different work."""
     per_block = len(streams.warps)
     if per_block % parts:
         return None

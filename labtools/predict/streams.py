@@ -1,8 +1,5 @@
-"""From a block's trace to what each of its warps issues, and where each load finds its data.
-
-Which sectors of a request are in the L1 follows from the addresses of the trips before; whether the
-rest come from the L2 or from memory follows from what the launch has touched, and from the cache.
-"""
+"""From a block's trace to what each warp issues, and where each load finds its data: in the L1 by
+the addresses of the trips before, else by what the launch has touched and the cache."""
 
 from __future__ import annotations
 
@@ -102,10 +99,8 @@ Node = Op | LoopNode
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a trip of a loop begins in a flat stream; the loop's end where ``trip`` is None.
-
-    Of the loop's trips ``kept`` stand in the stream.
-    """
+    """Where a trip of a loop begins in a flat stream, in which ``kept`` of its trips stand; the
+    loop's end where ``trip`` is None."""
 
     loop: LoopNode
     trip: int | None
@@ -171,10 +166,8 @@ class BlockStreams:
         return {}
 
     def flat(self, trips: int) -> FlatStreams:
-        """The streams with at most so many trips of each loop.
-
-        Where warps wait for one another the same number of phases is left out of each.
-        """
+        """The streams with at most so many trips of each loop; the same number of phases is left
+        out of each where warps wait for one another."""
         if trips not in self._flat:
             kept = _keep_phases(self.warps, trips) if self.meets else None
             self._flat[trips] = _flatten(self.warps, trips, kept)

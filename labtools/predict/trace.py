@@ -1,10 +1,6 @@
-"""What a launch executes, from its machine code: instruction streams, trip counts, addresses.
-
-The integer part of a kernel is run on all lanes of a block (or on one thread of each block), with
-the launch's own arguments in the constant bank. Data are unknown. A loop whose registers change by
-the same amount every trip is not walked through: its last trip is found by trying trips far ahead,
-and it becomes one `Repeat`.
-"""
+"""What a launch executes, from its machine code: instruction streams, trip counts, addresses. Its
+integer part is run on all lanes of a block, or on one thread of each; data are unknown. A loop
+whose registers change by the same amount every trip becomes one `Repeat`."""
 
 from __future__ import annotations
 
@@ -327,14 +323,8 @@ class _Follower:
         returns: int = 0,
         within: frozenset[int] | None = None,
     ) -> bool:
-        """Run until every lane has left, or until ``stop_at`` was branched back to so often.
-
-        Args:
-            groups: instruction position to the lanes that stand there; changed.
-            within: positions that may be executed; at any other it stops.
-
-        Returns:
-            Whether it stopped at ``stop_at``.
+        """Run until every lane has left (False), ``stop_at`` was branched back to so often (True),
+        or a position not ``within`` comes (False). ``groups`` are lanes by position; they change.
         """
         watches: dict[int, _LoopWatch] = {}
         while groups:
@@ -522,11 +512,9 @@ class _Follower:
     def _count_up(
         self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
     ) -> Written | None:
-        """A counter: blocks are taken to come by in their order, in rounds.
-
-        One counter for the whole grid hands out work. Of several counters each is passed by the
-        blocks that name its address, and the one that comes last there may have more to do.
-        """
+        """A counter: blocks are taken to come by in their order, in rounds. One for the whole grid
+        hands out work; of several each is passed by the blocks that name its address, and the one
+        that comes last there may have more to do."""
         lanes = state.lanes
         single = lanes.independent or int(executing.sum()) == 1
         kind = next((m for m in one.modifiers if m in ("ADD", "INC")), None)
@@ -610,13 +598,10 @@ class _Follower:
         return target if target < after and executing.any() else None
 
     def _assume(self, one: Instruction) -> bool:
-        """Whether a jump that depends on data is taken: what does the usual work is executed.
-
-        Slow paths (a division by a denormal number, say) are skipped, loops are not left, and of
-        two ways the one with more instructions is gone. Who asks the whole warp first (a vote)
-        does so to leave out work that is rare: there the one with fewer is gone. Who asks whether
-        a number is infinite asks for a beginning, which is over.
-        """
+        """Whether a jump that depends on data is taken: of two ways the one with more instructions
+        is gone, slow paths (a division by a denormal number, say) are skipped, loops are not left.
+        A vote leaves out work that is rare: there the one with fewer is gone. Who asks whether a
+        number is infinite asks for a beginning, which is over."""
         known = self.assumed.get(one.index)
         if known is None:
             known = self.assumed[one.index] = self._guess(one)
@@ -868,13 +853,10 @@ class _Follower:
         period: _Period,
         next_two: tuple[list[IntegerComparison], list[IntegerComparison]] | None,
     ) -> np.ndarray:
-        """[N] How many more periods run exactly like the last one.
-
-        The comparisons of the next two periods show, lane by lane, in which period the first of
-        them turns. Where those of the last two do not tell them, the next two are run ahead. Lanes
-        of one block go on together, so they stop at the first that turns; independent lanes each
-        run to their own last period.
-        """
+        """[N] How many more periods run exactly like the last one: the comparisons of the next two
+        show when the first of them turns, and are run ahead where the last two do not tell them.
+        Lanes of one block stop at the first that turns; independent lanes run to their own last
+        period."""
         now, wanted = period.now, period.wanted
         lanes = now.state.lanes
         if next_two is None:
@@ -896,13 +878,9 @@ class _Follower:
         return np.where(looping, turns, 0)
 
     def _proven(self, period: _Period, turns: np.ndarray, strict: bool) -> np.ndarray:
-        """[N] How many of the ``turns`` periods run like the last one, by trying some of them.
-
-        Comparisons tell where a counter reaches its end. What bits, shifts and carries do in
-        between they do not tell, so many periods are run, all at once: the near ones, those at
-        powers of two, the last ones and some in between. Each must take the same path and change
-        every live register by the same amount.
-        """
+        """[N] How many of the ``turns`` periods run like the last one, by trying many of them at
+        once, near and far: bits, shifts and carries may change where comparisons do not. Each must
+        take the same path and change every live register by the same amount."""
         lanes = _sample_lanes(period.now.state.lanes, turns)
         samples = int(min(MOST_SAMPLES, max(16, MOST_SAMPLED_LANES // len(lanes))))
         far = int(turns[lanes].max())
@@ -1034,11 +1012,8 @@ ENDLESS = 1 << 40
 def _next_comparisons(
     first: Sequence[IntegerComparison], second: Sequence[IntegerComparison]
 ) -> tuple[list[IntegerComparison], list[IntegerComparison]] | None:
-    """The comparisons of the next two periods, as they follow from those of the last two.
-
-    None where they do not follow: the last two compared other things, or one of the next turns out
-    otherwise or wraps.
-    """
+    """The comparisons of the next two periods, as they follow from those of the last two; None
+    where those compared other things, or one of the next turns out otherwise or wraps."""
     near: list[IntegerComparison] = []
     far: list[IntegerComparison] = []
     if len(first) != len(second):
@@ -1070,11 +1045,8 @@ def _next_comparisons(
 def _first_turns(
     near: Sequence[IntegerComparison], far: Sequence[IntegerComparison], count: int
 ) -> np.ndarray:
-    """[N] In how many periods the first comparison of a lane gives another answer, or `NEVER`.
-
-    ``near`` and ``far`` are the comparisons of two periods in a row. What is compared changes by
-    the same amount each period.
-    """
+    """[N] In how many periods the first comparison of a lane gives another answer, or `NEVER`, from
+    those of two periods in a row; what is compared changes by the same amount each period."""
     turns = np.full(count, NEVER)
 
     def turn(lanes: np.ndarray, when: np.ndarray) -> None:
@@ -1220,10 +1192,8 @@ def _forget_irregular(
     live: frozenset[str],
     kept: frozenset[str],
 ) -> None:
-    """Make unknown what does not change by a fixed amount, so that the rest can be followed.
-
-    What is ``kept`` stays known: a jump depends on it, and the trips are walked through.
-    """
+    """Make unknown what does not change by a fixed amount, so that the rest can be followed; not
+    what is ``kept``, since a jump depends on it: those trips are walked through."""
     other = _change(before, after, live)
     if change is None or other is None:
         names = {

@@ -1,8 +1,5 @@
-"""Which model made a forecast: a number that is raised by hand.
-
-The goldens of forecasts keep it beside them. A forecast that moved under an unchanged number is
-refused there.
-"""
+"""Which model made a forecast: a number that is raised by hand. The goldens keep it, and refuse a
+forecast that moved under an unchanged number."""
 
 from __future__ import annotations
 
