@@ -1,8 +1,6 @@
-"""Branches: the same methods with other hyperparameters, pruned before anything runs.
-
-What the forecast holds for much slower than its best goes, and it orders the rest. Half of the
-branches are its first, and the others are drawn: within its own error it cannot order.
-"""
+"""Branches: the same methods with other hyperparameters, pruned before anything runs. What the
+forecast holds for much slower than its best goes, and it orders the rest. Half of the branches are
+its first, and the others are drawn: within its own error it cannot order."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from .family import Family, ForbiddenPoint, InvalidPoint, Point
 NEAR_FORECAST = 1.25
 """What the forecast holds for more than this many times as slow as its best is not tried. So far it
 may be off; nearer it cannot order."""
-MOST_FORECASTS = 96
-"""Settings of one round that are forecast at most. Of more, so many are drawn."""
+MOST_FORECASTS = 96  # settings of one round that are forecast at most. Of more, so many are drawn.
 
 SWITCHES_ANOTHER = "it would switch another method on or off"
 CHANGES_FORM = "it would give a method another form than it may have"
@@ -57,11 +54,9 @@ def variants(
     settings: Mapping[str, int] | None = None,
 ) -> Iterator[Point | str]:
     """A point with some methods, in each of their forms and with each setting of hyperparameters.
-
     What is on already may take another of its forms, but for methods of ``fixed``. Each point comes
     once; in place of one that is no variant or no kernel comes the reason. ``forms`` are numbers of
-    the one form that a method may have, and ``settings`` are knobs that each variant has so.
-    """
+    the one form that a method may have, and ``settings`` are knobs that each variant has so."""
     seen = {point}
     others: dict[Point, str] = {}
     looked: set[tuple[frozenset[tuple[str, int]], tuple[str, ...]]] = set()

@@ -22,8 +22,7 @@ COUNTER_NOISE = 0.02
 """Within this, relative to the larger of its two values, a counter did not really change, where no
 records say how far it differs by itself, or a forecast predicts it. Nobody measured this number: it
 is what the source takes for noise of a time."""
-SHARE_NOISE = 2.0
-"""The same of a rate of the peak, ``..._pct``, in percentage points."""
+SHARE_NOISE = 2.0  # the same of a rate of the peak, ``..._pct``, in percentage points
 LEAST_PART = 0.001
 """A counter that moved by less than this of what it is judged against did not really change: of a
 stall that rose from nothing to a ten-thousandth of a cycle, the latency of a warp knows nothing."""
@@ -117,8 +116,7 @@ def compare_rounds(
     after: Mapping[str, float | None],
     noise: Mapping[str, float] | None = None,
 ) -> tuple[CounterChange, ...]:
-    """Every counter of two rounds by stable name, None where missing; those that moved most stand
-    first."""
+    """Every counter of two rounds by stable name, None where missing; most moved first."""
     found = []
     for name in dict.fromkeys((*before, *after)):
         first, second = before.get(name), after.get(name)

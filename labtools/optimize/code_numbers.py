@@ -1,9 +1,6 @@
-"""Numbers of the machine code that prove a method which has no opcode of its own.
-
-Of one block, followed as a forecast follows it, come the instructions that it issues and the turns
-shared memory takes for one read. A bank conflict is a turn more; of reads of 4 bytes a lane the
-model sees none.
-"""
+"""Numbers of the machine code that prove a method without an opcode of its own: of one block,
+followed as a forecast follows it, the instructions issued and the turns of shared memory for one
+read. A bank conflict is a turn more; of reads of 4 bytes a lane the model sees none."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """A kernel family: a rung whose knobs switch methods on and off, and what is said of them in data.
-
 Beside ``x.cu`` and ``x.py`` with a `Rung`, ``x.toml`` names the methods with their toggles, which
-knobs mean nothing where, which points are valid, which make the grid, and the workloads.
-"""
+knobs mean nothing where, which points are valid, which make the grid, and the workloads."""
 
 from __future__ import annotations
 
@@ -41,11 +39,9 @@ from labtools.toolchain.sources import hash_source
 Axis = Literal["compute", "memory", "latency"]
 METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")
 
-Toggle = Mapping[str, int]
-"""A setting: values of some knobs."""
+Toggle = Mapping[str, int]  # a setting: values of some knobs
 
-START_KEY = "start"
-"""The key of the point that a search starts from."""
+START_KEY = "start"  # the key of the point that a search starts from
 MOST_BOX_POINTS = 200_000
 """Products of one box of the grid. A larger one is a slip: every product is looked at."""
 _MOST_PASSES = 32  # of canonical rules over one point; a rule that undoes another never ends
@@ -130,8 +126,7 @@ class Pattern:
 
 def read_pattern(text: str) -> Pattern:
     """A line of a signature: ``LDGSTS``, ``!BAR`` (none), ``>=4 LDG`` (so many), and ``more LDG``
-    or ``fewer LDG`` than without the method.
-    """
+    or ``fewer LDG`` than without the method."""
     found = _LINE.match(text)
     assert found is not None  # every text is a line
     kind: PatternKind = "some"
@@ -188,10 +183,8 @@ class Method(_Data):
     def ask(
         self, what: Literal["trigger", "skip", "proof_when"], names: Mapping[str, Quantity | None]
     ) -> Quantity:
-        """The value of one of its expressions; None is a missing value.
-
-        Raises MissingName: it asks for a name without a value.
-        """
+        """The value of one of its expressions; None is a missing value. Raises MissingName: it asks
+        for a name without a value."""
         text: str = getattr(self, what)
         try:
             return evaluate_expression(text, names)
@@ -302,10 +295,8 @@ class Family:
         return self.point()
 
     def point(self, knobs: Toggle | None = None) -> Point:
-        """The point of a setting; a knob that is not named is as at the start.
-
-        Raises InvalidPoint: it breaks a constraint, whose reason is given.
-        """
+        """The point of a setting; a knob that is not named is as at the start. Raises InvalidPoint:
+        it breaks a constraint, whose reason is given."""
         values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
         setting = tuple(values.values())
         if setting not in self._kept:
@@ -326,18 +317,12 @@ class Family:
     def overruled(self, knobs: Toggle) -> dict[str, str]:
         """Knobs of a setting that mean nothing beside the others, and why; see `CanonicalRule`."""
         values = self.point(knobs).knobs
-        return {
-            name: next(
-                (
-                    rule.why
-                    for rule in self.canonical
-                    if rule.set.get(name) == values[name] and self._holds(rule.when, values)
-                ),
-                "",
-            )
-            for name, value in knobs.items()
-            if values[name] != value
-        }
+        found = dict.fromkeys((name for name in knobs if values[name] != knobs[name]), "")
+        for rule in reversed(self.canonical):  # the first that says so stands
+            if self._holds(rule.when, values):
+                same = [name for name in found if rule.set.get(name) == values[name]]
+                found |= dict.fromkeys(same, rule.why)
+        return found
 
     def read_key(self, key: str) -> Point:
         """The point that a `Point.key` names."""
@@ -441,10 +426,8 @@ class Family:
         forms: Mapping[str, int] | None = None,
     ) -> Point:
         """The point with some methods on, each with what it needs, in its default form or that of a
-        number in ``forms``. What a later one sets wins; knobs of ``hyper`` are set last.
-
-        Raises InvalidPoint: they do not go together, or not with the rest of the point.
-        """
+        number in ``forms``. What a later one sets wins; knobs of ``hyper`` are set last. Raises
+        InvalidPoint: they do not go together, or not with the rest of the point."""
         wanted, forms = tuple(methods), dict(forms or {})
         if strange := set(forms) - set(wanted):
             raise LabError(
@@ -474,9 +457,8 @@ class Family:
 
     def remove(self, point: Point, method: str) -> Point:
         """The point without a method, and without what cannot be there without it: `dependents`.
-
-        Raises InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
-        """
+        Raises InvalidPoint: the method cannot be switched off there, or what is left is
+        forbidden."""
         one = self._switch(method)
         if not self.has(point, method):
             raise LabError(
@@ -610,9 +592,7 @@ def source_hash_of(family: Family) -> str:
 
 def family_hash_of(family: Family) -> str:
     """The identity of all that a loop's times and verdicts follow from: source, Python and data.
-
-    Comments and layout of the Python and of the data do not count.
-    """
+    Comments and layout of the Python and of the data do not count."""
     data = tomllib.loads(read_given(family.path))
     parts = {
         "source": source_hash_of(family),
@@ -705,8 +685,7 @@ def _read_workload(path: Path, rung: Rung, text: str) -> Problem:
     return problem
 
 
-STALL_SHARE = "{}_share"
-"""Name in a trigger of the share of a warp's time in a stall reason."""
+STALL_SHARE = "{}_share"  # name in a trigger of the share of a warp's time in a stall reason
 GAP_NAMES: tuple[str, ...] = tuple(f"{axis}_gap" for axis in METHOD_AXES)
 LAUNCH_NAMES = ("num_sms", "blocks", "threads", "launches", "blocks_per_sm")
 """Of the GPU, and of the launch that has the most blocks: blocks, threads of one, launches of a
@@ -714,8 +693,7 @@ call, and blocks for each SM of the GPU."""
 CODE_NAMES = ("registers_per_thread", "spill_bytes", "shared_read_turns", "issued_instructions")
 """Of the machine code: registers and bytes spilled by a thread, turns of shared memory that one
 read of a warp takes on average, and instructions that one block issues."""
-WITHOUT = "_without"
-"""Ending of a name in ``proof_when``: the value without the method."""
+WITHOUT = "_without"  # ending of a name in ``proof_when``: the value without the method
 
 
 def counter_names() -> tuple[str, ...]:

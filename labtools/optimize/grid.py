@@ -1,8 +1,6 @@
-"""The recorded grid of a family: one compact file, read without a GPU and without a compiler.
-
-It is bound to its code by the hash of the source with its headers, by the compiler's options and
-version, and by the hash of each point's machine code.
-"""
+"""The recorded grid of a family: one compact file, read without a GPU and without a compiler, bound
+to its code by hashes of the source with its headers and of each point's machine code, and by the
+compiler's options and version."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ from .sass_check import PatternCounts
 GRID_SCHEMA = 1
 ENDING = ".jsonl.gz"
 
-Times = tuple[float, ...]
-"""Samples of one process, microseconds; empty where there are none."""
+Times = tuple[float, ...]  # samples of one process, microseconds; empty where there are none
 
 
 @dataclass(frozen=True)
@@ -374,10 +371,8 @@ def check_grid(
     points_known: bool = False,
 ) -> GridFreshness:
     """Compare a grid with the code as it stands: source, options and, but for ``points_known``, the
-    family's points, or with numbers the machine code of these points, compiled again.
-
-    Raises CompilerMissing: points are to be compiled, and there is no compiler.
-    """
+    family's points, or with numbers the machine code of these points, compiled again. Raises
+    CompilerMissing: points are to be compiled, and there is no compiler."""
     wanted = list(numbers)
     if not wanted:
         return _compare_text(grid, family, points_known)

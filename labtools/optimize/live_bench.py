@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labtools.measure.campaign.recording import check_batteries, check_key
+from labtools.measure.gpu import measure
 from labtools.measure.gpu.job import (
     Job,
     ceiling_candidates,
@@ -21,14 +22,6 @@ from labtools.measure.gpu.job import (
     make_jobs,
     require_device,
     rung_candidate,
-)
-from labtools.measure.gpu.measure import (
-    PROCESSES,
-    ROUNDS,
-    GroupResult,
-    as_candidate,
-    make_request,
-    run_group,
 )
 from labtools.measure.gpu.pool import LivePool
 from labtools.measure.profiler.profile import profile_batch
@@ -44,8 +37,7 @@ from .family import Family, Point
 from .gaps import Gaps, gaps_of_counters
 from .score import ScoreEnds
 
-AA_PAIRS = 20
-"""Pairs of identical kernels behind the least effect that can be told."""
+AA_PAIRS = 20  # pairs of identical kernels behind the least effect that can be told
 
 
 class LiveBench(TimingBench):
@@ -60,8 +52,8 @@ class LiveBench(TimingBench):
         family: Family,
         problem: Problem,
         *,
-        processes: int = PROCESSES,
-        rounds: int = ROUNDS,
+        processes: int = measure.PROCESSES,
+        rounds: int = measure.ROUNDS,
         progress: Progress = silent,
     ) -> None:
         if not type(operation_of(problem)).__module__.startswith("labtools."):
@@ -114,13 +106,13 @@ class LiveBench(TimingBench):
     def _name(self, point: Point) -> str:
         return f"{self.family.rung.id} {point.key}"
 
-    def _measure(self, jobs: Sequence[Job], problem: Problem) -> GroupResult:
+    def _measure(self, jobs: Sequence[Job], problem: Problem) -> measure.GroupResult:
         if not jobs:
-            return GroupResult()
+            return measure.GroupResult()
         if self._pool is None:
             self._pool = self._held.enter_context(LivePool(self.processes, progress=self.progress))
         self._calls += 1
-        request = make_request(
+        request = measure.make_request(
             jobs,
             problem,
             self.limits,
@@ -128,7 +120,7 @@ class LiveBench(TimingBench):
             seed=zlib.crc32(f"{problem.key()} {self._calls}".encode()),
             rounds=self.rounds,
         )
-        found = run_group(self._pool, request, self.processes, self.progress)
+        found = measure.run_group(self._pool, request, self.processes, self.progress)
         self._environment = found.environment or self._environment
         return found
 
@@ -233,7 +225,7 @@ class LiveBench(TimingBench):
         if name is None:
             return {}
         try:
-            job = make_job(as_candidate(f"baseline:{name}"), self.problem, self.limits)
+            job = make_job(measure.as_candidate(f"baseline:{name}"), self.problem, self.limits)
             held = _samples_of(self._measure([job], self.problem), job.label)
         except LabError:  # its library is not installed, or does not take the workload
             return {}
@@ -252,7 +244,7 @@ def _copy_job(job: Job, folder: Path, number: int) -> Job:
     return replace(job, label=f"{job.label} ({number})", cubin=str(path))
 
 
-def _samples_of(found: GroupResult, label: str) -> Samples | None:
+def _samples_of(found: measure.GroupResult, label: str) -> Samples | None:
     """The times of a candidate in every process; None where one of them has none."""
     rows = [answer.timed[label].samples for answer in found.answers if label in answer.timed]
     if not rows or len(rows) < len(found.answers):

@@ -1,7 +1,6 @@
 """The append-only log of a loop: lines of JSON that are on the disk before they count, chained by
 hashes, so that a changed line, a lost one and one that a killed process left half written are told
-from each other: a half line leaves the chain whole.
-"""
+from each other: a half line leaves the chain whole."""
 
 from __future__ import annotations
 
@@ -25,10 +24,8 @@ from labtools.record.whole import append_lines
 
 NO_BODY = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 """What reading a part of unknown JSON may raise, deeply nested or infinite as it may be."""
-LOG_VERSION = 1
-"""Of a line's shape and of the events that it may hold."""
-FIRST_PREVIOUS = ""
-"""What the first line names as the hash before it."""
+LOG_VERSION = 1  # of a line's shape and of the events that it may hold
+FIRST_PREVIOUS = ""  # what the first line names as the hash before it
 MOST_NUMBERS = 5
 """Numbers of lines that a notice names; of more it names as many, and says how many there are."""
 
@@ -102,8 +99,7 @@ class EventLog:
             lock.release()
 
     def append(self, event: Any) -> LogLine:
-        """Add an event to a log that was read before, its lock held. When this returns, it is on
-        the disk."""
+        """Add an event to a log read before, its lock held; on return it is on the disk."""
         event_type: Any = type(event)
         kind = self._names[event_type]
         number = self._last.n + 1 if self._last else 0

@@ -15,8 +15,7 @@ from .summary import MOST_FRONTIER_ROWS, SummaryTable, attributed, best_so_far, 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LONG_CELL = 24
-"""Characters from which on a cell does not become as narrow as its longest word."""
+LONG_CELL = 24  # characters from which on a cell does not become as narrow as its longest word
 _INK, _FAINT, _SOFT = "#010203", "#040506", "#070809"
 """Stand for the page's colours in a drawing, which follow the reader's choice of light or dark."""
 _COLOURS = {_INK: "var(--ink)", _FAINT: "var(--line)", _SOFT: "var(--soft)"}

@@ -1,8 +1,6 @@
-"""Which methods a round takes: four checks of each, then priority or strength.
-
-The checks are those of the source of this loop (its V2): not taken before, the architecture has
-it, no reason to skip it, and its trigger fires. Where a value is missing a check is not passed.
-"""
+"""Which methods a round takes: four checks of each, then priority or strength. The checks are those
+of the source of this loop (its V2): not taken before, the architecture has it, no reason to skip
+it, and its trigger fires. Where a value is missing a check is not passed."""
 
 from __future__ import annotations
 
@@ -35,10 +33,8 @@ WEAK_STRENGTH = 0.25
 
 @dataclass(frozen=True)
 class Retry:
-    """With what a method is tried again that the compiler dropped: a form of it, a knob, or both.
-
-    A knob of the method's own forms means those that have the value; another is set beside them.
-    """
+    """With what a method is tried again that the compiler dropped: a form of it, a knob, or both. A
+    knob of the method's own forms means those that have the value; another is set beside them."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
     form: int | None = None  # its number, from 0
@@ -155,13 +151,11 @@ def pick_methods(
     rng: random.Random | None = None,
 ) -> Pick:
     """Choose methods for the slots of each axis: with one slot the first that passes by priority,
-    with more those of greatest strength. What does not go together is passed over.
-
-    With ``pass_on`` a slot for which its axis has no method of at least `WEAK_STRENGTH` goes to the
-    one called for most strongly, of any axis whose gap is not negligible, and what a chosen method
-    brings along takes no slot; without it every slot is its axis', as in V1. ``entry`` is the
-    function that takes longest; ``rng`` draws the order of methods within `NEAR_STRENGTH`.
-    """
+    with more those of greatest strength. What does not go together is passed over. With ``pass_on``
+    a slot for which its axis has no method of at least `WEAK_STRENGTH` goes to the one called for
+    most strongly, of any axis whose gap is not negligible, and what a chosen method brings along
+    takes no slot; without it every slot is its axis', as in V1. ``entry`` is the function that
+    takes longest; ``rng`` draws the order of methods within `NEAR_STRENGTH`."""
     known = taken or Taken()
     names = {
         **trigger_values(counters, gaps),

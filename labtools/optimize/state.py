@@ -21,16 +21,12 @@ from .pick import Pick, Retry
 from .sass_check import SassVerdict
 from .score import ScoreEnds, SolScore
 
-STATE_VERSION = 2
-"""Of ``state.json``."""
-ROUND_PREFIX = "iterv"
-"""With which the name of a round's folder begins."""
+STATE_VERSION = 2  # of ``state.json``
+ROUND_PREFIX = "iterv"  # with which the name of a round's folder begins
 STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
 """Of a round, in their order."""
-BEST_FORECASTS = 4
-"""As many candidates of a round are asked for the fastest, see `ForecastHits`."""
-MOST_RETRIES = 3
-"""Times that ``branch`` may be done again where no branch was right."""
+BEST_FORECASTS = 4  # as many candidates of a round are asked for the fastest, see `ForecastHits`
+MOST_RETRIES = 3  # times that ``branch`` may be done again where no branch was right
 METHOD_CLASSES: tuple[MethodClass, ...] = get_args(MethodClass)
 
 
@@ -53,9 +49,7 @@ class RooflineEntry:
 
 @dataclass(frozen=True)
 class FrontierEntry:
-    """A right candidate that the next round did not begin from, or a champion that a restart or the
-    loop's end left.
-    """
+    """A right candidate no next round began from, or a champion left by a restart or the end."""
 
     iteration: int  # the round; 0 where the loop began
     branch: int  # its number in the round; 0 where it is none
@@ -231,10 +225,8 @@ class LoopState(LoopSetup):
         return ForecastHits(len(led), len(chosen), len(ranks), within)
 
     def say_faster(self, folder: Path) -> Iterator[str]:
-        """That the frontier holds a faster point than the champion, as it may after a restart.
-
-        In a round that is under way the champion is what leads it, once that is known.
-        """
+        """That the frontier holds a faster point than the champion, as it may after a restart. In a
+        round that is under way the champion is what leads it, once that is known."""
         if self.time_us is None or not self.frontier:
             return
         leads = self.time_us
@@ -385,8 +377,7 @@ class StateFold:
         ]
 
     def _leave_champion(self) -> None:
-        """The point that the loop turns away from stays in the frontier, so that it can be had
-        again."""
+        """The point that the loop turns away from stays in the frontier, to be had again."""
         known = {one.point for one in self.frontier}
         if self.time_us is not None and self.point not in known:
             iteration, branch, path = self._where_made(self.point)
@@ -467,8 +458,7 @@ class StateFold:
 
 
 def say_failures(branches: Iterable[BranchTried]) -> str:
-    """Why branches are wrong or have no time, each reason once, by the first line of what a check
-    said."""
+    """Why branches are wrong or have no time, each reason once, by a check's first line."""
     wrong = [first_line(one.failure) or "it has no time" for one in branches if not one.is_right]
     return "; ".join(dict.fromkeys(wrong))
 

@@ -1,7 +1,6 @@
 """The old policy, to be played beside the new one: the first method of each axis by priority, all
 applied at once and kept or dropped as a group, which counts as effective if it gained more than the
-noise. So a method that does nothing, or harms, rides along with one that helps.
-"""
+noise. So a method that does nothing, or harms, rides along with one that helps."""
 
 from __future__ import annotations
 

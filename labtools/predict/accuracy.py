@@ -20,9 +20,9 @@ from labtools.record import Record
 from labtools.record.bound import CountedBound, counted_bound
 
 from .machine import Machine, machine_of
+from .result import model_name
 from .roofline import floors
 from .sheets import Gpu, load_gpu
-from .version import model_name
 
 DIRECTION_THRESHOLD = 0.05
 """Pairs that differ by less than this are not asked for their direction."""

@@ -262,11 +262,8 @@ def check_tile(
     16-byte columns (matrix loads) or 4-byte columns (column loads) that it may start at."""
     unknown = [name for name in accesses if name not in ACCESSES]
     if unknown:
-        raise LabError(
-            f"There is no access pattern {unknown[0]!r}.",
-            f"the patterns are {', '.join(ACCESSES)}",
-            "name one of them",
-        )
+        what = f"There is no access pattern {unknown[0]!r}."
+        raise LabError(what, f"the patterns are {', '.join(ACCESSES)}", "name one of them")
     return _report(tile, tuple(accesses))
 
 

@@ -47,7 +47,6 @@ def lines_executed(trace: Trace) -> dict[tuple[str, int], list[np.ndarray]]:
     of an opcode in a loop that was laid out several times are added up."""
     none = np.zeros(trace.lanes.count, np.int64)
     by_opcode: dict[tuple[tuple[str, int], str, bool], np.ndarray] = defaultdict(lambda: none)
-
     for item, times in each_execution(trace.items):
         one = trace.sass.instructions[item.index]
         line = _line(one)

@@ -98,10 +98,8 @@ def stack_time(sass: Sass, events: Sequence[Event], machine: Machine) -> tuple[S
         for name, cycles in _causes(event, sass, machine).items():
             totals[name] = totals.get(name, 0.0) + cycles * event.weight
     whole = sum(totals.values()) or 1.0
-    return tuple(
-        Slice(name, cycles, cycles / whole)
-        for name, cycles in sorted(totals.items(), key=lambda item: -item[1])
-    )
+    ordered = sorted(totals.items(), key=lambda item: -item[1])
+    return tuple(Slice(name, cycles, cycles / whole) for name, cycles in ordered)
 
 
 def unit_waits(sass: Sass, events: Sequence[Event], machine: Machine) -> dict[str, float]:
@@ -190,10 +188,8 @@ def follow_chain(
         one, causes = sass.instructions[event.index], _causes(event, sass, machine)
         cause = max(causes, key=lambda name: causes[name], default="issue")
         start, issue = event.before - zero, event.issued - zero
-        link = ChainLink(
-            event.index, one.text, one.source, start, issue, cause, causes, event.producer
-        )
-        found.append(link)
+        text = event.index, one.text, one.source
+        found.append(ChainLink(*text, start, issue, cause, causes, event.producer))
     return tuple(found)
 
 

@@ -75,12 +75,7 @@ class Latencies:
         except KeyError:
             raise LabError(
                 f"Nothing is known of {name} on {self.gpu}.",
-                f"neither {self.gpu}'s table nor that of {self.arch} has it"
-                + (
-                    ""
-                    if REFERENCE in table_files()
-                    else f", and there is no table of {REFERENCE} here"
-                ),
+                f"neither {self.gpu}'s table nor that of {self.arch} has it",
                 "the roofline's floors",
             ) from None
 
@@ -185,10 +180,8 @@ def _load(name: str, title: str, arch: str, stamp: object) -> Latencies:
 
 def _sibling(arch: str, files: Mapping[str, Path]) -> str | None:
     """A measured GPU of an architecture: the reference if it is one, else the first by name."""
-    measured = sorted(
-        (name for name in files if not name.startswith("sm_")),
-        key=lambda name: (name != REFERENCE, name),
-    )
+    names = [name for name in files if not name.startswith("sm_")]
+    measured = sorted(names, key=lambda name: (name != REFERENCE, name))
     return next((name for name in measured if read_table(files[name]).arch == arch), None)
 
 

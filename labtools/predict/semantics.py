@@ -22,14 +22,7 @@ Written = list[tuple[str, Value]]
 """What an instruction writes: names and values."""
 Handler = Callable[["State", Instruction], Written]
 _MASK = np.uint64(0xFFFFFFFF)
-COMPARE = {
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-    "EQ": operator.eq,
-    "NE": operator.ne,
-}
+COMPARE = {name.upper(): getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 COMBINE = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
 
 
@@ -84,20 +77,17 @@ class State:
             return
         old = self.values.get(name)
         if old is None:
+            self.values[name] = value
             if value is not None:
-                self.values[name] = value
                 self.valid[name] = executing
-            else:
-                self.values[name] = None
             return
         known = self.valid.get(name, self.lanes.true)
         if value is None:
             known = known & ~executing
-            if known.any():
-                self.valid[name] = known
-            else:
+            self.valid[name] = known
+            if not known.any():
                 self.values[name] = None
-                self.valid.pop(name, None)
+                del self.valid[name]
             return
         self.values[name] = np.where(executing, value, old)
         known = known | executing
@@ -137,15 +127,11 @@ class State:
             return self.read(operand.name)
         if operand.kind == "number":
             return self.lanes.constant(operand.bits)
-        if operand.kind == "constant":
-            return self._constant(operand, 0)
-        return None
+        return self._constant(operand, 0) if operand.kind == "constant" else None
 
     def read(self, name: str) -> Value:
         """A register by name; ``RZ`` and ``URZ`` are 0."""
-        if name in ("RZ", "URZ"):
-            return self.lanes.constant(0)
-        return self._known(name)
+        return self.lanes.constant(0) if name in ("RZ", "URZ") else self._known(name)
 
     def _constant(self, operand: Operand, plus: int) -> Value:
         if operand.bank != 0:
@@ -183,15 +169,11 @@ class State:
     def predicate(self, operand: Operand) -> Value:
         """A predicate operand as bool, ``!`` applied."""
         value = self.flag(operand.name)
-        if value is None:
-            return None
-        return ~value if operand.inverted else value
+        return ~value if operand.inverted and value is not None else value
 
     def flag(self, name: str) -> Value:
         """A predicate by name; ``PT`` and ``UPT`` are true."""
-        if name in ("PT", "UPT"):
-            return self.lanes.true
-        return self._known(name)
+        return self.lanes.true if name in ("PT", "UPT") else self._known(name)
 
     def address(self, operand: Operand, wide: bool) -> np.ndarray | None:
         """The byte address that a memory operand names, as uint64."""
@@ -389,8 +371,7 @@ def _multiply_add(state: State, one: Instruction) -> Written:
             found = _one(destination, (total >> np.uint64(32)).astype(np.uint32))
         else:
             found = as_pair(destination[0].name, total)
-        found += [(flag.name, total < product) for flag in flags]
-        return found
+        return found + [(flag.name, total < product) for flag in flags]
     c = state._plain(terms[2])
     if c is None:
         return []
@@ -477,11 +458,9 @@ def _logic(state: State, one: Instruction) -> Written:
 @cache
 def _independent_of_unknown(table: int, unknown: tuple[bool, ...]) -> bool:
     """Does a truth table give the same whatever the unknown inputs are?"""
-    for place in range(8):
-        for bit, missing in zip((4, 2, 1), unknown, strict=True):
-            if missing and (table >> place & 1) != (table >> (place ^ bit) & 1):
-                return False
-    return True
+    bits = [bit for bit, missing in zip((4, 2, 1), unknown, strict=True) if missing]
+    values = [table >> place & 1 for place in range(8)]
+    return all(values[place] == values[place ^ bit] for place in range(8) for bit in bits)
 
 
 @cache

@@ -20,7 +20,6 @@ from .streams import (
     BlockStreams,
     FlatStreams,
     Mark,
-    Meeting,
     Op,
     Request,
     first_of,
@@ -118,6 +117,8 @@ class OccupiedSm:
         gates = _gates(streams, placement)
         encode = _Encoder(streams.sass, machine, where, scale or {}, placement, gates)
         barrier = encode.factor("barrier")
+        held = where.resident_blocks_on_gpu / where.resident_blocks_on_sm
+        busy_sms = min(machine.sm_count, held)  # those that hold blocks
         self.numbers = partial(
             sm_loop.Numbers,
             pipes=len(UNITS),
@@ -129,9 +130,7 @@ class OccupiedSm:
             fill=self.placement.share / machine.fill_bytes_per_cycle,
             line=machine.cold_line(streams.sass),
             read=machine.operand_read_cycles,
-            box_memory=self.placement.share
-            * _busy_sms(machine, where)
-            / machine.box_bytes_per_cycle,
+            box_memory=self.placement.share * busy_sms / machine.box_bytes_per_cycle,
         )
         self.watched = 0
         if streams.meets:  # the first warp may copy for others; the one that works most is watched
@@ -204,19 +203,15 @@ def _place_warps(streams: BlockStreams, blocks: int, parts: int) -> _Placement:
     if streams.meets:
         part = _part_for_all(streams, parts)
         if part is not None:
-            chosen = [
-                (warp, 0, block)
-                for block in range(blocks)
-                for warp in range(part, per_block, parts)
-            ]
+            warps = range(part, per_block, parts)
+            chosen = [(warp, 0, block) for block in range(blocks) for warp in warps]
             return _Placement(tuple(chosen), float(parts), total / len(chosen), 1)
     elif per_block == 1:
         chosen = [(0, 0, block) for block in range(-(-total // parts))]
         return _Placement(tuple(chosen), float(min(parts, total)), total / len(chosen), parts)
     elif per_block % parts == 0 and alike:
-        chosen = [
-            (warp, 0, block) for block in range(blocks) for warp in range(0, per_block, parts)
-        ]
+        warps = range(0, per_block, parts)
+        chosen = [(warp, 0, block) for block in range(blocks) for warp in warps]
         return _Placement(tuple(chosen), float(parts), total / len(chosen), 1)
     every = [divmod(number, per_block) for number in range(total)]
     chosen = [(warp, number % parts, block) for number, (block, warp) in enumerate(every)]
@@ -230,9 +225,8 @@ def _part_for_all(streams: BlockStreams, parts: int) -> int | None:
     if per_block % parts:
         return None
     groups = [streams.issued[first : first + parts] for first in range(0, per_block, parts)]
-    working = {
-        max(range(parts), key=group.__getitem__) for group in groups if max(group) > 2 * min(group)
-    }
+    uneven = [group for group in groups if max(group) > 2 * min(group)]
+    working = {max(range(parts), key=group.__getitem__) for group in uneven}
     if len(working) > 1:
         return None
     part = working.pop() if working else 0
@@ -268,11 +262,6 @@ def _gates(streams: BlockStreams, placement: _Placement) -> dict[tuple[bool, int
     for barrier, takes in streams.phases.items():  # those at which copies alone count
         found.setdefault((False, barrier), float(takes))
     return found
-
-
-def _busy_sms(machine: Machine, where: Where) -> float:
-    """SMs that hold blocks."""
-    return min(machine.sm_count, where.resident_blocks_on_gpu / where.resident_blocks_on_sm)
 
 
 # ------------------------------------------------------------------- instructions with numbers
@@ -349,17 +338,12 @@ class _Encoder:
                 code.drain = machine.store_drain * self.factor("memory")
                 taken = machine.store_interval(op.request) * self.share
                 code.sm_interval = max(code.sm_interval, taken)
-        if op.meeting is not None and code.kind in _MEETING_KINDS:
-            self._add_meeting(code, op.meeting)
+        meeting = op.meeting
+        if meeting is not None and code.kind in _MEETING_KINDS:
+            place, code.bytes = meeting.place, float(meeting.bytes)
+            code.gate = meeting.barrier if meeting.named else self.numbers[place]
+            code.amount = self.gates[place] if meeting.named else float(meeting.count)
         return code
-
-    def _add_meeting(self, code: sm_loop.Code, meeting: Meeting) -> None:
-        """Which barrier it is, and what is said there."""
-        place = meeting.place
-        code.amount, code.bytes = float(meeting.count), float(meeting.bytes)
-        code.gate = meeting.barrier if meeting.named else self.numbers[place]
-        if meeting.named:
-            code.amount = self.gates[place]
 
     @staticmethod
     def _kind(op: Op, one: Instruction) -> int:
@@ -436,10 +420,8 @@ def _put_into_numbers(
     for which, _, _ in placement.warps:
         numbers = flat.warps[which]
         if id(numbers) not in known:
-            known[id(numbers)] = [
-                *(codes[place] if place >= 0 else turns[-1 - place] for place in numbers),
-                leave,
-            ]
+            stream = (codes[place] if place >= 0 else turns[-1 - place] for place in numbers)
+            known[id(numbers)] = [*stream, leave]
         found.append(known[id(numbers)])
     return found
 
@@ -452,11 +434,7 @@ def _turn(mark: Mark) -> sm_loop.Turn:
 
 def _event(issue: sm_loop.Issue) -> Event:
     """What the loop kept of an issue, with names."""
-    index, trip, ready, waited, issued, held, producer, level, *spent = issue
-    return Event(
-        *(index, trip, ready, waited, issued),
-        held if held >= 0 else None,
-        producer if producer >= 0 else None,
-        level,
-        *spent,
-    )
+    index, trip, ready, waited, issued, *_, level, barrier, fetch, before, weight, unit = issue
+    held, producer = (place if place >= 0 else None for place in issue[5:7])
+    spent = barrier, fetch, before, weight, unit
+    return Event(index, trip, ready, waited, issued, held, producer, level, *spent)

@@ -14,13 +14,8 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import LabError, TensorMap
-from labtools.toolchain.operands import (
-    BOX_COPIES,
-    GLOBAL_ACCESSES,
-    JUMPS,
-    MEETINGS,
-    SHARED_ACCESSES,
-)
+from labtools.toolchain import operands
+from labtools.toolchain.operands import BOX_COPIES, GLOBAL_ACCESSES, JUMPS, SHARED_ACCESSES
 from labtools.toolchain.sass import Instruction, Sass
 
 from .data import STORES, evaluate_data, load_space, memory_width, store_space, stored_values
@@ -29,6 +24,7 @@ from .semantics import (
     COMPARE,
     IntegerComparison,
     State,
+    Value,
     Written,
     evaluate,
     extend_sign,
@@ -129,6 +125,10 @@ class Repeat:
 
 
 Executed = Execution | Repeat
+Mask = np.ndarray
+"""[N] bool."""
+Groups = dict[int, Mask]
+"""By position in the kernel the lanes that stand there."""
 
 
 @dataclass(frozen=True)
@@ -371,12 +371,7 @@ class _Follower:
         return False
 
     def _step(
-        self,
-        state: State,
-        groups: dict[int, np.ndarray],
-        items: list[Executed],
-        one: Instruction,
-        active: np.ndarray,
+        self, state: State, groups: Groups, items: list[Executed], one: Instruction, active: Mask
     ) -> int | None:
         """Execute one instruction; returns where a taken backward branch went, or None."""
         executing, unknown_guard = self._executing(state, one, active)
@@ -387,7 +382,7 @@ class _Follower:
             items.append(Execution(one.index, active, executing))
             return self._jump(state, groups, one, active, executing)
         address = self._address(state, one) if base in _MEMORY else None
-        meets = base in MEETINGS and self.roles
+        meets = base in operands.MEETINGS and self.roles
         numbers = self._meeting(state, one, executing) if meets else None
         items.append(Execution(one.index, active, executing, address, numbers))
         if self.data and base in ("LDL", "STL"):
@@ -396,9 +391,7 @@ class _Follower:
         self._join(groups, one.index + 1, active)
         return None
 
-    def _executing(
-        self, state: State, one: Instruction, active: np.ndarray
-    ) -> tuple[np.ndarray, bool]:
+    def _executing(self, state: State, one: Instruction, active: Mask) -> tuple[Mask, bool]:
         """Lanes whose guard holds, and whether the guard is unknown (then: all lanes)."""
         executing = state.active = active
         if self.unconditional[one.index]:
@@ -428,16 +421,11 @@ class _Follower:
         return executing, unknown
 
     def _write(
-        self,
-        state: State,
-        one: Instruction,
-        executing: np.ndarray,
-        unknown_guard: bool,
-        address: np.ndarray | None,
+        self, state: State, one: Instruction, executing: Mask, unknown_guard: bool, address: Value
     ) -> None:
         kind = "local" if one.base in ("STL", "LDL") else "shared"
         if kind in state.spaces and one.base in STORES:
-            self._store(state, one, kind, executing, unknown_guard, address)
+            self._store(state, one, kind, executing, not unknown_guard, address)
         elif one.base in ("STL", "STS"):
             store_memory(state, one, executing, unknown_guard)
             return
@@ -447,7 +435,7 @@ class _Follower:
         if kind in state.spaces and one.base in ("LDL", "LDS"):
             found = load_space(state, one, kind, address, executing)
         if one.base in ("LDG", "LD") and address is not None:
-            found = self._read_known(state, one, address, executing)
+            found = self._read_known(one, address, executing)
         elif one.base in ("ATOM", "ATOMG") and address is not None and not unknown_guard:
             found = self._count_up(state, one, address, executing)
         if found is None and self.roles and one.base in ("SYNCS", "USETMAXREG"):
@@ -465,32 +453,24 @@ class _Follower:
         return self.looked_at[1]
 
     def _store(
-        self,
-        state: State,
-        one: Instruction,
-        kind: str,
-        executing: np.ndarray,
-        unknown_guard: bool,
-        address: np.ndarray | None,
+        self, state: State, one: Instruction, kind: str, executing: Mask, sure: bool, address: Value
     ) -> None:
         """What a store, or a copy from global memory, leaves in shared or local memory."""
         width, values = memory_width(one), [None] * max(1, memory_width(one) // 4)
         found: list[np.ndarray | None] = list(values)
-        if one.base in ("STS", "STL") and not unknown_guard:
+        if one.base in ("STS", "STL") and sure:
             found = stored_values(state, one, executing)
         if one.base == "LDGSTS":
             source = address
             address = state.address(one.operands[0], wide=False)
-            if source is not None and executing.any() and not unknown_guard:
+            if source is not None and executing.any() and sure:
                 somewhere = np.where(executing, source, source[executing][0])
                 found = self.buffers.read(somewhere, width, len(values), deciding=True)
         elif one.base not in ("STS", "STL", "ATOMS"):
             address = None  # many bytes at once, written by a unit of its own
         store_space(state, kind, address, found, width, executing)
 
-    def _read_known(
-        self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
-    ) -> Written | None:
+    def _read_known(self, one: Instruction, address: np.ndarray, executing: Mask) -> Written | None:
         names = sorted(one.defines, key=lambda name: int(name[1:]))
         width = one.access_bytes
         somewhere = np.where(executing, address, address[executing][0]) if executing.any() else None
@@ -567,12 +547,7 @@ class _Follower:
         return [(result, value)]
 
     def _jump(
-        self,
-        state: State,
-        groups: dict[int, np.ndarray],
-        one: Instruction,
-        active: np.ndarray,
-        executing: np.ndarray,
+        self, state: State, groups: Groups, one: Instruction, active: Mask, executing: Mask
     ) -> int | None:
         base, after = one.base, one.index + 1
         if base == "BRA" and "DIV" in one.modifiers:
@@ -615,8 +590,9 @@ class _Follower:
         if (one.base != "BRA" and one.base != "JMP") or one.target is None:
             return True
         target = self.places[one.target]
-        if self._is_slow_path(place + 1, target):
-            return True
+        skipped = self.code[place + 1 : target]
+        if any(one.base == "CALL" and "__internal" in one.text for one in skipped):
+            return True  # over the compiler's own code for rare numbers
         if target <= place:
             self._note(one, "taken as not going round again", trips=True)
             return False
@@ -646,19 +622,14 @@ class _Follower:
         flags |= {branch.predicate} if branch.predicate else set()
         if len(flags) != 1:
             return None
-        one = next(
-            (one for one in reversed(self.code[: branch.index]) if flags & one.defines), None
-        )
+        before = reversed(self.code[: branch.index])
+        one = next((one for one in before if flags & one.defines), None)
         if one is None:
             return None
         infinite = any(o.kind == "number" and o.value == -math.inf for o in one.operands)
         equal = one.modifiers[:1] in (("EQ",), ("NE",), ("NEU",))
         known = one.base == "VOTE" or (one.base == "FSETP" and infinite and equal)
         return one if known else None
-
-    def _is_slow_path(self, start: int, end: int) -> bool:
-        """Does the compiler's own code for rare numbers stand between two places?"""
-        return any(one.base == "CALL" and "__internal" in one.text for one in self.code[start:end])
 
     def _reach(self, start: int, branch: int) -> frozenset[int]:
         """Positions that lie ahead of one within its innermost loop; none if it leaves the loop."""
@@ -687,11 +658,11 @@ class _Follower:
         self.notes.append(text)
         self.assumptions[one.index] = Assumption(one.index, text, trips, swing)
 
-    def _go(self, groups: dict[int, np.ndarray], place: int, lanes: np.ndarray) -> None:
+    def _go(self, groups: Groups, place: int, lanes: Mask) -> None:
         if lanes.any():
             self._join(groups, place, lanes)
 
-    def _join(self, groups: dict[int, np.ndarray], place: int, lanes: np.ndarray) -> None:
+    def _join(self, groups: Groups, place: int, lanes: Mask) -> None:
         """Some lanes, at least one, go on at a place."""
         if place < len(self.code):
             there = groups.get(place)

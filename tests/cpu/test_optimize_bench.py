@@ -23,7 +23,7 @@ from labtools.optimize.attribution import (
     relative_gain,
     threshold_of,
 )
-from labtools.optimize.bench import RecordedBench, open_bench
+from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import load_family, source_hash_of
 from labtools.optimize.grid import (
     Grid,
@@ -34,6 +34,7 @@ from labtools.optimize.grid import (
     grid_contradictions,
 )
 from labtools.optimize.live_bench import LiveBench
+from labtools.optimize.opening import open_bench
 from labtools.predict import load_gpu
 from labtools.predict.machine import machine_of
 from labtools.problem import Comparison, LabError, Rows
