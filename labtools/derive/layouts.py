@@ -150,14 +150,9 @@ def rejected_layouts(
     layouts = tuple(compare_layouts_of(rows, columns))
     odd = half_tile(rows, columns, 1)
     broken = prove_alignment("cp.async 16 B", odd, stages, odd.bytes)
-    rejected = [
-        Rejected(
-            f"half smem[{rows}][{columns + 1}]",
-            odd.stride % COPY_BYTES,
-            "bytes beside a multiple of 16",
-            f"{broken.said}, where a 16-byte copy faults",
-        )
-    ]
+    named, unit = f"half smem[{rows}][{columns + 1}]", "bytes beside a multiple of 16"
+    why = f"{broken.said}, where a 16-byte copy faults"
+    rejected = [Rejected(named, odd.stride % COPY_BYTES, unit, why)]
     for one in layouts:
         if one.name in (taken, str(columns + 1)):
             continue

@@ -134,16 +134,9 @@ def make_space(
     layout: str,
     **others: Any,
 ) -> DesignSpace:
-    """A space with every proposal worked out.
-
-    Args:
-        design: the derivation.
-        sizes: three names with their values; the derived ones join them.
-        propose: is given a value of each.
-        derived: the derived value of each.
-        layout: the name of the derived one.
-        others: the other attributes; of bound and floor those of the design unless given.
-    """
+    """A space with every proposal worked out: ``propose`` is given a value of each of three sizes,
+    which the ``derived`` ones join. ``others`` are the other attributes; bound and floor are those
+    of the design unless given."""
     joined = {
         name: tuple(sorted({*values, own}))
         for (name, values), own in zip(sizes.items(), derived, strict=True)

@@ -7,7 +7,7 @@ never ends, loses nothing but itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from .rig import Rig, Sample
 
 BENCHMARK_LIMIT_S = 60.0
 
-RUNS: dict[str, Callable[[Rig], list[Sample]]] = {
+RUNS: dict[str, Callable[[Rig], Iterator[Sample]]] = {
     "clock": cycles.run_clock,
     "pipe.s2r": cycles.run_special,
     "pipe": cycles.run_pipe,
@@ -52,7 +52,7 @@ RUNS: dict[str, Callable[[Rig], list[Sample]]] = {
 }
 
 
-def find_run(name: str) -> Callable[[Rig], list[Sample]]:
+def find_run(name: str) -> Callable[[Rig], Iterator[Sample]]:
     """The function that measures a benchmark: by its name, else by its group."""
     return RUNS.get(name) or RUNS[name.split(".")[0]]
 
@@ -128,7 +128,7 @@ def _measure(
     session.clocks.start()
     try:
         with report.step(job.name, BENCHMARK_LIMIT_S, label=job.name):
-            samples = find_run(job.name)(bench)
+            samples = list(find_run(job.name)(bench))
             bench.device.synchronize()
         answer = replace(answer, samples=samples)
     except LabError as error:

@@ -78,11 +78,8 @@ def compile_benchmark(benchmark: Benchmark, arch: str, defines: Mapping[str, str
 def check_machine_code(
     benchmark: Benchmark, arch: str = "sm_90", cubins: Mapping[int, Cubin] | None = None
 ) -> list[str]:
-    """What is wrong with a microbenchmark's machine code; empty when nothing is.
-
-    Args:
-        cubins: compiled code instead, by the number of the compilation.
-    """
+    """What is wrong with a microbenchmark's machine code, compiled here or given in ``cubins`` by
+    the number of the compilation; empty when nothing is."""
     if not benchmark.runs_on(arch):
         return [f"{benchmark.name}: {arch} has no such instruction"]
     problems = []

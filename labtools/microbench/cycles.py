@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -31,7 +31,7 @@ MEETING_WARPS = (1, 2, 4, 8, 16, 32)
 CODE_PASSES = 5
 
 
-def run_clock(bench: Rig) -> list[Sample]:
+def run_clock(bench: Rig) -> Iterator[Sample]:
     """MHz of the SMs, by their own counter against the GPU's nanosecond timer."""
     grid = bench.num_sms
     out, sink = bench.scratch("out", 16 * grid), bench.scratch("sink", 4 * 128 * grid)
@@ -41,25 +41,23 @@ def run_clock(bench: Rig) -> list[Sample]:
         bench.kernel("clock_rate")((grid,), (128,), args)
         times = bench.read_times(out, (grid, 2))
         mhz.append(float(np.median(times[:, 0] / times[:, 1])) * 1e3)
-    return [sample({"test": "clock"}, "MHz", mhz)]
+    yield sample({"test": "clock"}, "MHz", mhz)
 
 
-def run_pipe(bench: Rig) -> list[Sample]:
+def run_pipe(bench: Rig) -> Iterator[Sample]:
     """Cycles of a chain, and of several chains by warps, for two lengths of the body."""
     pipe = PIPE_BY_NAME[str(bench.settings["pipe"])]
     memory = _cells(bench, pipe)
-    samples = []
     for body in pipe.latency:
         what = {"test": "latency", "body": body, "trips": LATENCY_TRIPS}
         given = (bench, f"lat_{pipe.name}_{body}", memory, 1, 1, LATENCY_TRIPS)
-        samples.append(sample(what, "cycles", [_run_pipe(*given) for _ in range(REPEATS)]))
+        yield sample(what, "cycles", [_run_pipe(*given) for _ in range(REPEATS)])
     # one sub-partition of the SM, or all four
     for every, warps, body in product((4, 1), (1, 2, 4, 8), pipe.interval):
         what = {"test": "interval", "body": body, "trips": INTERVAL_TRIPS, "warps": warps}
         given = (bench, f"thr_{pipe.name}_{body}", memory, 4 * warps, every, INTERVAL_TRIPS)
         values = [_run_pipe(*given) for _ in range(REPEATS)]
-        samples.append(sample({**what, "sub_partitions": 4 // every}, "cycles", values))
-    return samples
+        yield sample({**what, "sub_partitions": 4 // every}, "cycles", values)
 
 
 def _cells(bench: Rig, pipe: Pipe) -> np.uint64:
@@ -90,7 +88,7 @@ def _run_pipe(
     return float(times[:, 1].max() - times[:, 0].min())
 
 
-def run_special(bench: Rig) -> list[Sample]:
+def run_special(bench: Rig) -> Iterator[Sample]:
     """Cycles of a loop with and without a special register."""
 
     def once(reads: int) -> float:
@@ -100,10 +98,9 @@ def run_special(bench: Rig) -> list[Sample]:
         times = bench.read_times(out, (1, 2))
         return float(times[0, 1] - times[0, 0])
 
-    return [
-        sample({"test": "special", "reads": reads, "trips": 1024}, "cycles", repeated(once, reads))
-        for reads in (0, 1)
-    ]
+    for reads in (0, 1):
+        what = {"test": "special", "reads": reads, "trips": 1024}
+        yield sample(what, "cycles", repeated(once, reads))
 
 
 def _chase(bench: Rig, entry: str, start: int, sm: int, warm: int, steps: int) -> float:
@@ -135,9 +132,8 @@ def _lay_chain(bench: Rig, address: int, order: np.ndarray) -> None:
     bench.kernel("lay_chain")((grid,), (256,), args)
 
 
-def run_chase_l1(bench: Rig) -> list[Sample]:
+def run_chase_l1(bench: Rig) -> Iterator[Sample]:
     """A chain through 4 to 128 KiB that was walked before."""
-    samples = []
     rng = np.random.default_rng(1)
     for kib in (4, 16, 32, 64, 128):
         lines = kib * 1024 // LINE
@@ -145,14 +141,12 @@ def run_chase_l1(bench: Rig) -> list[Sample]:
         _lay_chain(bench, cells.data.ptr, rng.permutation(lines))
         given = (bench, "chase_ca", cells.data.ptr)
         values = [_chase(*given, sm, 2 * lines, 2048) for sm in bench.some_sms()]
-        samples.append(sample({"test": "chase", "kib": kib, "cache": "ca"}, "cycles", values))
-    return samples
+        yield sample({"test": "chase", "kib": kib, "cache": "ca"}, "cycles", values)
 
 
-def run_chase_slices(bench: Rig) -> list[Sample]:
+def run_chase_slices(bench: Rig) -> Iterator[Sample]:
     """One line after another, each chased on its own: how the L2's parts differ in distance."""
     lines = 64
-    samples = []
     cells = bench.scratch("chain", MIB)
     places = np.linspace(0, MIB // LINE - 1, lines).astype(int)
     zero = np.zeros(1, np.int64)
@@ -161,13 +155,11 @@ def run_chase_slices(bench: Rig) -> list[Sample]:
     starts = [cells.data.ptr + LINE * int(place) for place in places]
     for sm in bench.some_sms(3):
         values = [_chase(bench, "chase_cg", start, sm, 32, 128) for start in starts]
-        samples.append(sample({"test": "slices", "sm": sm}, "cycles", values))
-    return samples
+        yield sample({"test": "slices", "sm": sm}, "cycles", values)
 
 
-def run_chase_l2(bench: Rig) -> list[Sample]:
+def run_chase_l2(bench: Rig) -> Iterator[Sample]:
     """By footprint: after all SMs have read it, and after this SM alone has walked it."""
-    samples = []
     rng = np.random.default_rng(2)
     for kib in L2_FOOTPRINTS_KIB:
         lines = kib * 1024 // LINE
@@ -182,16 +174,14 @@ def run_chase_l2(bench: Rig) -> list[Sample]:
             for sm, start in zip(bench.some_sms(), starts, strict=True)
         ]
         what = {"test": "chase", "kib": kib, "cache": "cg"}
-        samples.append(sample({**what, "warmed": "by all"}, "cycles", values))
+        yield sample({**what, "warmed": "by all"}, "cycles", values)
         given = (bench, "chase_cg", cells.data.ptr)
         values = [_chase(*given, sm, lines, CHASE_STEPS) for sm in bench.some_sms(3)]
-        samples.append(sample({**what, "warmed": "by itself"}, "cycles", values))
-    return samples
+        yield sample({**what, "warmed": "by itself"}, "cycles", values)
 
 
-def run_chase_hbm(bench: Rig) -> list[Sample]:
+def run_chase_hbm(bench: Rig) -> Iterator[Sample]:
     """Random lines of 128 MiB to 16 GiB, none of them read before."""
-    samples = []
     bench.drop_zeros()
     free = bench.device.free_bytes()
     for bits in range(20, 28):
@@ -207,10 +197,9 @@ def run_chase_hbm(bench: Rig) -> list[Sample]:
             bench.flush()
             start = cells.data.ptr + LINE * int(rng.integers(0, 1 << bits))
             values.append(_chase(bench, "chase_ca", start, sm, 64, CHASE_STEPS))
-        samples.append(sample({"test": "chase", "mib": size // MIB}, "cycles", values))
+        yield sample({"test": "chase", "mib": size // MIB}, "cycles", values)
         del cells
         bench.device.release()
-    return samples
 
 
 def walk(
@@ -269,11 +258,10 @@ def walk(
     return float(np.median(cycles)), float(cycles.max())
 
 
-def run_rows(bench: Rig) -> list[Sample]:
+def run_rows(bench: Rig) -> Iterator[Sample]:
     """Dependent rows by level, width, loads a step and distance; one warp, and one an SM."""
     level = str(bench.settings["level"])
     cache = "cg" if level == "l2" else "ca"
-    samples = []
     for width, loads in product(LANE_BYTES, (1, 2, 4)):
         row = 32 * width * loads
         strides = {"contiguous": row} | ({"far": FAR_STRIDE} if level == "hbm" else {})
@@ -286,33 +274,28 @@ def run_rows(bench: Rig) -> list[Sample]:
             middle, slowest = zip(*pairs, strict=True)
             what |= {"distance": distance, "warps": warps}
             worst = [round(cycles, 2) for cycles in slowest]
-            samples.append(sample(what, "cycles", middle, slowest=worst))
-    return samples
+            yield sample(what, "cycles", middle, slowest=worst)
 
 
-def run_copy(bench: Rig) -> list[Sample]:
+def run_copy(bench: Rig) -> Iterator[Sample]:
     """cp.async: one copy and a wait, sixteen and a wait, and the wait alone."""
-    samples = []
     cases = [(4, 0), *product(COPY_WIDTHS, (1, 16))]
     for level, (width, copies), warps in product(("hbm", "l2"), cases, bench.places):
         row, entry = 32 * width * max(1, copies), f"copy_{width}_{copies}"
         middle = [walk(bench, entry, level, row, row, sm)[0] for sm in bench.places[warps]]
         what = {"test": "copy", "level": level, "bytes_per_lane": width, "copies": copies}
-        samples.append(sample({**what, "warps": warps}, "cycles", middle))
-    return samples
+        yield sample({**what, "warps": warps}, "cycles", middle)
 
 
-def run_bulk(bench: Rig) -> list[Sample]:
+def run_bulk(bench: Rig) -> Iterator[Sample]:
     """cp.async.bulk by size."""
-    samples = []
     for level, size, warps in product(("hbm", "l2"), BULK_BYTES, bench.places):
         given = np.uint32(size)
         middle = [
             walk(bench, "bulk", level, size, size, sm, given)[0] for sm in bench.places[warps]
         ]
         what = {"test": "bulk", "level": level, "bytes": size, "warps": warps}
-        samples.append(sample(what, "cycles", middle))
-    return samples
+        yield sample(what, "cycles", middle)
 
 
 def _meet(bench: Rig, entry: str, warps: int, resident: int, late: int, trips: int) -> float:
@@ -326,27 +309,23 @@ def _meet(bench: Rig, entry: str, warps: int, resident: int, late: int, trips: i
     return float(np.median(times[:, :, 1].max(axis=1) - times[:, :, 0].min(axis=1)))
 
 
-def run_meet(bench: Rig) -> list[Sample]:
+def run_meet(bench: Rig) -> Iterator[Sample]:
     """Barriers that all warps reach together, one and two blocks an SM."""
-    samples = []
     trips = 64
     for resident, warps, barriers in product((1, 2), MEETING_WARPS, (8, 16)):
         if 32 * warps * resident <= bench.threads_per_sm:
             values = repeated(_meet, bench, f"meet_{barriers}_0", warps, resident, -1, trips)
             what = {"test": "meet", "warps": warps, "blocks": resident, "body": barriers}
-            samples.append(sample({**what, "trips": trips}, "cycles", values))
-    return samples
+            yield sample({**what, "trips": trips}, "cycles", values)
 
 
-def run_skew(bench: Rig) -> list[Sample]:
+def run_skew(bench: Rig) -> Iterator[Sample]:
     """Barriers to which the first warp comes late by 16 or 64 dependent multiplications."""
-    samples = []
     trips = 32
     for warps, extra, barriers in product((1, 2, 4, 8), (0, 16, 64), (8, 16)):
         values = repeated(_meet, bench, f"meet_{barriers}_{extra}", warps, 1, 0, trips)
         what = {"test": "skew", "warps": warps, "extra": extra, "body": barriers, "trips": trips}
-        samples.append(sample(what, "cycles", values))
-    return samples
+        yield sample(what, "cycles", values)
 
 
 def _run_block(bench: Rig, entry: str, warps: int, *more: np.generic) -> float:
@@ -357,30 +336,27 @@ def _run_block(bench: Rig, entry: str, warps: int, *more: np.generic) -> float:
     return float(times[:, 1].max() - times[:, 0].min())
 
 
-def run_turns(bench: Rig) -> list[Sample]:
+def run_turns(bench: Rig) -> Iterator[Sample]:
     """Loops of 4 to 128 multiplications, for 1, 4 and 16 warps an SM."""
-    trips, samples = 256, []
+    trips = 256
     for warps, body in product((1, 4, 16), (4, 8, 16, 64, 128)):
         what = {"test": "turn", "body": body, "warps": warps, "trips": trips}
         what["stall_cycles"] = bench.stall_cycles(f"turn_{body}")
         given = (bench, f"turn_{body}", warps, np.int32(trips))
-        samples.append(sample(what, "cycles", [_run_block(*given) for _ in range(REPEATS)]))
-    return samples
+        yield sample(what, "cycles", [_run_block(*given) for _ in range(REPEATS)])
 
 
-def run_skip(bench: Rig) -> list[Sample]:
+def run_skip(bench: Rig) -> Iterator[Sample]:
     """Instructions whose predicate is false in every lane, for 1 and 16 warps an SM."""
-    trips, samples = 256, []
+    trips = 256
     for warps, body in product((1, 16), (32, 64)):
         what = {"test": "skip", "body": body, "warps": warps, "trips": trips}
         given = (bench, f"skip_{body}", warps, np.int32(trips), np.int32(0))
-        samples.append(sample(what, "cycles", [_run_block(*given) for _ in range(REPEATS)]))
-    return samples
+        yield sample(what, "cycles", [_run_block(*given) for _ in range(REPEATS)])
 
 
-def run_code_size(bench: Rig) -> list[Sample]:
+def run_code_size(bench: Rig) -> Iterator[Sample]:
     """Passes through straight-line code; before each launch other code fills the caches."""
-    samples = []
     for size, sms, warps in product(CODE_KB, ("one", "every SM"), (1, 4)):
         other, grid = 256 if size != 256 else 192, 1 if sms == "one" else bench.num_sms
 
@@ -392,8 +368,7 @@ def run_code_size(bench: Rig) -> list[Sample]:
         runs = repeated(once)
         for index in range(CODE_PASSES):
             what = {"test": "code", "kib": size, "warps": warps, "sms": sms, "pass": index}
-            samples.append(sample(what, "cycles", [run[index] for run in runs]))
-    return samples
+            yield sample(what, "cycles", [run[index] for run in runs])
 
 
 def _straight(bench: Rig, size: int, grid: int, warps: int, passes: int) -> np.ndarray:
@@ -405,7 +380,7 @@ def _straight(bench: Rig, size: int, grid: int, warps: int, passes: int) -> np.n
     return bench.read_times(out, (grid, warps, passes, 2))
 
 
-def run_stores(bench: Rig) -> list[Sample]:
+def run_stores(bench: Rig) -> Iterator[Sample]:
     """Cycles in which the warps of an SM store pieces of rows until these can be seen.
 
     All SMs do; of each launch it is the median over them.
@@ -419,8 +394,6 @@ def run_stores(bench: Rig) -> list[Sample]:
         times = bench.read_times(out, (bench.num_sms, STORE_WARPS, 2))
         return float(np.median(times[:, :, 1].max(axis=1) - times[:, :, 0].min(axis=1)))
 
-    samples = []
     for size, count in product(STORE_BYTES, STORE_COUNTS):
         what = {"test": "stores", "bytes": size, "body": count, "trips": STORE_WARPS}
-        samples.append(sample(what, "cycles", repeated(once, f"stores_{size}_{count}")))
-    return samples
+        yield sample(what, "cycles", repeated(once, f"stores_{size}_{count}"))

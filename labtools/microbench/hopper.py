@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -29,13 +30,12 @@ def _run(bench: Rig, entry: str, warps: int, *more: Any) -> float:
     return float(times[:, 1].max() - times[:, 0].min())
 
 
-def run_products(bench: Rig) -> list[Sample]:
+def run_products(bench: Rig) -> Iterator[Sample]:
     """Groups of 1, 4 and 16 products of one to three warpgroups, each with a wait.
 
     ``start`` counts only the cycles until the products of a group are started.
     """
     source = str(bench.settings["source"])
-    samples = []
     tests = [("product", body) for body in PRODUCT_BODIES]
     tests += [("start", body) for body in PRODUCT_BODIES[1:]]
     for columns, groups, (test, body) in product(PRODUCT_COLUMNS, (1, 2, 3), tests):
@@ -43,11 +43,10 @@ def run_products(bench: Rig) -> list[Sample]:
         sink = bench.scratch("sink", 4 * 128 * groups)
         what = {"test": test, "columns": columns, "groups": groups, "body": body}
         values = repeated(_run, bench, entry, 4 * groups, sink)
-        samples.append(sample({**what, "trips": PRODUCT_TRIPS}, "cycles", values))
-    return samples
+        yield sample({**what, "trips": PRODUCT_TRIPS}, "cycles", values)
 
 
-def run_product_clock(bench: Rig) -> list[Sample]:
+def run_product_clock(bench: Rig) -> Iterator[Sample]:
     """MHz of the SMs while every tensor core multiplies, after the power has settled."""
     grid = bench.num_sms
     out, sink = bench.scratch("out", 16 * grid), bench.scratch("sink", 4 * 256 * grid)
@@ -57,41 +56,35 @@ def run_product_clock(bench: Rig) -> list[Sample]:
         times = bench.read_times(out, (grid, 2))
         return float(np.median(times[:, 0] / times[:, 1])) * 1e3
 
-    return [sample({"test": "clock"}, "MHz", repeated(once))]
+    yield sample({"test": "clock"}, "MHz", repeated(once))
 
 
-def run_phases(bench: Rig) -> list[Sample]:
+def run_phases(bench: Rig) -> Iterator[Sample]:
     """What an mbarrier costs the lane that arrives, a warp that need not wait, and two that do."""
     kind = str(bench.settings["kind"])
-    samples = []
     for body in (2, 4):
         values = repeated(_run, bench, f"phase_{kind}_{body}", 2 if kind == "turn" else 1)
         what = {"test": "phase", "kind": kind, "body": body, "trips": PRODUCT_TRIPS}
-        samples.append(sample(what, "cycles", values))
-    return samples
+        yield sample(what, "cycles", values)
 
 
-def run_named_turns(bench: Rig) -> list[Sample]:
+def run_named_turns(bench: Rig) -> Iterator[Sample]:
     """Two warpgroups that take turns by named barriers."""
-    samples = []
     for body in (4, 8):
         values = repeated(_run, bench, f"named_turn_{body}", 8)
         what = {"test": "named", "body": body, "trips": PRODUCT_TRIPS}
-        samples.append(sample(what, "cycles", values))
-    return samples
+        yield sample(what, "cycles", values)
 
 
-def run_boxes(bench: Rig) -> list[Sample]:
+def run_boxes(bench: Rig) -> Iterator[Sample]:
     """Copies by a tensor map: one after the other, and several on their way."""
-    samples = []
     for level, (rows, depth), warps in product(("hbm", "l2"), BOXES, bench.places):
         size = SWIZZLED_ROW_BYTES * rows
         walked = partial(walk, bench, f"boxes_{rows}_{depth}", level, size, size)
         smem, mapped = depth * size, partial(_rows_as_map, rows)
         middle = [walked(sm, smem_bytes=smem, mapped=mapped)[0] for sm in bench.places[warps]]
         what = {"test": "boxes", "level": level, "bytes": size, "depth": depth, "warps": warps}
-        samples.append(sample(what, "cycles", middle))
-    return samples
+        yield sample(what, "cycles", middle)
 
 
 def _rows_as_map(rows: int, address: np.uint64, size: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any
@@ -59,12 +59,11 @@ def _shape(bench: Rig, warps: int, entry: str) -> tuple[int, int] | None:
     return blocks, threads
 
 
-def run_bandwidth(bench: Rig) -> list[Sample]:
+def run_bandwidth(bench: Rig) -> Iterator[Sample]:
     """By warps an SM, loads a thread and bytes a lane: 1 GiB once, or 16 and 32 MiB repeatedly."""
     level = str(bench.settings["level"])
     cache = "cg" if level == "l2" else "ca"
     sizes = (16 * MIB, 32 * MIB) if level == "l2" else (GIB,)
-    samples = []
     zeros = bench.zeros
     for size, width, loads, warps in product(sizes, LANE_BYTES, LOADS, WARPS):
         entry = f"read_{cache}_{width}_{loads}"
@@ -83,8 +82,7 @@ def run_bandwidth(bench: Rig) -> list[Sample]:
             play, read = _stream(bench, entry, size, tile, blocks, threads, expected > 1e12)
         what = {"test": "bandwidth", "level": level, "mib": size // MIB, "warps": warps}
         what |= {"loads": loads, "bytes_per_lane": width, "bytes": read}
-        samples.append(sample(what, "us", bench.time_us(play)))
-    return samples
+        yield sample(what, "us", bench.time_us(play))
 
 
 def _stream(
@@ -106,9 +104,8 @@ def _stream(
     return bench.capture(launch), sum(read for _, read in pairs)
 
 
-def run_footprint(bench: Rig) -> list[Sample]:
+def run_footprint(bench: Rig) -> Iterator[Sample]:
     """All SMs read a buffer again and again, 16 bytes a lane, 4 loads, 32 warps."""
-    samples = []
     zeros = bench.zeros
     entry, tile = "read_cg_16_4", 32 * 16 * 4
     shape = _shape(bench, 32, entry) or (1, 512)
@@ -118,13 +115,11 @@ def run_footprint(bench: Rig) -> list[Sample]:
             bench, entry, zeros.data.ptr, size, tile, shape[0] * bench.num_sms, shape[1], 8 * size
         )
         us = bench.time_us(bench.capture(launch), warm=2)
-        samples.append(sample({"test": "footprint", "mib": mib, "bytes": read}, "us", us))
-    return samples
+        yield sample({"test": "footprint", "mib": mib, "bytes": read}, "us", us)
 
 
-def run_one_sm(bench: Rig) -> list[Sample]:
+def run_one_sm(bench: Rig) -> Iterator[Sample]:
     """One block alone on the chip, from the L2 and from DRAM."""
-    samples = []
     zeros = bench.zeros
     for level, cache, size in (("l2", "cg", 8 * MIB), ("hbm", "ca", 64 * MIB)):
         for warps, loads in product((1, 4, 8, 16, 32), LOADS):
@@ -145,8 +140,7 @@ def run_one_sm(bench: Rig) -> list[Sample]:
                 values += bench.time_us(play, 1, warm=level == "l2")
             what = {"test": "one_sm", "level": level, "warps": warps, "loads": loads}
             what |= {"bytes_per_lane": 16, "bytes": read}
-            samples.append(sample(what, "us", values[1:]))
-    return samples
+            yield sample(what, "us", values[1:])
 
 
 def _nodes(bench: Rig, launch: Callable[[], None], nodes: int) -> list[float]:
@@ -159,32 +153,29 @@ def _nodes(bench: Rig, launch: Callable[[], None], nodes: int) -> list[float]:
     return bench.time_us(bench.capture(many), warm=2)
 
 
-def _both(bench: Rig, what: dict[str, Any], launch: Callable[[], None], many: int) -> list[Sample]:
+def _both(
+    bench: Rig, what: dict[str, Any], launch: Callable[[], None], many: int
+) -> Iterator[Sample]:
     """A graph and one of half its length: the difference is free of the graph's own start."""
-    return [
-        sample({**what, "nodes": nodes}, "us", _nodes(bench, launch, nodes))
-        for nodes in (many, many // 2)
-    ]
+    for nodes in (many, many // 2):
+        yield sample({**what, "nodes": nodes}, "us", _nodes(bench, launch, nodes))
 
 
 def _how_many(grid: int) -> int:
     return 200 if grid <= 4224 else 60 if grid <= 16896 else 20
 
 
-def run_launch_shape(bench: Rig) -> list[Sample]:
+def run_launch_shape(bench: Rig) -> Iterator[Sample]:
     """An empty kernel by grid and block."""
-    samples = []
     empty = bench.kernel("empty")
     for grid, threads in product(GRIDS, THREADS):
         what = {"test": "launch", "kind": "empty", "grid": grid, "threads": threads}
         launch = partial(empty, (grid,), (threads,), ())
-        samples += _both(bench, what, launch, _how_many(grid))
-    return samples
+        yield from _both(bench, what, launch, _how_many(grid))
 
 
-def run_launch_kinds(bench: Rig) -> list[Sample]:
+def run_launch_kinds(bench: Rig) -> Iterator[Sample]:
     """Small kernels that ask for shared memory or registers, that load once, that take turns."""
-    samples = []
     sink, never = bench.scratch("sink", 4 * 1024 * 1024), np.int32(0)
     source = bench.zeros
     arguments: dict[str, tuple[Any, ...]] = {
@@ -199,11 +190,10 @@ def run_launch_kinds(bench: Rig) -> list[Sample]:
         what = {"test": "launch", "grid": grid, "threads": threads}
         for kind, args in arguments.items():
             launch = partial(bench.kernel(kind), (grid,), (threads,), args)
-            samples += _both(bench, {**what, "kind": kind}, launch, 100)
+            yield from _both(bench, {**what, "kind": kind}, launch, 100)
 
         def turns(grid: int = grid, threads: int = threads) -> None:
             bench.kernel("empty")((grid,), (threads,), ())
             bench.kernel("empty_too")((grid,), (threads,), ())
 
-        samples += _both(bench, {**what, "kind": "two_in_turn"}, turns, 100)
-    return samples
+        yield from _both(bench, {**what, "kind": "two_in_turn"}, turns, 100)

@@ -52,13 +52,10 @@ class MicrobenchReport:
 def run_microbench(
     out_dir: Path | str, only: Sequence[str] | None = None, progress: Progress = silent
 ) -> MicrobenchReport:
-    """Measure this GPU with the microbenchmarks.
+    """Measure this GPU with the microbenchmarks, or those of some names or groups.
 
-    Args:
-        out_dir: gets ``microbench.json.gz``, which forecasts read once it stands in
-            ``kernels/records/<gpu>/``, and ``latencies/<gpu>.json``, the table that they make of
-            it, to look at.
-        only: names of microbenchmarks or of their groups; None takes all.
+    The folder gets ``microbench.json.gz``, which forecasts read once it stands in
+    ``kernels/records/<gpu>/``, and ``latencies/<gpu>.json``, the table made of it, to look at.
     """
     started = time.monotonic()
     device = require_device()

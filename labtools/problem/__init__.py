@@ -13,7 +13,6 @@ from .compare import (
     is_poison,
     merge_comparisons,
     poisoned,
-    tolerance_of,
 )
 from .decode import block_plan
 from .decode.battery import battery, draw_workloads
@@ -28,7 +27,6 @@ from .decode.outliers import (
     scheme_errors,
 )
 from .decode.quantise import (
-    Quantised,
     dequantise_inputs,
     dequantise_tensor,
     quantise_launches,
@@ -55,7 +53,6 @@ from .prefill import Prefill
 from .prefill.operation import PrefillAttention
 from .problem import (
     DEFAULT_OPERATION,
-    OUTPUT_BUFFER,
     Arrays,
     Buffer,
     Drawn,
@@ -89,7 +86,7 @@ from .rung import (
     reset_launch,
     timed_launches,
 )
-from .storage import AS_GIVEN, AS_THEY_ARE, CODECS, StorageFormat
+from .storage import AS_THEY_ARE, CODECS, StorageFormat
 
 register_operation(DecodeAttention())
 register_operation(RowNorm())

@@ -82,15 +82,11 @@ def compare_output(
     tolerance: float | None = None,
     axes: Sequence[str] | None = None,
 ) -> Comparison:
-    """Compare an output with the oracle, one part at a time.
+    """Compare an output in its own type with the oracle, float64 of the same shape, part by part.
 
-    Args:
-        out: the kernel's output in its own type.
-        expected: float64, of the same shape; parts that are NaN throughout were not computed and
-            are not compared.
-        tolerance: relative error allowed; None takes `tolerance_of` the output's type.
-        axes: what the axes are called; all but the last number a part. None counts them:
-            ``axis 0``. `Problem.compare` knows their names.
+    Parts that are NaN throughout were not computed and are not compared. ``tolerance`` is the
+    relative error allowed, None `tolerance_of` the output's type; ``axes`` are names of the axes,
+    which all but the last number a part, None ``axis 0`` and so on.
     """
     axes = axes or [f"axis {number}" for number in range(out.ndim)]
     if tolerance is None:
@@ -138,11 +134,7 @@ def merge_outputs(found: Sequence[Comparison]) -> Comparison:
 
 
 def merge_comparisons(found: Sequence[Comparison]) -> Comparison:
-    """Several comparisons as one: right when all are, with the worst error of those that have one.
-
-    Args:
-        found: at least one.
-    """
+    """Several comparisons, at least one, as one: right when all are, with the worst error."""
     errors = [one.worst_error for one in found if one.worst_error is not None]
     limits = [one.tolerance for one in found if one.tolerance is not None]
     return Comparison(

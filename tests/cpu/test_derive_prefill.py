@@ -40,12 +40,9 @@ def walk(problem: Prefill, heads: int, queries: int, keys: int, stays: str) -> i
     dim, seen = problem.head_dim, problem.keys_seen()
     moved = 0
     row = ELEMENT * dim
-    tiles = [
-        (first, min(heads, problem.group_size - first))
-        for first in range(0, problem.group_size, heads)
-    ]
     if stays == "output":
-        for _, wide in tiles:
+        for first in range(0, problem.group_size, heads):
+            wide = min(heads, problem.group_size - first)
             for start in range(0, len(seen), queries):
                 block = seen[start : start + queries]
                 moved += 2 * row * wide * len(block)

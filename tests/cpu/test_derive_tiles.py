@@ -17,7 +17,7 @@ from labtools.derive.gemm.rings import SHARING_GAIN, RingModel
 from labtools.derive.gemm.tiles import CHOICES, TileModel, with_stages
 from labtools.derive.gemm.traffic import nest_traffic
 from labtools.derive.gemm.work import ConvWork, TiledWork, read_work
-from labtools.derive.layouts import best_layouts, compare_layouts_of, prove_alignment
+from labtools.derive.layouts import LayoutChoice, best_layouts, compare_layouts_of, prove_alignment
 from labtools.derive.parts import NOT_TOLD_APART
 from labtools.derive.sm import ELEMENT, SUM
 from labtools.predict import half_tile, load_gpu, machine_of
@@ -46,11 +46,8 @@ def walk(work: TiledWork, sizes: tuple[int, int, int], order: tuple[str, ...]) -
     for place in itertools.product(*(starts[name] for name in order)):
         at = dict(zip(order, place, strict=True))
         i, j, k = at["rows"], at["columns"], at["depth"]
-        high, wide, long = (
-            min(rows, m - i),
-            min(columns, work.columns - j),
-            min(deep, work.depth - k),
-        )
+        high, wide = min(rows, m - i), min(columns, work.columns - j)
+        long = min(deep, work.depth - k)
         if held["a"] != (i, k):
             held["a"], moved = (i, k), moved + ELEMENT * high * long
         if held["b"] != (j, k):
@@ -200,12 +197,11 @@ def test_xor_and_72_satisfy_both_and_the_others_do_not() -> None:
     found = {one.name: one for one in compare_layouts_of(64, 64)}
     assert list(found) == ["64", "65", "66", "72", "xor"]
     matrix = ("cp.async 16 B", "ldmatrix", "ldmatrix.trans", "LDS.128 along rows")
-    good = {
-        name
-        for name, one in found.items()
-        if all(one.aligned[kind] and one.turns[kind] == 1 for kind in matrix)
-    }
-    assert good == {"72", "xor"}
+
+    def is_good(one: LayoutChoice) -> bool:
+        return all(one.aligned[kind] and one.turns[kind] == 1 for kind in matrix)
+
+    assert {name for name, one in found.items() if is_good(one)} == {"72", "xor"}
     assert found["66"].turns["2 B down a column"] == 1  # what a scalar kernel wants, and no copy
     best = best_layouts(list(found.values()))
     assert all(one.aligned[kind] and one.turns[kind] == 1 for kind, one in best.items())
@@ -381,8 +377,7 @@ def test_without_nvidias_package_the_pick_is_said_to_be_absent(
     monkeypatch.setattr(library_pick, "_CHILD", "raise SystemExit(139)")
     assert "no answer" in library_pick.pick_of_library(64, 64, 64, H200).said
     answer = '{"cta": [256, 128, 64], "stages": 4, "split_k": 1, "cluster": [1, 2]}'
-    monkeypatch.setattr(
-        library_pick, "_CHILD", f"import os; print({answer!r}, flush=True); os.abort()"
-    )
+    says = f"import os; print({answer!r}, flush=True); os.abort()"
+    monkeypatch.setattr(library_pick, "_CHILD", says)
     found = library_pick.pick_of_library(64, 64, 64, H200)
     assert found.there and found.cta == (256, 128, 64)

@@ -131,12 +131,8 @@ def test_a_planted_race_is_flagged(old: str, new: str) -> None:
 
 
 def test_a_maximum_that_never_moves_is_wrong() -> None:
-    rung = load_rung("r09")
-    wrong = rung.with_source(
-        rung.source_text.replace(
-            "if (__any_sync(0xffffffffu, far_above)) raise_max", "if (false) raise_max"
-        )
-    )
+    rung, raised = load_rung("r09"), "if (__any_sync(0xffffffffu, far_above)) raise_max"
+    wrong = rung.with_source(rung.source_text.replace(raised, "if (false) raise_max"))
     assert wrong.edited
     assert not run_on_cpu(wrong, Workload(1, 4, 1, 100, 128), orders=(0,)).ok
 
@@ -212,11 +208,9 @@ def test_most_of_the_choices_were_timed() -> None:
     for text, name, timed in TIMED:
         workload, rung = Workload.parse(text), load_rung(name)
         plan = plan_of(rung, workload, LIMITS)
-        asked = [tuple(map(int, one.split("x"))) for one in timed]
-        chosen += plan in [
-            plan_of(rung, workload, LIMITS, {"cluster": cluster, "split": split})
-            for cluster, split in asked
-        ]
+        pairs = [map(int, one.split("x")) for one in timed]
+        asked = [{"cluster": cluster, "split": split} for cluster, split in pairs]
+        chosen += plan in [plan_of(rung, workload, LIMITS, knobs) for knobs in asked]
     assert chosen >= 0.85 * len(TIMED)
 
 

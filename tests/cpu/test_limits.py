@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from devices import H200, LIMITS
@@ -55,50 +57,48 @@ def test_a_device_answers_for_its_clusters() -> None:
     assert smaller.limits.clusters == clusters_by_rule("sm_90", 120)
 
 
+Driver = Callable[..., list[list[str]]]
+
+
 @pytest.fixture
-def fresh_question() -> None:
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """A function of a driver's answer, None if it takes too long; it gives the commands asked."""
+
+    def answers(text: str | None, gpu: Any = H200) -> list[list[str]]:
+        asked: list[list[str]] = []
+
+        def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+            asked.append(command)
+            if text is None:
+                raise subprocess.TimeoutExpired(command, 60.0)
+            return subprocess.CompletedProcess(command, 0, text, "")
+
+        monkeypatch.setattr(clusters, "device_query", lambda ordinal: gpu)
+        monkeypatch.setattr(clusters.subprocess, "run", run)
+        return asked
+
+    clusters.query_clusters.cache_clear()
+    yield answers
     clusters.query_clusters.cache_clear()
 
 
-@pytest.mark.usefixtures("fresh_question")
-def test_the_driver_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        asked.append(command)
-        return subprocess.CompletedProcess(command, 0, '{"2": 66, "4": 30, "8": 15}', "")
-
-    monkeypatch.setattr(clusters, "device_query", lambda ordinal: H200)
-    monkeypatch.setattr(clusters.subprocess, "run", run)
+def test_the_driver_is_asked_in_a_process_of_its_own(driver: Driver) -> None:
+    asked = driver('{"2": 66, "4": 30, "8": 15}')
     assert clusters.query_clusters(0) == {2: 66, 4: 30, 8: 15}
     assert asked[0][1:] == ["-m", "labtools.toolchain.clusters", "0"]
     assert clusters.own_limits(H200).clusters == {2: 66, 4: 30, 8: 15}
-    clusters.query_clusters.cache_clear()
 
 
-@pytest.mark.usefixtures("fresh_question")
 @pytest.mark.parametrize("answer", ["", "no json", "[]", None])
-def test_without_an_answer_the_rule_stands(
-    monkeypatch: pytest.MonkeyPatch, answer: str | None
-) -> None:
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        if answer is None:
-            raise subprocess.TimeoutExpired(command, 60.0)
-        return subprocess.CompletedProcess(command, 0, answer, "")
-
-    monkeypatch.setattr(clusters, "device_query", lambda ordinal: H200)
-    monkeypatch.setattr(clusters.subprocess, "run", run)
+def test_without_an_answer_the_rule_stands(driver: Driver, answer: str | None) -> None:
+    driver(answer)
     assert clusters.query_clusters(0) is None
     assert clusters.own_limits(H200).clusters == clusters_by_rule("sm_90", 132)
-    clusters.query_clusters.cache_clear()
 
 
-@pytest.mark.usefixtures("fresh_question")
-def test_a_gpu_without_clusters_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    ampere = dataclasses.replace(H200, compute_capability=(8, 0))
-    monkeypatch.setattr(clusters, "device_query", lambda ordinal: ampere)
-    assert clusters.query_clusters(0) == {}
-    clusters.query_clusters.cache_clear()
+def test_a_gpu_without_clusters_is_not_asked(driver: Driver) -> None:
+    asked = driver("", dataclasses.replace(H200, compute_capability=(8, 0)))
+    assert clusters.query_clusters(0) == {} and not asked
 
 
 def test_shipped_records_have_the_limits_of_their_gpu() -> None:

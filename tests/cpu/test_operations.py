@@ -112,9 +112,8 @@ def brute_force(drawn: Any) -> np.ndarray:
         return out
     if isinstance(one, lp.Gemm):
         for i, j in np.ndindex(one.m, one.n):
-            out[i, j] = sum(
-                float(x) * float(y) for x, y in zip(drawn.a[i], drawn.b[j], strict=True)
-            )
+            pairs = zip(drawn.a[i], drawn.b[j], strict=True)
+            out[i, j] = sum(float(x) * float(y) for x, y in pairs)
         return out
     assert isinstance(one, lp.Workload)
     for b, h in np.ndindex(one.batch, one.num_qo_heads):
@@ -123,18 +122,11 @@ def brute_force(drawn: Any) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("2,4,2,9,64", "1,2,1,17,64/paged16/bf16", "rows:3,7", "rows:2,33/bf16"),
-        *(
-            "prefill:2,4,2,5,64/causal",
-            "prefill:1,2,1,7,64/causal/q3",
-            "prefill:1,3,1,4,64/bf16/q6",
-            "gemm:3,5,7",
-        ),
-    ],
-)
+FEW = "2,4,2,9,64 1,2,1,17,64/paged16/bf16 rows:3,7 rows:2,33/bf16 gemm:3,5,7"
+FEW_PREFILLS = "prefill:2,4,2,5,64/causal prefill:1,2,1,7,64/causal/q3 prefill:1,3,1,4,64/bf16/q6"
+
+
+@pytest.mark.parametrize("text", [*FEW.split(), *FEW_PREFILLS.split()])
 def test_the_oracle_is_what_loops_over_single_numbers_give(text: str) -> None:
     one = lp.parse_problem(text)
     operation = lp.operation_of(one)
@@ -303,12 +295,10 @@ _SCALE = "rsqrtf(block_sum<THREADS / 32>(sum) / columns + epsilon)"
 _STORE = "narrow(widen(x_row[c]) * scale * widen(weight[c]))"
 _ALIGNED = "const bool aligned = columns % CHUNK == 0;"
 _LAST = "for (int c = threadIdx.x; c < columns; c += THREADS)\n      out_row"
+_SUMMED = "for (int c = threadIdx.x; c < columns; c += THREADS) {"
 WRONG = {
     "skips the last column": (_LAST, _LAST.replace("c < columns", "c < columns - 1")),
-    "sums all columns but the last": (
-        "for (int c = threadIdx.x; c < columns; c += THREADS) {",
-        "for (int c = threadIdx.x; c < columns - 1; c += THREADS) {",
-    ),
+    "sums all columns but the last": (_SUMMED, _SUMMED.replace("columns", "columns - 1")),
     "no epsilon": (" / columns + epsilon)", " / columns)"),
     "an epsilon a thousand times too large": ("columns + epsilon)", "columns + 1000 * epsilon)"),
     "no mean": (" / columns + epsilon)", " + epsilon)"),
@@ -371,12 +361,9 @@ def test_a_row_workload_goes_through_the_command_line(
     said = json.loads(capsys.readouterr().out)
     if command[0] != "records":
         assert said["rung"] == "n00_rms_norm"
-        used = {
-            "run": lp.Rows(5, 33),
-            "compile": lp.Rows(8192, 4096),
-            "forecast": lp.Rows(64, 100, seed=3),
-        }
-        assert said["workload"] == used[command[0]].to_dict()
+        used = {"run": lp.Rows(5, 33), "compile": lp.Rows(8192, 4096)}
+        one = used.get(command[0], lp.Rows(64, 100, seed=3))
+        assert said["workload"] == one.to_dict()
 
 
 def test_rows_are_checked_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -451,12 +438,8 @@ DECODES_WORDS = ("kv_len", "num_kv_heads", "head_dim", "seq_lens")
 
 @pytest.mark.parametrize("word", DECODES_WORDS)
 def test_no_file_outside_decodes_own_names_its_fields(word: str) -> None:
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "grep", "-l", "-I", "-w", word],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.splitlines()
+    command = ["git", "-C", str(ROOT), "grep", "-l", "-I", "-w", word]
+    listed = subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
     assert "labtools/problem/decode/workload.py" in listed  # the scan sees the project
     outside = [path for path in listed if not any(_is_below(path, one) for one in DECODES_OWN)]
     assert [path for path in outside if not path.endswith((".json.gz", ".ipynb"))] == []

@@ -147,11 +147,6 @@ class Accumulate(Problem):
     seed: int = 0
     cache_state: str = "cold"
 
-    def __post_init__(self) -> None:
-        self.check_shape()
-        self.check_kind()
-        self.check_size()
-
     @property
     def output(self) -> Buffer:
         return Buffer((self.rows, self.columns), "float32")
@@ -249,22 +244,13 @@ def accumulate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...,
     register_operation(Accumulates())
     source = tmp_path / "accumulate.cu"
     source.write_text(KERNEL)
-    names = ("a", "c", "place", "count")
-    rung = Rung(
-        id="accumulate",
-        title="accumulate",
-        source=source,
-        idea="",
-        limiter="",
-        cost="",
-        supports=lambda one: None,
-        launch=lambda one, limits, knobs: [
-            Launch(
-                "accumulate", (1,), (1,), args=(*names, np.int32(one.rows), np.int32(one.columns))
-            )
-        ],
-        operation="accumulate",
-    )
+
+    def launch(one: Accumulate, limits: Any, knobs: Any) -> list[Launch]:
+        sizes = np.int32(one.rows), np.int32(one.columns)
+        return [Launch("accumulate", (1,), (1,), args=("a", "c", "place", "count", *sizes))]
+
+    said = ("accumulate", "accumulate", source, "", "", "")
+    rung = Rung(*said, launch, supports=lambda one: None, operation="accumulate")
     return lambda old="", new="": rung.with_source(KERNEL.replace(old, new) if old else KERNEL)
 
 

@@ -222,16 +222,10 @@ def test_a_check_tries_both_page_sizes(rung: lp.Rung) -> None:
 
 BAD = {
     "no fence": ("__threadfence();  // fence", "", "race"),
-    "fence before the writes": (
-        "float* mine =",
-        "__threadfence(); __syncthreads(); float* mine =",
-        "race",
-    ),
-    "written after the count": (
-        "if (rank != splits - 1)",
-        "mine[dim] = sum; if (rank != splits - 1)",
-        "race",
-    ),
+    "fence before the writes": ("float* mine =", "__threadfence(); __syncthreads(); float* mine =",
+                                "race"),
+    "written after the count": ("if (rank != splits - 1)",
+                                "mine[dim] = sum; if (rank != splits - 1)", "race"),
     "counters not cleared": ("counters[blockIdx.x] = 0", "(void)counters", "uninitialised"),
     "no merge but the first block's": ("rank != splits - 1", "rank != 0", ""),
     "pages taken to lie in order": ("page_table[sequence * max_pages + n / PAGE_SIZE];",

@@ -40,14 +40,10 @@ def family_of(label: str) -> str:
 
 def points() -> list[tuple[str, lp.Workload, str]]:
     """(label, workload, stratum) of every point."""
-    workloads = {
-        group.workload.key(): group.workload
-        for plan in (CALIBRATION, TEST)
-        for group in expand_plan(plan)[0]
-    }
-    return [
-        (label, workloads[key], stratum) for (label, key), stratum in points_by_stratum().items()
-    ]
+    groups = [*expand_plan(CALIBRATION)[0], *expand_plan(TEST)[0]]
+    workloads = {group.workload.key(): group.workload for group in groups}
+    every = points_by_stratum().items()
+    return [(label, workloads[key], stratum) for (label, key), stratum in every]
 
 
 @pytest.mark.parametrize(
@@ -191,12 +187,8 @@ def test_there_are_enough_points_in_every_stratum() -> None:
 
 
 def test_the_plans_hold_just_the_points() -> None:
-    planned = {
-        (label, group.workload.key())
-        for plan in (CALIBRATION, TEST)
-        for group in expand_plan(plan)[0]
-        for label in group.candidates
-    }
+    groups = [*expand_plan(CALIBRATION)[0], *expand_plan(TEST)[0]]
+    planned = {(label, one.workload.key()) for one in groups for label in one.candidates}
     ceilings = {point for point in points_by_stratum() if point[0].startswith("ceiling:")}
     assert planned | ceilings == set(points_by_stratum())
     assert not planned & ceilings

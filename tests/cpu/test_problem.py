@@ -148,9 +148,8 @@ def test_only_parts_that_the_oracle_computed_are_compared_and_named_by_their_pla
     assert SMALL.compare(out, some).worst_index == (1, 3)
     assert "1 of 2" in SMALL.compare(out, some).problems[0]
     out[1, 3, 7] = np.inf
-    assert "1 elements NaN or infinite, the first at sequence 1, head 3, dim 7" in str(
-        SMALL.compare(out, some)
-    )
+    where = "1 elements NaN or infinite, the first at sequence 1, head 3, dim 7"
+    assert where in str(SMALL.compare(out, some))
 
 
 def test_one_wrong_head_is_not_lost_among_many() -> None:
@@ -182,17 +181,15 @@ def test_battery_covers_what_a_workload_leaves_out() -> None:
 
 def test_launch_refuses_what_would_crash_later() -> None:
     unknown = lp.Launch("f", (1,), (32,), args=("kk",))  # only the problem knows its buffers
+    mistaken = lp.load_rung("r03").with_launch(lambda problem, limits, knobs: [unknown])
     with pytest.raises(lp.LabError, match="names a buffer 'kk'"):
-        lp.load_rung("r03").with_launch(lambda problem, limits, knobs: [unknown]).launches(
-            SMALL, LIMITS
-        )
+        mistaken.launches(SMALL, LIMITS)
     with pytest.raises(lp.LabError, match="type int"):
         lp.Launch("f", (1,), (32,), args=(4,))
     with pytest.raises(lp.LabError, match="grid"):
         lp.Launch("f", (0,), (32,))
-    launch = lp.Launch(
-        "f", (2, 3), (32,), args=("w",), workspace=(lp.Workspace("w", (4,), "int32"),)
-    )
+    space = lp.Workspace("w", (4,), "int32")
+    launch = lp.Launch("f", (2, 3), (32,), args=("w",), workspace=(space,))
     assert launch.grid == (2, 3, 1)
     assert launch.num_blocks == 6
     assert launch.workspace[0].bytes == 16

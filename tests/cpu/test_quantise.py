@@ -227,8 +227,7 @@ def expected_words(inputs: lp.Inputs, scheme: lp.Scheme, buffer: str, shape: tup
     """What numpy packs, in the buffer's layout, and a mask of what the kernel must write."""
     workload, name = inputs.workload, buffer[0]
     part = getattr(scheme, name)
-    rows = np.full((workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim),
-                   np.nan, np.float32)  # fmt: skip
+    rows = np.full(workload.kv_buffer().shape, np.nan, np.float32)
     for sequence, head in np.ndindex(rows.shape[:2]):
         x = inputs.kv_rows(sequence, head)["kv".index(name)]
         rows[sequence, head, : len(x)] = x

@@ -167,18 +167,9 @@ class _DecodeDerivation(Derivation):
         self.way = block_plan.choose_division(self.ways)
 
     def design(self) -> Design:
-        steps = (
-            self._bytes(),
-            self._arithmetic(),
-            self.in_flight_step(),
-            self._tile(),
-            self._warps(),
-            self._stages(),
-            self._alignment(),
-            self._residency(),
-            self._division(),
-            self._time(),
-        )
+        kept = (self._tile, self._warps, self._stages, self._alignment, self._residency)
+        order = (self._bytes, self._arithmetic, self.in_flight_step, *kept, self._division)
+        steps = tuple(step() for step in (*order, self._time))
         plan, stack = self.plan, steps[-1].inputs
         return self.made(
             Design,

@@ -49,7 +49,7 @@ class TileDesign(TiledDesign):
         """The tile in one line."""
         tile = self.cost.tile
         return (
-            f"{tile.m} x {tile.n} x {tile.k}, {tile.warps_m} x {tile.warps_n} warps, "
+            f"{_say_tile(tile)}, "
             f"{tile.stages} stages, {self.cost.smem_bytes:,} bytes of shared memory a block, "
             f"{self.cost.registers} registers a thread, {self.time_us:.4g} us"
         )
@@ -60,6 +60,10 @@ def derive_product(op: str, work: Problem | str | None, gpu: Gpu, asked: Asked) 
     check_copies(gpu)
     text = work.short() if isinstance(work, Problem) else work
     return _ProductDerivation(op, text, gpu, asked).design()
+
+
+def _say_tile(tile: ProductTile) -> str:
+    return f"{tile.m} x {tile.n} x {tile.k}, {tile.warps_m} x {tile.warps_n} warps"
 
 
 class _ProductDerivation(BoundDerivation):
@@ -81,11 +85,7 @@ class _ProductDerivation(BoundDerivation):
             self._stages(),
             self._alignment(),
             self._registers(),
-            self.time_step(
-                lambda tile: (
-                    f"{tile.m} x {tile.n} x {tile.k}, {tile.warps_m} x {tile.warps_n} warps"
-                )
-            ),
+            self.time_step(_say_tile),
         ]
         form = FORMS[self.op]
         return self.made(

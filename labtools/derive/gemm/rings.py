@@ -105,10 +105,8 @@ class RingModel(SmModel):
         self.work = work
         self.m, self.n = work.rows[0], work.columns
         self.slices = -(-work.depth // SLICE)
-        self.box_rates = {
-            "L2": _going_on(self.machine.l2_box),
-            "memory": _going_on(self.machine.dram_box),
-        }
+        boxes = {"L2": self.machine.l2_box, "memory": self.machine.dram_box}
+        self.box_rates = {name: _going_on(box) for name, box in boxes.items()}
         self.memory_bytes = traffic_given_l2(work, gpu)
         knobs = load_rung(KERNEL).knobs
         self.choices = {knob.name: tuple(map(int, knob.choices)) for knob in knobs}
@@ -146,11 +144,9 @@ class RingModel(SmModel):
         left, right = tile.sides(self.m, self.n)
         cached = self.l2_share(self.running(tile), self.box_rates["L2"])
         cold = min(cached, self.box_rates["memory"])
+        boxes = (tile.rows, -(-right // tile.columns)), (tile.columns, -(-left // tile.rows))
         cycles = 0.0
-        for rows, readers in (
-            (tile.rows, -(-right // tile.columns)),
-            (tile.columns, -(-left // tile.rows)),
-        ):
+        for rows, readers in boxes:
             first = 1 / readers
             cycles += ELEMENT * SLICE * rows * (first / cold + (1 - first) / cached)
         return cycles
@@ -303,15 +299,11 @@ def _shape(tile: RingTile) -> tuple[int, ...]:
 
 
 def _instruction(model: RingModel, best: RingCost, mma_us: float) -> DesignStep:
-    columns = best.tile.columns
+    flops = 2 * WARPGROUP_ROWS * best.tile.columns * DEPTH
     return _STEPS.step(
         "instruction",
         [model.gpu.fp16_tensor_tflops or 0.0, model.sheet_flops],
-        [
-            model.product_cycles(best.tile),
-            2 * WARPGROUP_ROWS * columns * DEPTH,
-            model.floors_us["matrix units"],
-        ],
+        [model.product_cycles(best.tile), flops, model.floors_us["matrix units"]],
         [mma_us],
         words={"best": best},
     )
@@ -337,24 +329,16 @@ def _tile(model: RingModel, best: RingCost) -> DesignStep:
                 rejected.append(Rejected(named, other.slice_bytes, "bytes", why))
     left, right = tile.sides(model.m, model.n)
     padded = 1 - left * right / (tile.tiles(model.m, model.n) * tile.rows * tile.columns)
+    store_us = model.us(model.store_cycles(tile))
+    sides = {"left": "A", "right": "B", "swapped": ""}
+    if tile.swap:
+        sides = {"left": "B", "right": "A", "swapped": ", B on the left"}
     return _STEPS.step(
         "ring tile",
         [left, right, model.gpu.sm_count],
-        [
-            best.items,
-            best.turns,
-            padded,
-            model.us(model.store_cycles(tile)),
-            best.join_us,
-            best.shares,
-        ],
+        [best.items, best.turns, padded, store_us, best.join_us, best.shares],
         rejected,
-        words={
-            "best": best,
-            "left": "B" if tile.swap else "A",
-            "right": "A" if tile.swap else "B",
-            "swapped": ", B on the left" if tile.swap else "",
-        },
+        words={"best": best, **sides},
     )
 
 
@@ -380,16 +364,11 @@ def _ring(model: RingModel, best: RingCost) -> DesignStep:
             said = "fewer bytes on the way" if stages < tile.stages else "room for nothing else"
             rejected.append(Rejected(named, model.cost(other).time_us, "us", said))
     most = model.gpu.registers_per_block // tile.threads // 8 * 8
+    row, needed = ELEMENT * SLICE, 1 + math.ceil(latency / busy)
     return _STEPS.step(
         "ring",
         [latency, busy],
-        [
-            tile.stages,
-            1 + math.ceil(latency / busy),
-            tile.smem_bytes,
-            ELEMENT * SLICE % 128,
-            ELEMENT * SLICE * tile.columns % 1024,
-        ],
+        [tile.stages, needed, tile.smem_bytes, row % 128, row * tile.columns % 1024],
         [*rejected, most],
         "giving" if best.registers > most else "equal",
         {"best": best},

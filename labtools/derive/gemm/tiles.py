@@ -182,17 +182,12 @@ class TileModel(SmModel):
         found = [self.cost(tile) for tile in self.tiles(fixed)]
         if not found:
             return None
-        return min(
-            found,
-            key=lambda one: (
-                round(one.time_us, 6),
-                -one.tile.k,
-                one.registers * one.tile.threads,
-                one.smem_bytes,
-                one.tile.warps,
-                one.tile.m,
-            ),
-        )
+
+        def order(one: TileCost) -> tuple[float, ...]:
+            room = one.registers * one.tile.threads, one.smem_bytes, one.tile.warps, one.tile.m
+            return (round(one.time_us, 6), -one.tile.k, *room)
+
+        return min(found, key=order)
 
 
 def with_stages(tile: ProductTile, stages: int) -> ProductTile:

@@ -50,14 +50,9 @@ def _times(foreign: str, order: Sequence[str], trips: dict[str, int]) -> int:
 def least_traffic(
     work: TiledWork, buffers: Sequence[int], sizes: Sequence[Sequence[int]] | None = None
 ) -> list[SlopePoint]:
-    """The slope at some sizes of the buffer; of several products the traffic is summed, each at its
-    best.
-
-    Args:
-        work: what is computed.
-        buffers: bytes, in any order.
-        sizes: rows, columns and channels that a tile may have; None is powers of two and the whole.
-    """
+    """The slope at some sizes of the buffer, in bytes; of several products the traffic is summed,
+    each at its best. A tile may have some ``sizes`` of rows, columns and channels; None is powers
+    of two and the whole."""
     if len(work.rows) > 1:
         across, slices = powers(work.columns)[::2], powers(work.channels)[::2]
         each = []

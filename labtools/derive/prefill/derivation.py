@@ -145,15 +145,12 @@ class _PrefillDerivation(BoundDerivation):
         if self.kind == "wgmma":
             other = PrefillModel(self.problem, self.gpu, "mma")
             beside, most = other.best(), other.flops_per_cycle * rate
-            rejected = [
-                Rejected(
-                    "mma.m16n8k16 on warps (p02_corrected)",
-                    beside.time_us if beside else most,
-                    "us" if beside else "TFLOP/s",
-                    f"its best tile, against {self.best.time_us:.4g} us: at most {most:.4g} "
-                    "TFLOP/s, and each warp loads all of K and V into its registers",
-                )
-            ]
+            number, unit = (beside.time_us, "us") if beside else (most, "TFLOP/s")
+            why = (
+                f"its best tile, against {self.best.time_us:.4g} us: at most {most:.4g} "
+                "TFLOP/s, and each warp loads all of K and V into its registers"
+            )
+            rejected = [Rejected("mma.m16n8k16 on warps (p02_corrected)", number, unit, why)]
         alone = dataclasses.replace(self.tile, groups=1)
         return self.step(
             "products",
@@ -316,10 +313,10 @@ class _PrefillDerivation(BoundDerivation):
             padding = (count * tile.keys + tile.queries) * ELEMENT * PAD
         self.layouts, rejected = rejected_layouts(*shape, tile.stages, taken)
         self.proofs = tuple(prove_alignment(kind, rows, count, rows.bytes) for kind in kinds)
-        proved = [
-            Figure(f"{one.kind}: tile mod {one.needs}", one.stage_mod, "bytes", one.said)
-            for one in self.proofs
-        ]
+        proved = []
+        for one in self.proofs:
+            named = f"{one.kind}: tile mod {one.needs}"
+            proved.append(Figure(named, one.stage_mod, "bytes", one.said))
         mine = next(one for one in self.layouts if one.name == taken)
         return self.step(
             "alignment",

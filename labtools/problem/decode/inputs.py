@@ -56,14 +56,11 @@ class Inputs:
 
 
 def make_page_table(workload: Workload, seed: int | None = None) -> np.ndarray:
-    """Which pages each sequence of a paged workload has, int32 ``[B, max_pages]``.
+    """Which pages each sequence of a paged workload has, int32 ``[B, max_pages]``; another ``seed``
+    than the workload's shuffles them otherwise.
 
     The pages are given out in shuffled order, a few to nobody. Entries behind a sequence's last
     page hold ``num_pages``, which is out of range, so that following one shows.
-
-    Args:
-        workload: a paged one.
-        seed: another shuffle; None takes the workload's.
     """
     rng = np.random.default_rng([workload.seed if seed is None else seed, workload.num_pages])
     order = rng.permutation(workload.num_pages).astype(np.int32)

@@ -26,12 +26,7 @@ class Weights:
 def attention_weights(
     inputs: Inputs, pairs: Iterable[tuple[int, int]] | None = None
 ) -> list[Weights]:
-    """Softmax weights of the given inputs, computed in float64; v is not looked at.
-
-    Args:
-        inputs: as for `attention_oracle`.
-        pairs: (sequence, query head) pairs; None means all.
-    """
+    """Softmax weights of (sequence, query head) pairs, None all, in float64, without v."""
     workload = inputs.workload
     wanted: dict[tuple[int, int], list[int]] = {}
     if pairs is None:
@@ -62,14 +57,7 @@ def apply_weights(inputs: Inputs, weights: Iterable[Weights]) -> tuple[np.ndarra
 def attention_oracle(
     inputs: Inputs, pairs: Iterable[tuple[int, int]] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Decode attention of the given (already rounded) inputs, computed in float64.
-
-    Args:
-        inputs: as `make_inputs` gives them, contiguous or paged; or dequantised ones.
-        pairs: (sequence, query head) pairs to compute; None means all.
-
-    Returns:
-        out float64 ``[B, Hq, D]`` and lse float64 ``[B, Hq]`` (natural log of the sum of
-        exponentials). Pairs that were not asked for hold NaN.
-    """
+    """Decode attention of (sequence, query head) pairs, None all, of the given (already rounded)
+    inputs: out float64 ``[B, Hq, D]`` and lse float64 ``[B, Hq]`` (natural log of the sum of
+    exponentials). Pairs that were not asked for hold NaN."""
     return apply_weights(inputs, attention_weights(inputs, pairs))

@@ -38,17 +38,11 @@ def choose_split(
 
     The idea of taking the smallest number within 15 % of the best is that of FlashAttention's split
     heuristic (Dao et al., `num_splits_heuristic`), here with lengths that differ and with several
-    blocks an SM.
+    blocks an SM: what fits, or is enough to keep memory busy.
 
-    Args:
-        blocks_per_sm: resident on each SM: what fits, or what is enough to keep memory busy.
-        heads: blocks a sequence without a split; None is one a query head, and a kernel whose
-            block serves a whole group of query heads gives ``workload.num_kv_heads``.
-        tile_rows: rows that a block takes at a time.
-        least_rows: of a piece of the longest sequence.
-        enough: part of the best fill that will do, above 0 and at most 1.
-
-    Raises ValueError: a count below 1, or ``enough`` outside its range.
+    ``heads`` are blocks a sequence without a split, None one a query head; a block takes
+    ``tile_rows`` at a time, and a piece of the longest sequence has ``least_rows``. ``enough`` is
+    the part of the best fill that will do, above 0 and at most 1; a ValueError outside of it.
     """
     counts = (num_sms, blocks_per_sm, 1 if heads is None else heads, tile_rows, least_rows, most)
     if min(counts) < 1 or not 0 < enough <= 1:
@@ -107,18 +101,12 @@ def split_launches(
     scalars: Sequence[np.generic] | None = None,
     workspace: tuple[Workspace, ...] = (),
 ) -> list[Launch]:
-    """A decode launch with ``split`` pieces a sequence, and the launch ``merge_pieces`` behind it.
+    """A decode launch with ``split`` pieces a sequence, and the launch ``merge_pieces`` behind it;
+    with one piece there is no second launch, and the first one writes ``out`` itself.
 
-    With one piece there is no second launch, and the first one writes ``out`` itself.
-
-    Args:
-        entry: the decode kernel; its grid is (``grid_x``, batch, ``split``).
-        block: threads of a decode block.
-        grid_x: blocks a sequence and piece; None is one a query head.
-        buffers: the kernel's first arguments; then comes where it writes to: ``partial``, which
-            is float32 ``[B, Hq, split, D + 2]``, or ``out``.
-        scalars: the arguments behind; None is KV heads, padded length and the softmax scale for
-            powers of two.
+    Its grid is (``grid_x``, batch, ``split``), with ``block`` threads a block; ``grid_x`` None is
+    one a query head. It gets the ``buffers``, then where it writes to: ``partial``, float32
+    ``[B, Hq, split, D + 2]``, or ``out``; then the ``scalars``, None `decode_scalars`.
     """
     shape = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
     partial = (Workspace("partial", shape, "float32"),) if split > 1 else ()
