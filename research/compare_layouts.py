@@ -1,11 +1,7 @@
 """Time the layouts of r09 to r11 against the rule's choice, and the three against one another.
 
-    python -m research.compare_layouts layouts --out FOLDER  one row a workload and rung
-    python -m research.compare_layouts drawn --out FOLDER    40 drawn workloads, r09 beside r10, r11
-
-Run on a GPU; the samples are written as JSON. ``layouts`` shows where the rule in
-``labtools/problem`` loses to another layout, ``drawn`` whether a rung on a smaller cache is ever
-slower than r09, on contiguous workloads whose fp16 cache is over 16 MB.
+``layouts`` shows where the rule in ``labtools/problem`` loses to another layout, ``drawn`` whether
+a rung on a smaller cache is ever slower than r09. Run on a GPU; the samples are written as JSON.
 """
 
 from __future__ import annotations

@@ -289,20 +289,24 @@ def _make_full(names: Sequence[str], held: Mapping[tuple[str, int], TimedBatch])
 
 def describe_grid(grid: Grid) -> str:
     """What a campaign found, in a few lines: coverage, noise, drift, the best points."""
-    plan = grid.plan
-    family = load_family(plan.family)
+    plan, family = grid.plan, load_family(grid.plan.family)
     lines = [
         f"{len(grid)} points of {plan.rung} on {plan.gpu}, {len(grid.codes)} different codes, "
         f"{len(grid.problems)} without code, {plan.model}, NVRTC {grid.nvrtc_version}"
     ]
+    start = grid.number(family.start)
     for at in grid.at:
-        timed = sum(1 for us in at.samples if us)
-        lines.append(f"{at.workload}: {timed} timed, {len(at.failures)} without a time")
+        middles = {number: statistics.median(us) for number, us in enumerate(at.samples) if us}
+        errors = [at_us / us for n, us in middles.items() if (at_us := at.forecast_us[n])]
+        lines.append(
+            f"{at.workload}: {len(middles)} timed, {len(at.failures)} without a time; "
+            f"{len(errors)} have a time and a forecast"
+        )
         lines += [f"  {text[:200]}" for text in list(dict.fromkeys(at.failures.values()))[:5]]
-        lines += [f"  {text}" for text in _say_noise(grid, at)]
-        lines += [f"  {text}" for text in _say_best(grid, at, family)]
-        errors = _forecast_errors(at)
-        lines.append(f"  {len(errors)} points have a time and a forecast")
+        lines += _say_noise(grid, at)
+        lines += _say_fastest(grid, family, middles, 3)
+        if start in middles:
+            lines.append(f"  {middles[start]:.2f} us: the start")
         if errors:
             low, middle, high = np.percentile(errors, (5, 50, 95))
             lines.append(f"  forecast over measured: {middle:.2f} ({low:.2f} to {high:.2f})")
@@ -318,50 +322,36 @@ def _say_noise(grid: Grid, at: GridAt) -> list[str]:
         off = [abs(statistics.median(b) / statistics.median(a) - 1) for a, b, _ in pairs]
         if off:
             quantile = float(np.quantile(off, CONFIDENCE, method="higher"))
-            where = "two batches" if apart else "one batch"
             said.append(
-                f"identical kernels in {where}: {len(off)} pairs, median {np.median(off):.2%}, "
-                f"95 % within {quantile:.2%}, most {max(off):.2%}"
+                f"  identical kernels in {'two batches' if apart else 'one batch'}: "
+                f"{len(off)} pairs, median {np.median(off):.2%}, 95 % within {quantile:.2%}, "
+                f"most {max(off):.2%}"
             )
     for name, rows in at.anchors.items():
         middles = [statistics.median(us) for us in rows.values()]
         said.append(
-            f"{name}: {statistics.median(middles):.2f} us in {len(middles)} batches, "
+            f"  {name}: {statistics.median(middles):.2f} us in {len(middles)} batches, "
             f"{min(middles):.2f} to {max(middles):.2f}"
         )
     return said
 
 
-def _say_best(grid: Grid, at: GridAt, family: Family) -> list[str]:
-    middles = {number: statistics.median(us) for number, us in enumerate(at.samples) if us}
-    fastest = sorted(middles, key=lambda number: middles[number])[:3]
-    said = [f"{middles[n]:.2f} us: {family.point(grid.plan.knobs_of(n)).key}" for n in fastest]
-    start = grid.number(family.start)
-    if start is not None and start in middles:
-        said.append(f"{middles[start]:.2f} us: the start")
-    return said
-
-
-def _forecast_errors(at: GridAt) -> list[float]:
-    pairs = zip(at.forecast_us, at.samples, strict=True)
-    return [made / statistics.median(us) for made, us in pairs if made is not None and us]
+def _say_fastest(grid: Grid, family: Family, middles: Mapping[int, float], count: int) -> list[str]:
+    fastest = sorted(middles, key=lambda number: middles[number])[:count]
+    return [f"  {middles[n]:.2f} us: {family.point(grid.plan.knobs_of(n)).key}" for n in fastest]
 
 
 def _say_full(grid: Grid, full: FullProtocol, family: Family) -> list[str]:
     at = grid.at[0]
     middles = {number: median_us(samples_of(rows, at)) for number, rows in full.samples.items()}
-    fastest = sorted(middles, key=lambda number: middles[number])[:5]
+    best = full.samples[min(middles, key=lambda number: middles[number])] if middles else ()
     lines = [f"full protocol: {len(middles)} points, {len(full.failures)} refused"]
     lines += [f"  {text[:200]}" for text in dict.fromkeys(full.failures.values())]
-    lines += [
-        f"  {middles[number]:.2f} us: {family.point(grid.plan.knobs_of(number)).key}"
-        for number in fastest
-    ]
+    lines += _say_fastest(grid, family, middles, 5)
     for name, rows in full.anchors.items():
         lines.append(f"  {name}: {median_us(samples_of(rows, at)):.2f} us")
-        if fastest and not name.startswith("ceiling"):
-            ratio, low, high = ratio_of_samples(
-                [np.asarray(us) for us in full.samples[fastest[0]]], [np.asarray(us) for us in rows]
-            )
+        if best and not name.startswith("ceiling"):
+            mine, theirs = (list(map(np.asarray, samples)) for samples in (best, rows))
+            ratio, low, high = ratio_of_samples(mine, theirs)
             lines.append(f"    the best over it: {ratio:.3f} ({low:.3f} to {high:.3f})")
     return lines

@@ -1,10 +1,7 @@
 """Measure the grid of a kernel family on this machine's GPU, and write it as one table.
 
-Phases, each with the same folder: ``codes`` compiles every point, ``models`` forecasts it and looks
-for its methods in its code, ``time`` times the points in batches, ``best`` times the best ones by
-the full protocol, ``table`` writes the grid. Each goes on where it was stopped. ``models`` needs no
-GPU and may run beside ``time``. ``renew`` alone takes a grid that is there and lets today's model
-forecast its points again; what was measured stays as it is.
+Each phase goes on in the same folder where it was stopped; ``models`` needs no GPU and may run
+beside ``time``. ``renew`` alone lets today's model forecast the points of a recorded grid again.
 """
 
 from __future__ import annotations

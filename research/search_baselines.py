@@ -1,11 +1,8 @@
 """Play other searches on the recorded grid, to be held beside the loop.
 
-    python -m research.search_baselines [--only loop,old_policy] [--jobs 2]
-
-At the headline of ``tunable``: random search, Optuna's TPE, a strategy of Kernel Tuner simulated on
-the grid, the loop's policy and the old policy. Each candidate that is timed counts one run. Optuna
-and Kernel Tuner are needed here and nowhere else; ``make search-baselines`` installs them. With
-``--only`` the other searches are kept from the file that is there, where it is of the same grid.
+At the headline of ``tunable``; each candidate that is timed counts one run. ``make
+search-baselines`` installs Optuna and Kernel Tuner. What ``--only`` leaves out is kept from the
+file that is there, where that is of the same grid.
 """
 
 from __future__ import annotations
@@ -256,9 +253,8 @@ def membership(names: Sequence[str], rows: Iterable[Row]) -> Any:
 def play_strategy(cache_file: Path, strategy: str, seeds: Sequence[int]) -> list[Runs]:
     """A strategy of Kernel Tuner with its own settings, simulated; points seen again are no runs.
 
-    Args:
-        seeds: of `random` and of numpy. What SciPy draws for ``diff_evo`` and scikit-learn for
-            ``bayes_opt`` is seeded by neither.
+    The seeds are of `random` and of numpy. What SciPy draws for ``diff_evo`` and scikit-learn for
+    ``bayes_opt`` is seeded by neither.
     """
     import kernel_tuner
 
@@ -301,11 +297,7 @@ def play_strategy(cache_file: Path, strategy: str, seeds: Sequence[int]) -> list
 def try_strategy(
     name: str, plays: Mapping[str, list[Runs]], best: Mapping[str, float]
 ) -> StrategyTrial:
-    """A strategy on the workloads by which one is chosen.
-
-    Args:
-        best: fastest time of the grid by workload, microseconds.
-    """
+    """A strategy on the workloads by which one is chosen; ``best`` is in microseconds."""
     after: dict[str, float | None] = {}
     for workload, seeds in plays.items():
         middle = float(np.median([best_after_runs(runs, CHOSEN_AFTER)[-1] for runs in seeds]))
@@ -342,11 +334,7 @@ def runs_of(state: LoopState) -> Runs:
 
 
 def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState]]) -> LoopSpread:
-    """How much some seeds of the loop differ.
-
-    Args:
-        played: one for each seed.
-    """
+    """How much some seeds of the loop differ."""
     states = [state for _, state in played]
     best = bench.best_leading()
     assert best is not None
@@ -382,11 +370,7 @@ def drawn_hits(bench: RecordedBench) -> ForecastHits:
 
 
 class OldPolicy:
-    """The old policy on a recorded grid: one candidate a round, with its hyperparameters drawn.
-
-    Args:
-        bench: of the grid.
-    """
+    """The old policy on a recorded grid: one candidate a round, with drawn hyperparameters."""
 
     def __init__(self, bench: RecordedBench) -> None:
         self.bench, self.family = bench, bench.family
@@ -460,8 +444,7 @@ def count_groups(
 ) -> GroupCount:
     """Hold each verdict on a group against the ablation of its methods, one at a time.
 
-    Args:
-        judged: point before, point with the group, and the group, of each round of each seed.
+    ``judged`` has the point before, the point with the group, and the group, of each round.
     """
     count = dict.fromkeys(("contradicted", "rides_along", "harmful", "dropped", "methods"), 0)
     found: dict[tuple[str, str], RidingMethod] = {}
@@ -507,12 +490,7 @@ def _most_telling(found: Iterable[RidingMethod]) -> tuple[RidingMethod, ...]:
 
 
 class Baselines:
-    """All searches on the recorded grid of a shipped family.
-
-    Args:
-        family: with a recorded grid.
-        jobs: processes at once.
-    """
+    """All searches on the recorded grid of a shipped family, in ``jobs`` processes."""
 
     def __init__(self, family: Family, jobs: int) -> None:
         self.family = family
@@ -527,15 +505,7 @@ class Baselines:
 
     def play(self, name: str) -> SearchResult:
         """One search with all of its seeds."""
-        players: Mapping[str, Callable[[], tuple[str, list[Runs]]]] = {
-            "random": self._random,
-            "random_leading": self._random_leading,
-            "tpe": self._tpe,
-            "kernel_tuner": self._kernel_tuner,
-            "loop": self._loop,
-            "old_policy": self._old_policy,
-        }
-        title, plays = players[name]()
+        title, plays = getattr(self, f"_{name}")()
         return sum_up(name, title, plays, self.table.best_us)
 
     def _each(self, play: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:

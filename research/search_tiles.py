@@ -4,12 +4,8 @@
     python -m research.search_tiles --out FOLDER --again TABLE    what a changed derivation asks for
     python -m research.search_tiles --out FOLDER --seed 15 --count 16 --op prefill --op gemm
 
-Run on a GPU. Of each problem the derived tile and others of the same kernel are timed in the same
-processes, for the table that `labtools.record.tile_search` reads. ``--again`` times the problems
-whose derived tile is another than in the table, those first that have no time of it; rows that it
-has no time left for say which of their tiles is the derived one now, and ``--seconds 0`` does that
-alone, without a GPU. Another seed draws problems for a table of their own: a derivation that was
-changed with one table in sight is judged by another.
+Run on a GPU; `labtools.record.tile_search` reads the table. Rows that ``--again`` has no time left
+for say which tile is the derived one now; ``--seconds 0`` does that alone, without a GPU.
 """
 
 from __future__ import annotations
@@ -135,11 +131,7 @@ def _derived(problem: Problem) -> Any:
 
 
 def derived_tile(problem: Problem) -> Wanted:
-    """The kernel and the knobs that the derivation specifies on an NVIDIA H200.
-
-    Raises:
-        LabError: it specifies none.
-    """
+    """The kernel and the knobs that the derivation specifies on an NVIDIA H200."""
     specified: Wanted | None = _derived(problem).specified
     if specified is None:
         raise LabError(f"No kernel is specified for {problem}.", "none is shipped", "others")

@@ -26,39 +26,29 @@ PLANTED = Path(__file__).with_name("families") / "planted.py"
 class PlantedCase:
     """Methods that are applied together, and what each of them is."""
 
-    methods: tuple[str, ...]  # ids
-    classes: Mapping[str, MethodClass]  # of each
+    classes: Mapping[str, MethodClass]  # of each, by its id
     helps: tuple[str, ...] = ()  # methods without which the point is slower, by more than counts
     harms: tuple[str, ...] = ()  # methods without which it is faster, by more than counts
 
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Their ids."""
+        return tuple(self.classes)
 
+
+IDLE: dict[str, MethodClass] = {"memory.idle": "ineffective"}
+HARM: dict[str, MethodClass] = {"compute.harm": "ineffective"}
+DROPPED: dict[str, MethodClass] = {"memory.dropped": "implementation_failed"}
+TWO: dict[str, MethodClass] = {"latency.first": "effective", "latency.second": "effective"}
 CASES = {
-    "no effect": PlantedCase(("memory.idle",), {"memory.idle": "ineffective"}),
-    "harmful": PlantedCase(
-        ("compute.harm",), {"compute.harm": "ineffective"}, harms=("compute.harm",)
-    ),
-    "dropped by the compiler": PlantedCase(
-        ("memory.dropped",), {"memory.dropped": "implementation_failed"}
-    ),
-    "all three at once": PlantedCase(
-        ("memory.idle", "compute.harm", "memory.dropped"),
-        {
-            "memory.idle": "ineffective",
-            "compute.harm": "ineffective",
-            "memory.dropped": "implementation_failed",
-        },
-        harms=("compute.harm",),
-    ),
-    "two that only work together": PlantedCase(
-        ("latency.first", "latency.second"),
-        {"latency.first": "effective", "latency.second": "effective"},
-        helps=("latency.first", "latency.second"),
-    ),
-    "spills": PlantedCase(
-        ("latency.tight",), {"latency.tight": "implementation_failed"}, harms=("latency.tight",)
-    ),
+    "no effect": PlantedCase(IDLE),
+    "harmful": PlantedCase(HARM, harms=tuple(HARM)),
+    "dropped by the compiler": PlantedCase(DROPPED),
+    "all three at once": PlantedCase({**IDLE, **HARM, **DROPPED}, harms=tuple(HARM)),
+    "two that only work together": PlantedCase(TWO, helps=tuple(TWO)),
+    "spills": PlantedCase({"latency.tight": "implementation_failed"}, harms=("latency.tight",)),
     "faster and not what it claims": PlantedCase(
-        ("memory.claimed",), {"memory.claimed": "implementation_failed"}, helps=("memory.claimed",)
+        {"memory.claimed": "implementation_failed"}, helps=("memory.claimed",)
     ),
 }
 

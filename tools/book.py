@@ -1,9 +1,7 @@
 """Build the book as a static site that works from disk without a network (``make book``).
 
-Pages are executed first, side by side, and kept (see ``tools/execute.py``); then Sphinx makes the
-site of them. Every site is made from nothing and treats each warning as an error; one of which
-nothing has changed since stands. With a GPU no executed page is kept, because a live number must be
-of this build.
+Pages are executed first (``tools/execute.py``). Every site is made from nothing and treats each
+warning as an error; one of which nothing has changed since stands.
 """
 
 from __future__ import annotations
@@ -65,11 +63,8 @@ def outside_requests(html: Path) -> list[str]:
 
 
 def kept_pages(root: Path, folder: Path) -> KeptPages:
-    """The executed pages that still hold; those of other states are dropped, all but a few.
-
-    Args:
-        root: the folder with ``_toc.yml``.
-        folder: holds one folder a state of what pages' outputs depend on.
+    """The executed pages that still hold, in a folder a state; other states are dropped, all but a
+    few.
     """
     key = pages_key(root)
     kept = KeptPages(folder / key, root, key)
@@ -103,11 +98,7 @@ def read_times(path: Path) -> dict[str, float]:
 
 
 def execute_all(root: Path, kept: KeptPages, times: Path, jobs: int) -> None:
-    """Execute every page that is not kept.
-
-    Raises:
-        SystemExit: when a page fails.
-    """
+    """Execute every page that is not kept; ends where a page fails."""
     pages = longest_first(executable_pages(root), root, read_times(times))
     failed = execute_pages([page for page in pages if kept.find(page) is None], kept, jobs)
     if failed:
@@ -119,11 +110,7 @@ def execute_all(root: Path, kept: KeptPages, times: Path, jobs: int) -> None:
 
 
 def run_sphinx(root: Path, html: Path, kept: KeptPages, assets: Path, jobs: int) -> None:
-    """Make the site of pages that are executed already.
-
-    Raises:
-        SystemExit: on an error or a warning.
-    """
+    """Make the site of executed pages; ends on an error or a warning."""
     env = page_environment()
     env |= {"FIELDGUIDE_ASSETS": str(assets), "FIELDGUIDE_CACHE": str(kept.folder)}
     command = [sys.executable, "-m", "tools.sphinx_site", str(root), str(html)]
@@ -154,12 +141,8 @@ def site_files(html: Path) -> dict[str, list[int]]:
 
 
 def stands(html: Path, noted: Path, root: Path, kept: KeptPages) -> bool:
-    """Whether a site is there, whole and as it was made, and would be made of the same again.
-
-    Args:
-        html: the site.
-        noted: where `build` wrote down what it had made.
-        root, kept: what it would be made of.
+    """Whether the site that `build` wrote down is there, whole, and would be made of the same
+    again.
     """
     try:
         made = json.loads(noted.read_text())
@@ -176,21 +159,13 @@ def build(
     kept: KeptPages | None = None,
     jobs: int = JOBS,
 ) -> Path:
-    """Build the site.
+    """Build the site; returns the folder of its HTML.
 
-    Args:
-        root: the folder with ``_config.yml`` and ``_toc.yml``.
-        output: the folder that gets ``_build``; by default ``root``.
-        cache: keep executed pages between builds. With a GPU none is kept.
-        kept: take these executed pages, whatever is here; those that are missing are added.
-        jobs: how many pages are executed at a time. With a GPU one, whatever is asked: a page
-            that measures has the machine to itself.
+    The pages taken are those of ``kept``, with what is missing added; by default pages are kept
+    between builds, but with a GPU, where also one page runs at a time and has it to itself.
 
-    Returns: the folder of the site's HTML.
-
-    Raises:
-        SystemExit: when the build fails or warns, a page is missing or not in the table of
-            contents, or a page would ask for something from outside.
+    Raises SystemExit: it fails or warns, a page is missing or not in the table of contents, or a
+    page would ask for something from outside.
     """
     output = (output or root).resolve()
     made = output / "_build"

@@ -1,11 +1,7 @@
-"""Compile the FlashInfer kernels that the baselines use, all at once.
+"""Compile the FlashInfer kernels that the baselines use, all at once and on every core.
 
-    python -m tools.build_flashinfer
-
-FlashInfer compiles a kernel at its first call, one after another, about a minute each. This asks
-for all of them together and uses every core; a later ``labtools bench`` or ``record`` finds them in
-FlashInfer's cache. It needs FlashInfer, torch with CUDA, a CUDA toolkit and the GPU itself, whose
-architecture is compiled for.
+By itself FlashInfer compiles one at each first call, about a minute each. It needs FlashInfer,
+torch with CUDA, a CUDA toolkit and the GPU itself.
 """
 
 from __future__ import annotations

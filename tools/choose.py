@@ -1,7 +1,6 @@
 """Decide which torch and which CuPy this machine gets. Standard library only.
 
-The decisions are pure functions of what was asked and what is here, so that a test can put them
-through every case; only ``find_driver`` looks at the machine.
+All but ``find_driver`` are pure functions of what was asked and what is here.
 """
 
 from __future__ import annotations
@@ -60,15 +59,9 @@ def find_driver() -> Driver | None:
 
 
 def choose_torch(request: str, driver: Driver | None, platform: str = sys.platform) -> BuildChoice:
-    """Which torch build to install.
+    """Which torch build to install for a value of ``TORCH``, on a ``sys.platform``.
 
-    Args:
-        request: the value of ``TORCH``: one of ``TORCH_CHOICES``.
-        driver: what ``find_driver`` found.
-        platform: as ``sys.platform``.
-
-    Raises:
-        ValueError: when ``request`` is not one of the choices.
+    Raises ValueError: it is not one of ``TORCH_CHOICES``.
     """
     if request == "none":
         return BuildChoice(

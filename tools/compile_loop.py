@@ -1,7 +1,6 @@
-"""Compile the forecast's inner loop into this environment, with mypyc.
+"""Compile the forecast's inner loop into this environment, with mypyc (run by ``make``).
 
-Run by ``make`` after the packages are installed. Where a compiler or Python's header is missing
-nothing is lost but time: the loop runs as Python and gives the same numbers.
+Without a compiler or Python's header the loop runs as Python and gives the same numbers.
 """
 
 from __future__ import annotations
@@ -37,16 +36,9 @@ def why_not() -> str | None:
 
 
 def compile_loop(folder: Path) -> Path:
-    """Compile the loop of today's text into a folder, and remove what was compiled before.
+    """Compile the loop of today's text into a folder of modules, and remove what was there before.
 
-    Args:
-        folder: where this Python finds modules.
-
-    Returns:
-        the compiled module.
-
-    Raises:
-        OSError: the compiler stopped, or the folder cannot be written; its text says why.
+    Raises OSError: the compiler stopped, or the folder cannot be written; its text says why.
     """
     from labtools.predict.native import LOOP, compiled_name
     from labtools.record.whole import write_whole

@@ -1,10 +1,8 @@
 """Execute the pages: each once, several side by side, and keep what came out.
 
-A page is executed from top to bottom in a kernel of its own. The solutions of its exercises can
-follow as further cells of the same run; what they print is not part of the page. Executed pages are
-kept by jupyter-cache under a key that covers everything their outputs depend on beside their own
-text. So what is kept can save time and cannot be stale: when any of it changes, every page is
-executed anew. A failing page is never kept.
+A page runs in a kernel of its own; the solutions of its exercises can follow in the same run. What
+is kept lies under a key that covers everything that outputs depend on beside the page's own text,
+so it cannot be stale. A failing page is never kept.
 """
 
 from __future__ import annotations
@@ -246,10 +244,7 @@ class PageRunError(Exception):
 class KeptPages:
     """Executed pages on disk, by content; several processes may use one folder at once.
 
-    Args:
-        folder: where they are; made when it is not there.
-        root: where the pages are.
-        key: what `pages_key` said of the state that they belong to; None is any.
+    ``key`` is what `pages_key` said of the state that they belong to; None is any.
     """
 
     def __init__(self, folder: Path, root: Path = ROOT, key: str | None = None) -> None:
@@ -284,11 +279,7 @@ class KeptPages:
         return (noted, mark) if noted.read == pages_read(noted.opened, self.root) else None
 
     def outputs(self, page: str) -> NotebookNode:
-        """The page with the outputs that are kept.
-
-        Raises:
-            KeyError: nothing is kept of the page as it is now.
-        """
+        """The page with the outputs that are kept; KeyError where none are."""
         with self._cache() as cache:
             return cache.merge_match_into_notebook(read_page(page, self.root))[1]
 
@@ -315,14 +306,10 @@ class KeptPages:
     def run_once(self, page: str, by: str = "", solutions: bool = False) -> Noted:
         """Execute the page unless it is kept. Two processes that ask at once execute it once.
 
-        Args:
-            by: whose run it must be, so that a run of the tests takes no older one's result;
-                "" takes whatever is kept.
-            solutions: whether the solutions must have run too.
+        ``by`` names the run whose result it must be, such as one of the tests; "" takes any.
+        ``solutions`` asks that they have run too.
 
-        Raises:
-            PageRunError: a cell of the page fails, or what it depends on changed meanwhile; nothing
-                is kept then.
+        Raises PageRunError: a cell fails, or what the page depends on changed meanwhile.
         """
         with FileLock(self.folder / f"{page.replace('/', '-')}.lock"):
             noted = self.find(page)
@@ -339,17 +326,7 @@ class KeptPages:
 def execute_pages(
     pages: Sequence[str], kept: KeptPages, jobs: int = JOBS, by: str = "", solutions: bool = False
 ) -> dict[str, PageRunError]:
-    """Execute pages side by side, in the order given, unless they are kept.
-
-    Args:
-        pages: as in ``_toc.yml``.
-        kept: where executed pages are and go.
-        jobs: how many at a time.
-        by: as for `KeptPages.run_once`.
-        solutions: as for `KeptPages.run_once`.
-
-    Returns: the pages that fail.
-    """
+    """Execute pages side by side, unless they are kept; returns those that fail."""
     failed: dict[str, PageRunError] = {}
     # The work is done by the kernels, which are processes; a thread waits for each.
     pool = ThreadPoolExecutor(jobs)

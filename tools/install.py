@@ -1,7 +1,6 @@
 """Install the lab into ``.venv`` from the lock files. Standard library only.
 
-Run by ``make lab``, ``make test`` and the rest. Each step leaves a stamp with the hash of the lock
-it installed; a step whose stamp still fits is skipped, so a second run takes well under a second.
+Each step leaves a stamp with the hash of the lock it installed, and is skipped while that fits.
 """
 
 from __future__ import annotations
@@ -233,14 +232,15 @@ def install_torch(python: Path, stamps: Stamps, choice: BuildChoice, asked_now: 
         say(f"       To choose yourself: make lab TORCH=...  ({TORCH_CHOICES})")
     # While a build is being replaced, the old one's stamp no longer tells the truth.
     stamps.remove("torch")
+    lock = ROOT / "requirements-torch.lock"
+    failed = None
     if choice.kind == "none":
         remove = [str(python), "-m", "uv", "pip", "uninstall", "--python", str(python), "torch"]
         subprocess.run(remove, cwd=ROOT, capture_output=True)
-        stamps.write("torch", value)
     elif choice.kind == "cpu":
         failed = install_cpu_torch(python, ROOT / "requirements-torch-cpu.lock")
-        stamps.write("torch", value if failed is None else unreachable)
         if failed is not None:
+            value = unreachable
             say(
                 "torch: the CPU build could not be had, so there is no torch for now.\n"
                 f"Why: {failed}\n"
@@ -249,30 +249,20 @@ def install_torch(python: Path, stamps: Stamps, choice: BuildChoice, asked_now: 
                 "make lab TORCH=cuda."
             )
     elif choice.kind == "pypi":
-        lock = ["--require-hashes", "--no-deps", "-r", str(ROOT / "requirements-torch.lock")]
-        failed = uv(python, *lock, *REPLACE_TORCH)
-        if failed is not None:
-            stop(
-                "torch could not be installed.",
-                f"uv stopped: {failed}.",
-                "the same command again goes on where it stopped; TORCH=none does without torch.",
-            )
-        stamps.write("torch", value)
+        failed = uv(python, "--require-hashes", "--no-deps", "-r", str(lock), *REPLACE_TORCH)
     else:
-        version = next(
-            line.split()[0]
-            for line in (ROOT / "requirements-torch.lock").read_text().splitlines()
-            if line.startswith("torch==")
-        )
         # PyTorch's other builds are not in a lock: their own index alone vouches for them.
+        lines = lock.read_text().splitlines()
+        version = next(line.split()[0] for line in lines if line.startswith("torch=="))
         failed = uv(python, "--torch-backend", choice.kind, version, *REPLACE_TORCH)
-        if failed is not None:
-            stop(
-                f"PyTorch's {choice.kind} build could not be installed.",
-                f"uv stopped: {failed}.",
-                f"choose another build. Choices: {TORCH_CHOICES}.",
-            )
-        stamps.write("torch", value)
+    if failed is not None and choice.kind != "cpu":
+        stop(
+            "torch could not be installed.",
+            f"uv stopped: {failed}.",
+            "the same command again goes on where it stopped; TORCH=none does without torch. "
+            f"Choices: {TORCH_CHOICES}.",
+        )
+    stamps.write("torch", value)
 
 
 def install_project(python: Path, stamps: Stamps) -> None:

@@ -1,9 +1,7 @@
 """Add the microbenchmarks of a run of some of them to a GPU's shipped record.
 
-    labtools microbench --only NAME --out FOLDER
-    python -m tools.join_microbench FOLDER/microbench.json.gz
-
-Each one that is added keeps the provenance of its own run.
+labtools microbench --only NAME --out FOLDER
+python -m tools.join_microbench FOLDER/microbench.json.gz
 """
 
 from __future__ import annotations
@@ -22,11 +20,7 @@ from tools import write_manifest
 
 
 def join_runs(shipped: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with the benchmarks of another run of the same GPU in it.
-
-    Raises:
-        LabError: the run is of another GPU or layout, or one of its benchmarks failed.
-    """
+    """A record with the benchmarks of another run of the same GPU and layout in it."""
     if shipped["schema"] != added["schema"]:
         raise LabError(
             "The two records cannot be joined.",

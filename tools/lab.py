@@ -1,8 +1,7 @@
 """Open JupyterLab on the start page, in the learner's own copies (run by ``make lab``).
 
-The server listens on this machine only and asks for its token. Its configuration comes from
-``jupyter_config/`` and from ``work/.jupyter``, not from the reader's home folder, so that an old
-setting there can neither switch the token off nor break a page.
+It listens on this machine only and asks for its token; its configuration comes from
+``jupyter_config/`` and ``work/.jupyter``, so that no old setting at home can break a page.
 """
 
 from __future__ import annotations
@@ -31,14 +30,10 @@ def server_environment(environ: Mapping[str, str], work: Path) -> dict[str, str]
 
 
 def server_command(work: Path, extra: Sequence[str] = ()) -> list[str]:
-    """The command that starts the server.
+    """The command that starts JupyterLab on a folder.
 
     The port is Jupyter's own, 8888 or the next one that is free, unless the reader names one: what
     is given twice is refused.
-
-    Args:
-        work: the folder served.
-        extra: further arguments for JupyterLab, such as ``--ServerApp.port=9471``.
     """
     command = [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1"]
     command += [f"--ServerApp.root_dir={work}", f"--LabApp.default_url=/lab/tree/{START_PAGE}"]

@@ -1,12 +1,8 @@
 """Write the lock files from pyproject.toml (run by ``make lock``).
 
-``requirements.lock`` is the base: a universal requirements file with hashes. Each other lock of the
-project holds only what it needs beside the base, so it is installed after the base or together with
-it. None names an index: the hashes decide what may be installed, the reader's own configuration
-decides where it comes from.
-All extras are resolved together first, and that resolution constrains each single lock, so that
-two locks installed one after the other never disagree about a version. Versions stay as they are
-where they still fit; ``--upgrade`` takes the newest.
+``requirements.lock`` is the base, each other lock what it needs beside it. All extras are resolved
+together first, so that no two locks disagree about a version. None names an index: the hashes
+decide what may be installed, the reader's own configuration where it comes from.
 """
 
 from __future__ import annotations
@@ -84,17 +80,10 @@ def resolve(
     hashes: bool,
     preferred: str = "",
 ) -> str:
-    """The text of one resolved requirements file.
+    """The text of one resolved requirements file, for extras of pyproject.toml.
 
-    Args:
-        sources: files that say what is wanted.
-        extras: extras of pyproject.toml.
-        constraint: a file of versions that hold for every package in it.
-        hashes: write the hashes too.
-        preferred: a requirements text whose versions are kept where they fit.
-
-    Raises:
-        SystemExit: when uv finds no solution.
+    ``constraint`` is a file of versions that hold for every package in it; versions of the text
+    ``preferred`` are kept where they fit.
     """
     command = [sys.executable, "-m", "uv", "pip", "compile", "--universal", "--quiet"]
     command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
@@ -130,11 +119,7 @@ def torch_cpu_lock(torch_lock: str) -> str:
 
 
 def write_locks(upgrade: bool = False) -> list[Path]:
-    """Resolve and write all locks; returns the files written.
-
-    Args:
-        upgrade: take the newest versions instead of those of now.
-    """
+    """Resolve and write all locks, with the newest versions on request; returns the files."""
     now = "" if upgrade else versions_now()
     project = ["pyproject.toml"]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,6 @@
 """A cure for notebook runs that wait out a whole cell's time limit (nbclient issue 312).
 
-Now and then the asynchronous wait for a kernel's message misses the wake-up, and nbclient then
-sleeps until the cell's limit although the message lies there. Waiting in short slices looks again
-twice a second, which costs nothing and ends the sleep.
+The wait for a kernel's message now and then misses the wake-up; waiting in slices looks again.
 """
 
 from __future__ import annotations

@@ -14,14 +14,10 @@ _LOOKED_AT = ("open", "os.listdir", "os.scandir")
 
 
 def watch_opened(root: str, log: str) -> Callable[[], None]:
-    """Write down, from now on, which files and folders Python opens in this process and its copies.
+    """Write down which files and folders Python opens in this process and its copies.
 
-    Args:
-        root: only those whose absolute path begins so.
-        log: a file to which they are added, one a line.
-
-    Returns:
-        Ends the watch.
+    Absolute paths that begin with ``root`` are added to the file ``log``, one a line. Returns what
+    ends the watch.
     """
     seen: set[str] = set()
     watching = True

@@ -1,11 +1,8 @@
 """Kernels for pages, each a copy of one process that has imported what pages import.
 
-A page's own cells often take less time than Python needs to start a kernel and import labtools. So
-one process does that once, reads the records, and is copied for each page. A copy is a kernel like
-any other, with memory, folder, environment and process group of its own; it ends with the process
-that it was copied from. All that it shares with other pages is which modules are imported already.
-
-Only Linux copies processes in this way; elsewhere every kernel is started anew.
+A page's cells often take less time than a kernel needs to start and import labtools. A copy has
+memory, folder, environment and process group of its own, and ends with the process that it was
+copied from. Elsewhere than on Linux every kernel is started anew.
 """
 
 from __future__ import annotations
@@ -64,16 +61,10 @@ class CopiedKernel(psutil.Process):
 
 
 class KernelSource:
-    """The process that is copied, as its parent sees it. Several threads may ask.
+    """The process that is copied, as its parent sees it; OSError where it does not come up.
 
-    Args:
-        environment: of the process; what libraries read while they are imported is read from it.
-
-    Attributes:
-        opened: files and folders of the repository that Python opened in it while it imported.
-
-    Raises:
-        OSError: it does not come up.
+    Several threads may ask. What libraries read while they are imported is read from the
+    environment given here; ``opened`` are the repository's files that Python opened for it.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -100,17 +91,9 @@ class KernelSource:
         return dict(json.loads(line))
 
     def start(self, command: list[str], environment: Mapping[str, str], folder: str) -> int:
-        """Make a copy that runs a kernel.
+        """Make a copy that runs a kernel, by the command of its specification.
 
-        Args:
-            command: of a kernel, as its specification has it: ``python -m ipykernel_launcher ...``.
-            environment, folder: the copy's.
-
-        Returns:
-            Its process.
-
-        Raises:
-            OSError: the process that is copied has ended.
+        Returns its process.
         """
         asked = {"argv": command[2:], "env": dict(environment), "cwd": folder}
         with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -53,11 +54,10 @@ from labtools.record.store import shipped_records_dir
 from tools.install import ROOT
 
 BEGIN, END = "<!-- results: written by make regen -->", "<!-- end of results -->"
-GUESS_FIRST = (
-    "Guess before you open the results: how many times as long as the fastest fair library does "
-    "the one-warp kernel take, and how many times as fast is the guide's own?"
-)
-NOTHING_YET = "There are no records of the headline workload yet."
+TEXTS = {
+    name: text.removeprefix("\n")
+    for name, text in tomllib.loads(Path(__file__).with_name("readme.toml").read_text()).items()
+}
 PLOT = "book/_static/results.svg"
 FINAL_RUNGS = ("r09_inverted", "r10_inverted_int8", "r11_inverted_int4")
 
@@ -71,7 +71,7 @@ def results_table(store: RecordStore, rungs: Sequence[Rung]) -> str:
     titles = {rung.id: rung.title for rung in rungs}
     groups = _headline_groups(store)
     if not groups:
-        return NOTHING_YET
+        return TEXTS["nothing_yet"]
     every = store.load()
     return "\n\n".join(_one_table(gpu, records, titles, every) for gpu, records in groups)
 
@@ -98,11 +98,8 @@ def markdown_table(
 ) -> str:
     """A table in Markdown, the first column to the left, with what its records differ in.
 
-    Args:
-        columns: headings.
-        rows: cells.
-        of: of each row the records that its numbers come from.
-        errors: of each row the records whose errors it shows.
+    ``of`` has of each row the records that its numbers come from, ``errors`` those whose errors it
+    shows.
     """
     added = distinguish(of, errors)
     more = zip(*added.values(), strict=True) if added else [()] * len(rows)
@@ -151,11 +148,13 @@ def _one_table(
         *("kernel", "median", "GB/s read", "data sheet's floor", "error: arithmetic"),
         *("error: of the scheme", f"times as fast as `{reference}`"),
     )
-    intro = (
-        f"Recorded on {gpu}, {when}, {versions}. Workload `{HEADLINE.short()}` (B, Hq, Hkv, S, D), "
-        f"fp16, cold L2. The last column is against `{reference}`, the fastest fair fp16 library "
-        f"in these processes: its time over the kernel's, the median of the ratios of "
-        f"{len(records[0].samples.processes)} processes, with the 95 % interval."
+    intro = TEXTS["intro"].format(
+        gpu=gpu,
+        when=when,
+        versions=versions,
+        workload=HEADLINE.short(),
+        reference=reference,
+        processes=len(records[0].samples.processes),
     )
     notes = [_say_errors(records), _say_floors(records), *_say_outside(records, baselines)]
     notes += [_say_call_by_call(one, every) for one in records if one.protocol != "graph-1"]
@@ -176,20 +175,11 @@ def _say_of_scheme(record: Record, found: Errors) -> str:
 def _say_errors(records: Sequence[Record]) -> str:
     """What the two columns of errors are, and where the one of an FP8 library stands."""
     totals = [total for one in records if (total := errors_of(one).total) is not None]
-    text = (
-        "**Two errors**, each the worst relative one of a (sequence, head). *Arithmetic* is "
-        "recorded: the kernel against float64 on what it was given, of a quantised rung the values "
-        "that its codes stand for. *Of the scheme* is computed on a CPU: exact attention on what "
-        "the cache keeps against the unquantised cache, for normal inputs / inputs with outlier "
-        "channels, on one sequence of this length."
-    )
+    text = TEXTS["errors"]
     if totals:
         low, high = _say_error(min(totals)), _say_error(max(totals))
         span = low if low == high else f"{low} to {high}"
-        text += (
-            " A library with an FP8 cache converts it itself, so its recorded error "
-            f"({span}, normal inputs) is against the unquantised cache and holds both."
-        )
+        text += TEXTS["fp8_errors"].format(span=span)
     return text
 
 
@@ -202,17 +192,16 @@ def _say_floors(records: Sequence[Record]) -> str:
     sheet = sheet_floor_us(HEADLINE.kv_bytes, made.gpu_slug)
     best = HEADLINE.kv_bytes / reader.gb_per_s / 1e3
     sweeps = [record for record in records if record.kind == "ceiling"]
-    text = "**Two floors** of the fp16 cache. "
+    text = TEXTS["floors"]
     if sheet is not None:
-        text += f"At the data sheet's memory rate it takes {sheet:.1f} us, which no kernel beats. "
-    text += f"At the best rate measured in these processes it takes {best:.1f} us. "
-    if reader.kind != "ceiling":
-        text += f"`{reader.name}` set that rate itself, so it says nothing about it"
-        if sweeps:
-            sweep = min(sweeps, key=lambda record: record.median_us)
-            text += f"; the best plain read of the same bytes took {sweep.median_us:.1f} us"
-        text += "."
-    return text
+        text += TEXTS["sheet_floor"].format(us=sheet)
+    text += TEXTS["best_floor"].format(us=best)
+    if reader.kind == "ceiling":
+        return text
+    text += TEXTS["own_floor"].format(name=reader.name)
+    if sweeps:
+        text += TEXTS["plain_read"].format(us=min(record.median_us for record in sweeps))
+    return f"{text}."
 
 
 _OUTSIDE = re.compile(r"Outside it: (.*?\.)(?:\s|$)", re.DOTALL)
@@ -232,40 +221,25 @@ def _say_outside(records: Sequence[Record], baselines: Mapping[str, Baseline]) -
         if scheme is not None and scheme.tail_bytes(HEADLINE):
             share = scheme.tail_bytes(HEADLINE) / scheme.kv_bytes(HEADLINE)
             tails.append(f"{share:.1%} for `{record.name}`")
-    outside = "**Outside the timed call** of"
-    notes = [f"{outside} {', '.join(who)}: {what}" for what, who in told.items()]
+    notes = [TEXTS["outside"].format(who=", ".join(who), what=what) for what, who in told.items()]
     if tails:
-        notes.append(
-            f"{outside} every quantised rung: the conversion of the cache. K has a scale a "
-            "channel in `r10` and `r11`, so a server would keep the newest tokens in fp16 until a "
-            "group is full, half a group on average; these kernels are given full groups. That "
-            f"tail would add {' and '.join(tails)} to the bytes read (computed)."
-        )
+        notes.append(TEXTS["conversion"].format(tails=" and ".join(tails)))
     default = next((one for one in records if one.candidate == "baseline:sdpa"), None)
     named = [one for one in records if one.name.startswith("sdpa_") and baselines[one.name].fair]
     same = same_output(default, named) if default else []
     if same:
-        notes.append(
-            "**What `sdpa` chose.** PyTorch picks a backend by itself. Here its error is that of "
-            f"{' and '.join(f'`{one.name}`' for one in same)} to the last digit, so we infer that "
-            "this is the one."
-        )
+        names = " and ".join(f"`{one.name}`" for one in same)
+        notes.append(TEXTS["sdpa"].format(same=names))
     return notes
 
 
 def _say_call_by_call(record: Record, every: Sequence[Record]) -> str:
     """That it was not replayed from a graph as the others, and what it takes where it is."""
-    text = (
-        f"**Another protocol.** `{record.name}` is timed {say_timed(record)}, since a call that "
-        "allocates cannot be replayed; its ratio is between two protocols."
-    )
+    text = TEXTS["protocol"].format(name=record.name, how=say_timed(record))
     moved = Variant(record.candidate, record.knobs, "outside")
     found = timings_of(every, moved, record.problem, gpu=record.provenance.gpu_slug)
     if found:
-        text += (
-            f" With its allocation outside the call and by {say_timed(found[0])}, in other "
-            f"processes, it takes {found[0].median_us:.1f} us."
-        )
+        text += TEXTS["moved"].format(how=say_timed(found[0]), us=found[0].median_us)
     return text
 
 
@@ -310,22 +284,12 @@ def final_table(store: RecordStore, gpu: str = "h200") -> str:
     first = [one for one in found if one.workload in plain]
     if first:
         name = first[0].standing.record.provenance.gpu
-        parts.append(
-            f"The last three rungs on {name}, workload by workload: times as fast as the fastest "
-            "fair fp16 library, both on a contiguous cache; below 1 the library is faster. The "
-            "INT8 and INT4 rungs read a smaller cache, and their errors stand in the table above. "
-            "The last column is what r09 takes over the data sheet's floor."
-            + _say_unsupported(plain, [one.rung for one in first])
-        )
+        unsupported = _say_unsupported(plain, [one.rung for one in first])
+        parts.append(TEXTS["final"].format(gpu=name) + unsupported)
         parts.append(_ratio_table(first, fp8=False))
     second = [one for one in found if one.workload in paged]
     if second:
-        parts.append(
-            "The same with the cache in pages, for both sides alike: a library with an FP8 cache "
-            "takes no other here, so this is where the INT8 rung is compared with the fastest of "
-            "them. r10 and r11 keep a scale a channel of K and the library one a tensor: the "
-            "errors of both schemes stand in the first table."
-        )
+        parts.append(TEXTS["paged"])
         parts.append(_ratio_table(second, fp8=True))
     return "\n\n".join(parts)
 
@@ -346,9 +310,7 @@ def _say_unsupported(workloads: Sequence[Workload], rungs: Iterable[str]) -> str
             if load_rung(rung).supports(workload):
                 without.setdefault(str(workload), []).append(rung.split("_")[0])
     told = "; ".join(f"{' and '.join(who)} on `{where}`" for where, who in without.items())
-    return (
-        f" `-` is what a rung does not support ({told}); `labtools run` says why." if told else ""
-    )
+    return TEXTS["unsupported"].format(told=told) if told else ""
 
 
 def _ratio_table(found: Sequence[Compared], fp8: bool) -> str:
@@ -395,10 +357,8 @@ def results_plot(records: Sequence[Record]) -> tuple[str, str]:
     bottom = top + height * len(rows)
     said = "; ".join(f"{one.record.name} {one.record.median_us:.1f} us" for one in rows)
     first = rows[0].record
-    alt = (
-        f"Times at {HEADLINE.short()} on {first.provenance.gpu}, logarithmic, shorter is faster: "
-        f"{said}"
-    )
+    gpu = first.provenance.gpu
+    alt = TEXTS["alt"].format(workload=HEADLINE.short(), gpu=gpu, said=said)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 {bottom + 44}" width="720" '
         f'height="{bottom + 44}" role="img" font-family="sans-serif" font-size="12">',
@@ -437,7 +397,7 @@ def results_plot(records: Sequence[Record]) -> tuple[str, str]:
             f'stroke-dasharray="5 3"/><text x="{x:.1f}" y="{bottom + 32}" text-anchor="middle" '
             f'fill="#000">fp16 cache at the data sheet\'s rate: {floor:.1f}</text>'
         )
-        alt += f"; the fp16 cache read at the data sheet's rate takes {floor:.1f} us"
+        alt += TEXTS["alt_floor"].format(us=floor)
     parts.append("</svg>")
     return "\n".join(parts) + "\n", alt
 
@@ -457,23 +417,15 @@ def whole_results(store: RecordStore, rungs: Sequence[Rung]) -> tuple[str, str |
 
 def fold_results(text: str) -> str:
     """Results that a reader opens after a guess, in Markdown that also GitHub folds."""
-    return f"<details>\n<summary>{GUESS_FIRST}</summary>\n\n{text}\n\n</details>"
+    return f"<details>\n<summary>{TEXTS['guess_first']}</summary>\n\n{text}\n\n</details>"
 
 
 def replace_table(readme: str, table: str) -> str:
-    """The README with the text between its markers replaced.
-
-    Raises:
-        ValueError: when the markers are not there, once each and in order.
-    """
-    if (
-        readme.count(BEGIN) != 1
-        or readme.count(END) != 1
-        or readme.index(BEGIN) > readme.index(END)
-    ):
+    """The README with the text between its markers replaced."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in rest or END in before + after:
         raise ValueError("the README needs the two markers of the results table, once each")
-    before, rest = readme.split(BEGIN)
-    after = rest.split(END)[1]
     return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
 
 

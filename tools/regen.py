@@ -1,8 +1,6 @@
 """Write anew what follows from sources alone (``make regen``), and say what changed.
 
-In the order in which one follows from another: the cells of the pages, the listings of machine
-code, the forecast's band, the README's results, the opcodes that lab 8 shows. What was written of
-the same sources the last time is passed over.
+What was written of the same sources the last time is passed over.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The third-party scripts of the static site, taken from packages at build time.
 
-Each comes from a package by version; the archive's hash is compared with the one below before
-anything is unpacked. They are kept in ``_build/assets`` and never committed. npm does the
-downloading: the one on the path, or one from the lock ``requirements-node.lock``.
+The archive of each is compared with the hash below before it is unpacked into ``_build/assets``.
+npm does the downloading: the one on the path, or one from ``requirements-node.lock``.
 """
 
 from __future__ import annotations
@@ -67,13 +66,7 @@ PACKAGES = (
 
 
 def fetch_assets(folder: Path = ASSETS) -> Path:
-    """Bring every file into ``folder``; nothing is fetched when all are there already.
-
-    Returns: the folder.
-
-    Raises:
-        AssetError: when a package cannot be fetched, or its hash is not the known one.
-    """
+    """Bring every file into a folder; nothing is fetched when all are there already."""
     key = fingerprint(*map(repr, PACKAGES))
     stamp = folder / ".stamp"
     if not (stamp.is_file() and stamp.read_text() == key):
@@ -95,11 +88,7 @@ def fetch_assets(folder: Path = ASSETS) -> Path:
 
 
 def find_npm() -> list[str]:
-    """The command that runs npm; installs it into the environment when there is none.
-
-    Raises:
-        AssetError: when it is neither there nor to be had.
-    """
+    """The command that runs npm; installs it into the environment when there is none."""
     found = shutil.which("npm")
     if found:
         return [found]
@@ -132,11 +121,7 @@ def pack(npm: list[str], package: str, folder: Path) -> Path:
 
 
 def check_integrity(archive: Path, package: Package) -> None:
-    """Compare an archive with the known hash.
-
-    Raises:
-        AssetError: when they differ.
-    """
+    """Compare an archive with the known hash."""
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if f"sha512-{digest}" != package.integrity:
         raise AssetError(f"{package.package}: the archive is not the known one (hash differs)")

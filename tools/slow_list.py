@@ -1,9 +1,8 @@
 """Which tests ``make check`` leaves out: ``tests/slow.txt``, measured and not kept by hand.
 
-A line names a test function whose cases together take longer than a second. Where one of its cases
-is quick, the line ends with it, and that case is still run: so every test that can be quick has a
-part in ``make check``. ``pytest tests/cpu --write-slow`` measures the list anew. With ``--fast`` it
-adds to the list what is slow when it runs without the others.
+A line names a test function whose cases together take longer than a second, and the case that is
+still run where one is quick. ``pytest tests/cpu --write-slow`` measures anew; with ``--fast`` it
+adds what is slow without the others.
 """
 
 from __future__ import annotations
@@ -42,11 +41,7 @@ def is_left_out(test: str, slow: Mapping[str, str]) -> bool:
 
 
 def measure_list(taken_s: Mapping[str, float]) -> dict[str, str]:
-    """The list that follows from what each test took.
-
-    Args:
-        taken_s: seconds of each test, by its id.
-    """
+    """The list that follows from the seconds that each test took, by its id."""
     cases: dict[str, dict[str, float]] = {}
     for test, seconds in taken_s.items():
         function, case = split_id(test)

@@ -1,8 +1,6 @@
-"""Write the forecast's band: how far it was off on the kernels that it was calibrated on.
+"""Write ``labtools/predict/band.toml``: the largest factor between forecast and measurement.
 
-Forecasts every calibration point anew and writes ``labtools/predict/band.toml``: the largest factor
-between forecast and measurement among them, up and down. A new kernel is a harder case than those,
-so the worst and not a quantile is taken.
+A new kernel is a harder case than the calibration points, so the worst is taken and no quantile.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Write the machine code listings that travel with the project (``make regen``).
 
-They let a machine without a compiler (macOS) read and forecast the shipped kernels. They are
-written with the compiler that the lock file pins, so that one kernel is one listing everywhere.
+With them a machine without a compiler reads and forecasts the shipped kernels.
 """
 
 from __future__ import annotations
@@ -129,11 +128,7 @@ def kernels() -> Iterator[tuple[Rung, bool]]:
 
 
 def locked_nvrtc(root: Path = ROOT) -> str:
-    """The NVRTC that the lock file pins, for example ``13.0``.
-
-    Raises:
-        LabError: the lock file pins none.
-    """
+    """The NVRTC that the lock file pins, for example ``13.0``."""
     lock = (root / "requirements.lock").read_text("utf-8")
     found = re.search(r"^nvidia-cuda-nvrtc==(\d+\.\d+)", lock, re.MULTILINE)
     if found is None:
@@ -146,11 +141,7 @@ def locked_nvrtc(root: Path = ROOT) -> str:
 
 
 def write_all() -> None:
-    """Compile and write every planned listing; remove files that are no longer planned.
-
-    Raises:
-        LabError: the compiler here is not the one that the lock pins.
-    """
+    """Write every planned listing with the pinned compiler; remove those no longer planned."""
     locked, here = locked_nvrtc(), find_compiler()
     if here.version != locked:
         raise LabError(

@@ -18,8 +18,7 @@ from labtools.record.whole import write_whole
 def manifest_of(folder: Path) -> dict[str, str]:
     """The hash of every file below a folder, by path.
 
-    Raises:
-        LabError: a file cannot be read as records, or one of its records contradicts itself.
+    LabError where records contradict themselves.
     """
     found = {}
     for path in sorted(folder.rglob("*.gz")):

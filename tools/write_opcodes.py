@@ -1,7 +1,6 @@
 """Write the opcode counts of the points that lab 8 shows, beside the recorded grid.
 
-Each point is compiled, and must give the machine code that the grid timed. What the file has
-already is not compiled again; what no point needs any more is left out.
+What the file has already is not compiled again; what no point needs any more is left out.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from labtools.notebook.labs.lab08_ablation.kernels import shown_points
-from labtools.optimize.bench import RecordedBench, open_bench
+from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.opcode_table import (
     TABLE_SCHEMA,
@@ -20,16 +19,13 @@ from labtools.optimize.opcode_table import (
     read_opcodes,
     write_opcodes,
 )
+from labtools.optimize.opening import open_bench
 from labtools.problem import LabError
 from labtools.toolchain.progress import ProgressLine
 
 
 def write() -> None:
-    """Write the file; goes on where it was stopped.
-
-    Raises:
-        LabError: a point gives other machine code than the grid timed.
-    """
+    """Write the file, from where it was stopped; LabError where code is not what the grid timed."""
     family = load_family("tunable")
     bench = open_bench(family, family.workloads[0], "recorded")
     assert isinstance(bench, RecordedBench)

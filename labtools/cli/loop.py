@@ -1,8 +1,6 @@
-"""``labtools loop`` and ``labtools ablate``: what is typed is read here, and answers are shown.
-
-A step is a method of `labtools.optimize.loop.TuningLoop`; what it found is told by
-`labtools.optimize.telling`.
-"""
+"""``labtools loop`` and ``labtools ablate``: what is typed is read here, and answers are shown. A
+step is a method of `labtools.optimize.loop.TuningLoop`; what it found is told by
+`labtools.optimize.telling`."""
 
 from __future__ import annotations
 
@@ -17,19 +15,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, ValidationError, create_model
 
 from labtools.measure.channel import adapter_of
+from labtools.optimize import state as loop_state
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
 from labtools.optimize.log import disk, say_command
 from labtools.optimize.loop_folder import LoopFolder, LoopThere, family_lost
 from labtools.optimize.pick import Retry
-from labtools.optimize.state import (
-    GivenRefused,
-    LoopResult,
-    LoopState,
-    OutOfOrder,
-    RoundKept,
-    methods_by_class,
-    say_wrong_picks,
-)
 from labtools.optimize.summary import SummaryTable, summarise, summary_text
 from labtools.optimize.telling import STOP, RoundTold, StepTold, tell_rounds, tell_steps
 from labtools.problem import LabError, Problem, as_lab_error
@@ -64,10 +54,8 @@ INPUTS: Mapping[str, dict[str, Any]] = {
 
 
 def read_input(text: str | None, step: str) -> dict[str, Any]:
-    """What was given for a step: JSON in a file, or on stdin for ``-``; nothing for None.
-
-    Raises UsageProblem: it cannot be read, or is not what the step takes.
-    """
+    """What was given for a step: JSON in a file, or on stdin for ``-``; nothing for None. Raises
+    UsageProblem: it cannot be read, or is not what the step takes."""
     if text is None:
         return {}
     with typed():
@@ -109,11 +97,17 @@ class LoopAnswer(Answer):
     """An answer with notices: what of the log is damaged, and what else is to be known."""
 
     notices: tuple[str, ...]
+    _is_wrong: bool = False  # no branch is right, of this attempt or of all
 
     @property
     def asides(self) -> tuple[str, ...]:
         """The notices."""
         return self.notices
+
+    @property
+    def status(self) -> Status:
+        """1 where no branch is right."""
+        return Status.WRONG if self._is_wrong else Status.RIGHT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +121,6 @@ class StepAnswer(LoopAnswer):
     stopped: str
     result: Mapping[str, Any]
     explained: StepTold | None
-    _is_wrong: bool
-
-    @property
-    def status(self) -> Status:
-        """1 where no branch is right, of this attempt or of all."""
-        return Status.WRONG if self._is_wrong else Status.RIGHT
 
     def show(self, console: Console) -> None:
         """The explanation, and the next step."""
@@ -155,7 +143,7 @@ def _answer(
     done = of_step[-1] if of_step else None
     number = done.round if done else state.round
     rounds = {told.kept.round: told for told in tell_rounds(state, every)}
-    told = rounds.get(number, RoundTold(RoundKept(0), ()))
+    told = rounds.get(number, RoundTold(loop_state.RoundKept(0), ()))
     return StepAnswer(
         notices=folder.notices,
         folder=folder.path,
@@ -191,11 +179,8 @@ class LoopAsked:
         on, branches = self.on or "recorded", self.branches or DEFAULT_BRANCHES
         loop.init(folder, family, problem, on, self.seed or 0, branches, rule)
 
-    def check_same(self, folder: Path, state: LoopState) -> None:
-        """Refuse to go on with a loop that is another one than was asked for.
-
-        Raises UsageProblem: it is.
-        """
+    def check_same(self, folder: Path, state: loop_state.LoopState) -> None:
+        """Raise UsageProblem where a loop is another one than was asked for."""
         simple = ("on", "seed", "branches", "rule")
         asked = {
             "kernel": self.kernel and read_family(self.kernel).path,
@@ -213,13 +198,11 @@ class LoopAsked:
             if wanted is not None and held[name] != wanted
         ]
         if other:
-            with typed():
-                raise LabError(
-                    "The folder holds another loop.", f"it has {'; '.join(other)}", "another folder"
-                )
+            what, why = "The folder holds another loop.", f"it has {'; '.join(other)}"
+            raise UsageProblem(LabError(what, why, "another folder"))
 
 
-def _family_of(folder: Path, state: LoopState) -> Family:
+def _family_of(folder: Path, state: loop_state.LoopState) -> Family:
     """The family that a loop works on."""
     try:
         return read_family(state.family)
@@ -232,7 +215,7 @@ def _in_order() -> Iterator[None]:
     """Inside, a step out of order, or what a step cannot take, is about what was typed."""
     try:
         yield
-    except (OutOfOrder, GivenRefused) as error:
+    except (loop_state.OutOfOrder, loop_state.GivenRefused) as error:
         raise UsageProblem(error) from error
 
 
@@ -245,11 +228,7 @@ def begin_loop(folder: Path, asked: LoopAsked) -> StepAnswer:
 def do_step(
     folder: Path, step: str, given: str | None, progress: Progress, **more: Any
 ) -> StepAnswer:
-    """One step of a round.
-
-    Args:
-        given: JSON file, or ``-``, with what the caller decides.
-    """
+    """One step of a round; ``given`` is a JSON file, or ``-``, with what the caller decides."""
     from labtools.optimize.loop import open_loop
 
     looked = LoopFolder.look(folder)
@@ -263,7 +242,7 @@ def do_step(
             return _answer(step, loop.folder, looked.next_line, choices)
 
 
-def _choices_of(family: Family, state: LoopState) -> dict[str, Any]:
+def _choices_of(family: Family, state: loop_state.LoopState) -> dict[str, Any]:
     """What a branch of the round may set: the forms of its methods and the hyperparameters; and the
     forms of the methods that the compiler dropped, for who wants to try one again."""
     named = dict.fromkeys((*state.current.methods, *state.implementation_failed_methods))
@@ -286,7 +265,7 @@ def restart_loop(folder: Path, entry: int) -> StepAnswer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoopRun(LoopAnswer, LoopResult):
+class LoopRun(LoopAnswer, loop_state.LoopResult):
     """How a loop ended: champion, rounds, runs and, on the recorded grid, the best: of the whole
     grid, and of the points that a round may lead with."""
 
@@ -295,12 +274,6 @@ class LoopRun(LoopAnswer, LoopResult):
     on: str
     seed: int
     resumed: str
-    _is_wrong: bool
-
-    @property
-    def status(self) -> Status:
-        """1 where it stopped because no branch was right."""
-        return Status.WRONG if self._is_wrong else Status.RIGHT
 
     def show(self, console: Console) -> None:
         """The champion, and the best that there is."""
@@ -370,7 +343,7 @@ class LoopStatus(LoopAnswer):
     sol: Any
     forecast: Any
     state: Mapping[str, Any]
-    _state: LoopState
+    _state: loop_state.LoopState
 
     def show(self, console: Console) -> None:
         """Where it stands, and the frontier."""
@@ -385,9 +358,9 @@ class LoopStatus(LoopAnswer):
         ]
         if state.sol is not None:
             lines.append(f"SOL score: {state.sol}")
-        for name, methods in methods_by_class(state):
+        for name, methods in loop_state.methods_by_class(state):
             lines.append(f"{name.replace('_', ' ')}: {', '.join(methods) or 'none'}")
-        if wrong := "; ".join(say_wrong_picks(state)):
+        if wrong := "; ".join(loop_state.say_wrong_picks(state)):
             lines.append(f"no right branch: {wrong}")
         console.print("\n".join(lines), markup=False)
         rows = [
@@ -410,7 +383,7 @@ def show_status(folder: Path) -> LoopStatus:
         runs=state.runs,
         sol=state.sol,
         forecast=state.forecast_hits,
-        state=adapter_of(LoopState).dump_python(state, mode="json"),
+        state=adapter_of(loop_state.LoopState).dump_python(state, mode="json"),
         _state=state,
     )
 
@@ -473,15 +446,12 @@ def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCo
     numbers = sorted(measured)
     last = [None, None, *numbers][-2:]
     asked = [last[0] if first is None else first, last[1] if second is None else second]
-    missing = [number for number in asked if number not in measured]
-    if missing:
-        why = "fewer than two rounds have counters"
-        with typed():
-            raise LabError(
-                "These rounds cannot be compared.",
-                why if missing[0] is None else f"no counters of round {missing[0]}",
-                f"rounds with counters: {', '.join(map(str, numbers)) or 'none'}",
-            )
+    if missing := [number for number in asked if number not in measured]:
+        why = f"no counters of round {missing[0]}"
+        if missing[0] is None:
+            why = "fewer than two rounds have counters"
+        known = f"rounds with counters: {', '.join(map(str, numbers)) or 'none'}"
+        raise UsageProblem(LabError("These rounds cannot be compared.", why, known))
     before, after = (measured[number] for number in sorted(filter(None, asked)))
     noise, noise_from = noise_of_rounds(state.gpu, before, after)
     changes = compare_rounds(before.counters, after.counters, noise)

@@ -26,7 +26,7 @@ def _option(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, show_default=False, **more)
 
 
-FolderArgument = Annotated[
+Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="The loop's folder.", show_default=False)
 ]
 KernelOption = Annotated[
@@ -72,7 +72,7 @@ def _step(folder: Path, step: str, given: str | None, as_json: bool, **more: Any
 
 @loop_app.command("init", epilog=LOOP_EPILOG)
 def loop_init(
-    folder: FolderArgument,
+    folder: Folder,
     kernel: KernelOption = None,
     workload: LoopWorkloadOption = None,
     on: OnOption = None,
@@ -89,9 +89,7 @@ def loop_init(
 
 
 @loop_app.command("gaps", epilog=LOOP_EPILOG)
-def loop_gaps(
-    folder: FolderArgument, given: InputOption = None, as_json: JsonOption = False
-) -> None:
+def loop_gaps(folder: Folder, given: InputOption = None, as_json: JsonOption = False) -> None:
     """How far the champion is from the peaks, on three axes.
 
     Input: {"counters": {"dram_throughput_pct": 41.5, ...}}, by stable names.
@@ -100,17 +98,13 @@ def loop_gaps(
 
 
 @loop_app.command("budget", epilog=LOOP_EPILOG)
-def loop_budget(
-    folder: FolderArgument, rule: RuleOption = None, as_json: JsonOption = False
-) -> None:
+def loop_budget(folder: Folder, rule: RuleOption = None, as_json: JsonOption = False) -> None:
     """Method slots an axis."""
     _step(folder, "budget", None, as_json, rule=rule)
 
 
 @loop_app.command("pick", epilog=LOOP_EPILOG)
-def loop_pick(
-    folder: FolderArgument, given: InputOption = None, as_json: JsonOption = False
-) -> None:
+def loop_pick(folder: Folder, given: InputOption = None, as_json: JsonOption = False) -> None:
     """Choose the round's methods.
 
     Input: {"methods": ["memory.wide_accesses"], "acknowledged": {"METHOD": {"form": 2, "reason":
@@ -121,9 +115,7 @@ def loop_pick(
 
 
 @loop_app.command("branch", epilog=LOOP_EPILOG)
-def loop_branch(
-    folder: FolderArgument, given: InputOption = None, as_json: JsonOption = False
-) -> None:
+def loop_branch(folder: Folder, given: InputOption = None, as_json: JsonOption = False) -> None:
     """Run candidates with these methods; the fastest right one is the champion.
 
     Input: {"branches": [{"warps": 4, "split": 8}, ...]}, the knobs of each; those left out are as
@@ -135,7 +127,7 @@ def loop_branch(
 
 @loop_app.command("ablate", epilog=LOOP_EPILOG)
 def loop_ablate(
-    folder: FolderArgument,
+    folder: Folder,
     pairs: Annotated[bool, typer.Option("--pairs", help="Two methods out at once, too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -144,15 +136,13 @@ def loop_ablate(
 
 
 @loop_app.command("check", epilog=LOOP_EPILOG)
-def loop_check(folder: FolderArgument, as_json: JsonOption = False) -> None:
+def loop_check(folder: Folder, as_json: JsonOption = False) -> None:
     """Look for each method in the champion's machine code."""
     _step(folder, "check", None, as_json)
 
 
 @loop_app.command("update", epilog=LOOP_EPILOG)
-def loop_update(
-    folder: FolderArgument, given: InputOption = None, as_json: JsonOption = False
-) -> None:
+def loop_update(folder: Folder, given: InputOption = None, as_json: JsonOption = False) -> None:
     """Class each method and end the round; refused without attribution and SASS check.
 
     Input: {"analysis": "what was learnt, in words"}.
@@ -162,7 +152,7 @@ def loop_update(
 
 @loop_app.command("run", epilog=LOOP_EPILOG)
 def loop_run(
-    folder: FolderArgument,
+    folder: Folder,
     kernel: KernelOption = None,
     workload: LoopWorkloadOption = None,
     on: OnOption = None,
@@ -188,7 +178,7 @@ def loop_run(
 
 
 @loop_app.command("status", epilog=LOOP_EPILOG)
-def loop_status(folder: FolderArgument, as_json: JsonOption = False) -> None:
+def loop_status(folder: Folder, as_json: JsonOption = False) -> None:
     """Where the loop stands: the whole state. Writes nothing."""
     from .loop import show_status
 
@@ -197,7 +187,7 @@ def loop_status(folder: FolderArgument, as_json: JsonOption = False) -> None:
 
 @loop_app.command("summary", epilog=LOOP_EPILOG)
 def loop_summary(
-    folder: FolderArgument,
+    folder: Folder,
     page: Annotated[
         Path | None,
         typer.Option("--html", help="Also write one HTML file with plots.", show_default=False),
@@ -212,7 +202,7 @@ def loop_summary(
 
 @loop_app.command("diff", epilog=LOOP_EPILOG)
 def loop_diff(
-    folder: FolderArgument,
+    folder: Folder,
     first: Annotated[int | None, typer.Argument(help="A round. Default: the last but one.")] = None,
     second: Annotated[int | None, typer.Argument(help="A later one. Default: the last.")] = None,
     as_json: JsonOption = False,
@@ -225,7 +215,7 @@ def loop_diff(
 
 @loop_app.command("restart", epilog=LOOP_EPILOG)
 def loop_restart(
-    folder: FolderArgument,
+    folder: Folder,
     entry: Annotated[int, typer.Argument(min=0, help="Of the frontier; status lists them.")],
     as_json: JsonOption = False,
 ) -> None:
@@ -237,7 +227,7 @@ def loop_restart(
 
 @loop_app.command("export", epilog=LOOP_EPILOG)
 def loop_export(
-    folder: FolderArgument,
+    folder: Folder,
     target: Annotated[Path, typer.Argument(help="A folder for what is written.")],
     as_json: JsonOption = False,
 ) -> None:

@@ -165,17 +165,9 @@ class Derivation:
 
 
 class BoundDerivation(Derivation):
-    """A derivation that takes the best tile of a model and holds it against a bound.
-
-    Args:
-        op: the operation.
-        workload: its short form.
-        asked: the target, and whether others are asked.
-        model: says the ``cost`` of a tile, the ``tiles`` that fit, and the ``best``.
-        shape: what is alike in tiles of one size.
-
-    Raises LabError: no tile fits.
-    """
+    """A derivation that takes the best tile of a model, which says the ``cost`` of a tile, the
+    ``tiles`` that fit and the ``best``, and holds it against a bound; ``shape`` is what is alike in
+    tiles of one size. A LabError where no tile fits."""
 
     bound: str
     floor_us: float
@@ -193,11 +185,9 @@ class BoundDerivation(Derivation):
         self.shared = shared_limits(gpu, not asked.quick)
         best = model.best()
         if best is None:
-            raise LabError(
-                f"No tile of {workload} fits {gpu.title}.",
-                "every tile asks for more shared memory or registers than a block may have",
-                "a smaller workload, or another GPU",
-            )
+            why = "every tile asks for more shared memory or registers than a block may have"
+            what = f"No tile of {workload} fits {gpu.title}."
+            raise LabError(what, why, "a smaller workload, or another GPU")
         self.best, self.tile = best, best.tile
         self.near = near_tiles(model, best, shape)
         self.near_us = [model.cost(tile).time_us for tile in self.near[:3]]
@@ -273,11 +263,8 @@ def check_copies(gpu: Gpu) -> None:
 def check_target(target: float | None) -> None:
     """Refuse a target that is no share."""
     if target is not None and not 0 < target <= 1:
-        raise LabError(
-            f"A target of {target:g} is no share.",
-            "it is a part of the bound, above 0 and at most 1",
-            f"for example {USUAL_TARGET}",
-        )
+        why = "it is a part of the bound, above 0 and at most 1"
+        raise LabError(f"A target of {target:g} is no share.", why, f"for example {USUAL_TARGET}")
 
 
 def near_tiles(model: Any, best: Any, shape: Callable[[Any], Any]) -> tuple[Any, ...]:

@@ -78,14 +78,9 @@ class LayoutFate:
 def fates_of(
     row_bytes: int, accesses: Sequence[str], *, moved: str = "xor", boxes: bool = False
 ) -> dict[str, LayoutFate]:
-    """Every layout of `PADDINGS` for rows of a length.
-
-    Args:
-        row_bytes: of a row, a power of two of at least 32.
-        accesses: of the kernel, as `check_tile` names them.
-        moved: the layout that moves chunks.
-        boxes: whether the copy engine lays rows, which leaves no room between them.
-    """
+    """Every layout of `PADDINGS` for rows of a power of two of at least 32 bytes and the kernel's
+    accesses, as `check_tile` names them; ``moved`` is the layout that moves chunks, and with
+    ``boxes`` the copy engine lays rows, which leaves no room between them."""
     found = {}
     for name, padding in PADDINGS.items():
         stride = row_bytes + (padding or 0)

@@ -59,34 +59,21 @@ def derive(
     op: str | None = None,
     quick: bool = False,
 ) -> Any:
-    """Derive a kernel for a workload on a GPU.
-
-    Args:
-        work: a problem or its short form; None is the usual one of the operation.
-        gpu: a sheet or its name; its own microbenchmarks are used where there are some.
-        bits, target, quick: see `Asked`.
-        op: the operation; None takes what the workload names.
-
-    Returns:
-        The design of the operation, such as `decode.derivation.Design`.
-
-    Raises LabError: there is no such operation, workload or GPU, or nothing can be derived there.
-    """
+    """Derive a kernel for a workload, or the usual one of the operation, on a GPU, whose own
+    microbenchmarks are used where there are some; `Asked` says what ``bits``, ``target`` and
+    ``quick`` are. The design of the operation comes back, such as `decode.derivation.Design`; a
+    LabError where there is no such operation, workload or GPU, or nothing can be derived."""
     if op is None:
         op = work.operation if isinstance(work, Problem) else operation_named(work or "")
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     derivable = find_derivable(op)
     if target is not None and derivable.aims_at:
-        takes = [one.name for one in DERIVABLE.values() if not one.aims_at]
-        raise LabError(
-            f"{op} is derived for no target.",
-            derivable.aims_at,
-            f"a target with {', '.join(takes)}",
-        )
+        takes = ", ".join(one.name for one in DERIVABLE.values() if not one.aims_at)
+        what = f"{op} is derived for no target."
+        raise LabError(what, derivable.aims_at, f"a target with {takes}")
     if bits != 16 and not derivable.few_bits:
-        raise LabError(
-            f"There is no {op} of {bits} bits here.", "its elements have 16 bits", "bits of decode"
-        )
+        what = f"There is no {op} of {bits} bits here."
+        raise LabError(what, "its elements have 16 bits", "bits of decode")
     check_target(target)
     return derivable.derive(work, gpu, Asked(bits, target, quick))
 
@@ -95,10 +82,7 @@ def space_of(op: str, text: str, gpu: Gpu, bits: int = 16) -> DesignSpace:
     """Everything that can be proposed for a workload; a LabError where nothing is derived."""
     derivable = DERIVABLE.get(op)
     if derivable is None or derivable.space is None:
-        known = [one.name for one in DERIVABLE.values() if one.space is not None]
-        raise LabError(
-            f"There are no proposals for {op!r}.",
-            f"there are some for {', '.join(known)}",
-            "name one of them",
-        )
+        known = ", ".join(one.name for one in DERIVABLE.values() if one.space is not None)
+        what = f"There are no proposals for {op!r}."
+        raise LabError(what, f"there are some for {known}", "name one of them")
     return derivable.space(derive(text, gpu, bits, op=op, quick=True), gpu)

@@ -48,17 +48,13 @@ class BlockCost(ModelledTime):
 
 
 class SmModel:
-    """A GPU as models of tiles see it.
+    """A GPU as models of tiles see it."""
 
-    Args:
-        gpu: its sheet.
-
-    Attributes:
-        l2_rate: bytes a cycle from the L2 into one of all SMs, which share what it gives.
-        mma_cycles: of one mma.m16n8k16 on a sub-partition: the measured interval, or what the data
-            sheet's peak allows where that is longer.
-        sheet_flops: of an SM's matrix units in a cycle at the data sheet's peak, 0 without one.
-    """
+    l2_rate: float  # bytes a cycle from the L2 into one of all SMs, which share what it gives
+    # of one mma.m16n8k16 on a sub-partition: the measured interval, or what the data sheet's peak
+    # allows where that is longer
+    mma_cycles: float
+    sheet_flops: float  # of an SM's matrix units in a cycle at the sheet's peak, 0 without one
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu

@@ -1,8 +1,7 @@
 """The one child program: ``python -m labtools.measure.child [OPTIONS] ADDRESS``.
 
-It connects to the channel at ADDRESS and answers calls. Ordinary children leave at once when they
-are done, since a dead CUDA context makes destructors complain or block and there is nothing to
-tidy up; one that a profiler watches ends as programs do.
+Ordinary children leave at once when they are done, since a dead CUDA context makes destructors
+complain or block; one that a profiler watches ends as programs do.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Kernels that keep lines in L2 for their next call are refused.
+"""Kernels that keep lines in L2 for their next call are refused: a cold call finds no input there.
 
-A cold time is that of a call which finds nothing of its inputs in the caches. Between two calls on
-the same buffers others are used, more than L2 holds. A line that is marked *evict last* stays all
-the same: the host can set a share of L2 aside for such lines, to which no launch leaves a way, and
-a kernel can mark its own accesses, which its PTX shows.
+More than L2 holds is used between two calls, but a line marked *evict last* stays. The host can set
+L2 aside, to which no launch leaves a way; a kernel can mark its accesses, which its PTX shows.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """One rung on one workload: is it right, and then how long does it take?
 
-The same children do both: the first of them checks, then all of them time. A kernel is compiled
-once, and no input is drawn twice.
+The same children do both: the first of them checks, then all of them time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from labtools.problem import Problem, Rung
 from labtools.toolchain.progress import Progress, silent
@@ -53,13 +53,7 @@ def run_rung(
         check = check_rung(rung, workload, knobs, on, progress, quick, pool, seed)
         if not check.ok:
             return RungRun(check)
-        timing = time_candidates(
-            [rung_candidate(rung, knobs)],
-            workload,
-            processes=processes,
-            rounds=rounds,
-            ceiling=False,
-            progress=progress,
-            pool=pool,
-        )
+        much: dict[str, Any] = {"processes": processes, "rounds": rounds, "ceiling": False}
+        mine = [rung_candidate(rung, knobs)]
+        timing = time_candidates(mine, workload, **much, progress=progress, pool=pool)
         return RungRun(check, timing)

@@ -204,12 +204,10 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 class Child:
     """A command that runs as a child; ``wait`` or ``kill`` ends it.
 
-    Args:
-        env: the whole environment; None takes `child_environment`.
-        limit_cpu_s: seconds of processor time that each of its processes may take; 0 is any.
-        limit_bytes: address space that each of them may take; 0 is any. Programs that speak to a
-            GPU reserve far more than they use.
-        limit_resident_bytes: memory that each of them may have; 0 is any.
+    ``env`` is the whole environment; None takes `child_environment`. Each of its processes may take
+    ``limit_cpu_s`` seconds of processor time, ``limit_bytes`` of address space, of which programs
+    that speak to a GPU reserve far more than they use, and ``limit_resident_bytes`` of memory; 0 is
+    any.
 
     Raises ChildNotStarted: the program is missing.
     """
@@ -365,12 +363,8 @@ CHILD_MODULE = "labtools.measure.child"
 class Worker:
     """A child that answers calls of our own functions, one after the other.
 
-    Args:
-        prefix: a command to run it under (``ncu ...``).
-        extra_env: added to its environment.
-        tidy: let it end as programs do, where a profiler waits for that.
-        preload: modules that it imports before its first call, where they are there.
-        progress: shows what the functions report.
+    It may run under a command (``prefix``) and, where a profiler waits for that, end as programs
+    do (``tidy``). ``preload`` are modules that it imports before its first call, if they are there.
     """
 
     def __init__(
@@ -395,11 +389,8 @@ class Worker:
         try:
             self._door.bind(address)
             self._door.listen(1)
-            self._child = Child(
-                command,
-                env=child_environment(extra_env),
-                limit_resident_bytes=most_of_machine(WORKER_BYTES),
-            )
+            most, env = most_of_machine(WORKER_BYTES), child_environment(extra_env)
+            self._child = Child(command, env=env, limit_resident_bytes=most)
         except BaseException:
             self._close_door()
             raise
@@ -422,9 +413,8 @@ class Worker:
         The request crosses as JSON. Past the time limit the child is killed. ``on_item`` gets each
         item of the result as soon as it is there.
 
-        Raises:
-            WorkerDied: the child ended first.
-            ChildFailed: the function raised a `LabError`, told in its own words.
+        Raises WorkerDied: the child ended first; ChildFailed: the function raised a `LabError`,
+        told in its own words.
         """
         types = signature_of(function)
         deadline = time.monotonic() + time_limit_s

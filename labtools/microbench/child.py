@@ -88,13 +88,10 @@ class BenchmarkAnswer:
 
     def to_record(self) -> dict[str, Any]:
         """As the record keeps it: what there is, without the name."""
-        found = {
-            "samples": self.samples,
-            "problem": self.problem,
-            "dead": self.dead,
-            "clocks": self.clocks.model_dump(mode="json") if self.clocks else None,
-            "seconds": self.seconds,
-        }
+        names = ("samples", "problem", "dead", "clocks", "seconds")
+        found = {name: getattr(self, name) for name in names}
+        if self.clocks:
+            found["clocks"] = self.clocks.model_dump(mode="json")
         return {name: value for name, value in found.items() if value is not None}
 
 

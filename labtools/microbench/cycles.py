@@ -44,9 +44,6 @@ def run_clock(bench: Rig) -> list[Sample]:
     return [sample({"test": "clock"}, "MHz", mhz)]
 
 
-# ------------------------------------------------------------------------------- instructions
-
-
 def run_pipe(bench: Rig) -> list[Sample]:
     """Cycles of a chain, and of several chains by warps, for two lengths of the body."""
     pipe = PIPE_BY_NAME[str(bench.settings["pipe"])]
@@ -109,9 +106,6 @@ def run_special(bench: Rig) -> list[Sample]:
     ]
 
 
-# -------------------------------------------------------------------------------------- chase
-
-
 def _chase(bench: Rig, entry: str, start: int, sm: int, warm: int, steps: int) -> float:
     """Cycles a step of one thread's chase on a chosen SM."""
     out = bench.scratch("out", 24)
@@ -149,10 +143,8 @@ def run_chase_l1(bench: Rig) -> list[Sample]:
         lines = kib * 1024 // LINE
         cells = bench.scratch("chain", kib * 1024)
         _lay_chain(bench, cells.data.ptr, rng.permutation(lines))
-        values = [
-            _chase(bench, "chase_ca", cells.data.ptr, sm, 2 * lines, 2048)
-            for sm in bench.some_sms()
-        ]
+        given = (bench, "chase_ca", cells.data.ptr)
+        values = [_chase(*given, sm, 2 * lines, 2048) for sm in bench.some_sms()]
         samples.append(sample({"test": "chase", "kib": kib, "cache": "ca"}, "cycles", values))
     return samples
 
@@ -166,11 +158,9 @@ def run_chase_slices(bench: Rig) -> list[Sample]:
     zero = np.zeros(1, np.int64)
     for place in places:
         _lay_chain(bench, cells.data.ptr + LINE * int(place), zero)
+    starts = [cells.data.ptr + LINE * int(place) for place in places]
     for sm in bench.some_sms(3):
-        values = [
-            _chase(bench, "chase_cg", cells.data.ptr + LINE * int(place), sm, 32, 128)
-            for place in places
-        ]
+        values = [_chase(bench, "chase_cg", start, sm, 32, 128) for start in starts]
         samples.append(sample({"test": "slices", "sm": sm}, "cycles", values))
     return samples
 
@@ -193,10 +183,8 @@ def run_chase_l2(bench: Rig) -> list[Sample]:
         ]
         what = {"test": "chase", "kib": kib, "cache": "cg"}
         samples.append(sample({**what, "warmed": "by all"}, "cycles", values))
-        values = [
-            _chase(bench, "chase_cg", cells.data.ptr, sm, lines, CHASE_STEPS)
-            for sm in bench.some_sms(3)
-        ]
+        given = (bench, "chase_cg", cells.data.ptr)
+        values = [_chase(*given, sm, lines, CHASE_STEPS) for sm in bench.some_sms(3)]
         samples.append(sample({**what, "warmed": "by itself"}, "cycles", values))
     return samples
 
@@ -225,9 +213,6 @@ def run_chase_hbm(bench: Rig) -> list[Sample]:
     return samples
 
 
-# --------------------------------------------------------------------------------------- rows
-
-
 def walk(
     bench: Rig,
     entry: str,
@@ -239,15 +224,9 @@ def walk(
     smem_bytes: int = 0,
     mapped: Callable[[np.uint64, int], Any] | None = None,
 ) -> tuple[float, float]:
-    """Cycles a step: the middle and the slowest of the warps.
-
-    Args:
-        row_bytes: read by a step.
-        stride: bytes from one step to the next.
-        sm: where; -1 is a warp on every SM.
-        mapped: what the kernel gets for the address and the bytes of what is read; None is the
-            address.
-    """
+    """Cycles a step, which reads ``row_bytes``, ``stride`` bytes from the one before, of one warp
+    on an SM, or with -1 on every SM: the middle and the slowest. ``mapped`` is what the kernel
+    gets for the address and the bytes of what is read; None is the address."""
     grid = bench.num_sms
     everywhere = sm < 0
     steps, warm, wrap = WALK_STEPS, WALK_WARM, 0xFFFFFFFF
@@ -334,9 +313,6 @@ def run_bulk(bench: Rig) -> list[Sample]:
         what = {"test": "bulk", "level": level, "bytes": size, "warps": warps}
         samples.append(sample(what, "cycles", middle))
     return samples
-
-
-# ------------------------------------------------------------------- barriers, branches, code
 
 
 def _meet(bench: Rig, entry: str, warps: int, resident: int, late: int, trips: int) -> float:
@@ -427,9 +403,6 @@ def _straight(bench: Rig, size: int, grid: int, warps: int, passes: int) -> np.n
     args = (out, sink, np.float32(0.5), np.float32(1.5), np.int32(passes))
     bench.kernel("straight", f"CODE_KB={size}")((grid,), (32 * warps,), args)
     return bench.read_times(out, (grid, warps, passes, 2))
-
-
-# ------------------------------------------------------------------------------- stores
 
 
 def run_stores(bench: Rig) -> list[Sample]:

@@ -285,16 +285,11 @@ def find_benchmarks(only: Sequence[str] | None = None) -> list[Benchmark]:
         return list(known)
     chosen: list[Benchmark] = []
     for name in only:
-        found = [
-            one
-            for one in known
-            if one.name == name or one.name.startswith(f"{name}.") or fnmatch(one.name, name)
-        ]
+        begins = f"{name}."
+        found = [one for one in known if one.name.startswith(begins) or fnmatch(one.name, name)]
         if not found:
-            raise LabError(
-                f"There is no microbenchmark called {name}.",
-                "the names are " + ", ".join(one.name for one in known),
-                "name one of these, or a group such as pipe",
-            )
+            why = "the names are " + ", ".join(one.name for one in known)
+            what = f"There is no microbenchmark called {name}."
+            raise LabError(what, why, "name one of these, or a group such as pipe")
         chosen += [one for one in found if one not in chosen]
     return [one for one in known if one in chosen]

@@ -149,9 +149,6 @@ def run_one_sm(bench: Rig) -> list[Sample]:
     return samples
 
 
-# ----------------------------------------------------------------------------------- launches
-
-
 def _nodes(bench: Rig, launch: Callable[[], None], nodes: int) -> list[float]:
     """Microseconds of a graph of so many equal steps."""
 

@@ -26,12 +26,8 @@ Sample = dict[str, Any]
 
 
 class Rig:
-    """One GPU, the compiled kernels, and a large buffer of zeros.
-
-    Args:
-        cubins: of this benchmark, by the text of its definitions.
-        resources: registers of each kernel, likewise.
-    """
+    """One GPU, the compiled kernels of a benchmark by the text of their definitions, with their
+    registers, and a large buffer of zeros."""
 
     def __init__(self, device: LiveDevice) -> None:
         self.device = device
@@ -70,8 +66,6 @@ class Rig:
     def some_sms(self, count: int = REPEATS) -> list[int]:
         """Numbers of SMs spread over the chip."""
         return [int(i) for i in np.linspace(0, self.num_sms - 1, count).round()]
-
-    # ------------------------------------------------------------------------------- buffers
 
     def scratch(self, name: str, bytes_: int) -> Any:
         """A buffer of at least so many bytes, kept between launches."""
@@ -122,8 +116,6 @@ class Rig:
         kernel = self.device.kernel(self.cubins["touch"], "touch")
         kernel((4 * self.num_sms,), (512,), (address, sink, np.uint64(bytes_ // LINE)))
 
-    # -------------------------------------------------------------------------------- timing
-
     @property
     def places(self) -> dict[str, list[int]]:
         """Where rows are walked: by one warp on some SMs in turn, or on every SM at once (-1)."""
@@ -136,11 +128,8 @@ class Rig:
         return host.view(np.int64).reshape(tuple(shape)).astype(np.float64)
 
     def capture(self, launches: Callable[[], None]) -> Callable[[], None]:
-        """A CUDA graph of some launches; returns its replay.
-
-        The launches run once before: a kernel may be loaded at its first launch, and loading is not
-        allowed while a stream is being captured.
-        """
+        """The replay of a CUDA graph of some launches. They run once before: a kernel may be loaded
+        at its first launch, which is not allowed while a stream is being captured."""
         stream = self.device.stream
         launches()
         self.device.synchronize()

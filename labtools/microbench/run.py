@@ -128,9 +128,8 @@ def _prepare(
         except LabError as error:
             problems = [str(error)]
         if problems:
-            answers[benchmark.name] = {
-                "problem": "the machine code is not what it should be: " + "; ".join(problems)
-            }
+            why = "the machine code is not what it should be: " + "; ".join(problems)
+            answers[benchmark.name] = {"problem": why}
             continue
         jobs.append(BenchmarkJob(benchmark.name, paths, registers, dict(benchmark.settings)))
     if unchecked:
@@ -157,13 +156,8 @@ def _run_children(
         left = [job for job in jobs if not answers[job.name]]
         if not left:
             return machine
-        finished = run_call(
-            run_jobs,
-            MicrobenchRequest(tuple(left), touch),
-            time_limit_s=CHILD_LIMIT_S,
-            on_item=keep,
-            progress=progress,
-        )
+        asked, limit = MicrobenchRequest(tuple(left), touch), CHILD_LIMIT_S
+        finished = run_call(run_jobs, asked, time_limit_s=limit, on_item=keep, progress=progress)
         left = [job for job in left if not answers[job.name]]
         if finished.reply is not None:
             machine = finished.reply
@@ -172,11 +166,8 @@ def _run_children(
         elif left:
             culprit, why = _blame(finished)
             answers[culprit or left[0].name] = {"problem": why}
-    _give_up(
-        [job for job in jobs if not answers[job.name]],
-        answers,
-        f"{MOST_CHILDREN} measuring processes ended early before it",
-    )
+    left = [job for job in jobs if not answers[job.name]]
+    _give_up(left, answers, f"{MOST_CHILDREN} measuring processes ended early before it")
     return machine
 
 

@@ -26,14 +26,10 @@ function render({ model, el }) {
     choices,
   ]);
 
-  const number = html("input", {
-    type: "number", id: `${id}-number`, min: "1", step: "any", inputmode: "decimal",
-    class: "lt-gate-number",
-  });
-  const slider = html("input", {
-    type: "range", id: `${id}-slider`, min: `${-SLIDER_LIMIT}`, max: `${SLIDER_LIMIT}`,
-    step: "0.05", class: "lt-gate-slider",
-  });
+  const number = html("input", { type: "number", id: `${id}-number`, min: "1", step: "any",
+    inputmode: "decimal", class: "lt-gate-number" });
+  const slider = html("input", { type: "range", id: `${id}-slider`, min: `${-SLIDER_LIMIT}`,
+    max: `${SLIDER_LIMIT}`, step: "0.05", class: "lt-gate-slider" });
   slider.value = "0";
   const size = html("div", { class: "lt-gate-field" }, [
     html("label", { for: `${id}-number` }, ["by a factor of "]), number,
@@ -61,9 +57,7 @@ function render({ model, el }) {
     class: "lt-gate", "data-lm-suppress-shortcuts": "true", "aria-labelledby": `${id}-text`,
   }, [html("strong", {}, ["Your prediction"]), text, form, status, again]);
 
-  function chosen() {
-    return Object.keys(radios).find((name) => radios[name].checked) ?? null;
-  }
+  const chosen = () => Object.keys(radios).find((name) => radios[name].checked) ?? null;
 
   // The ratio that the controls say: baseline time / candidate time, or null while undecided.
   function ratio() {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from labtools.problem import LabError, as_lab_error
 from labtools.record.prediction import JournalError, Prediction, Score, score
 
-from .ratios import Speedup, ratio_table, read_ratio, say_prediction
+from .ratios import RatioRow, Speedup, ratio_table, read_ratio, say_prediction
 from .reader import open_journal, page_name, reader_present
 from .static_page import static_question, static_result
 from .tables import BOX, Shown, make_note
@@ -137,7 +137,7 @@ class Gate:
         answer = live or kept
         guess = self.prediction
         scored = self._reveal(answer, model)
-        rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+        rows: list[RatioRow] = [
             ("predicted", guess, "no prediction"),
             ("measured", live, no_measurement),
             ("recorded", kept, "no record yet"),

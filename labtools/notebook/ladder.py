@@ -57,7 +57,6 @@ def plot_confound(store: RecordStore, workload: Problem = HEADLINE) -> Shown:
 
     def paint(axes: Axes) -> None:
         for (label, bounds), records in sorted(lines.items()):
-            records.sort(key=lambda record: record.knobs["unroll"])
             i = labels.index(label)
             look: dict[str, Any] = {"marker": MARKERS[i], "color": GREYS[min(i, 2)]}
             axes.plot(
@@ -74,15 +73,12 @@ def plot_confound(store: RecordStore, workload: Problem = HEADLINE) -> Shown:
         axes.set_ylim(bottom=0)
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1.0))
 
-    told = "; ".join(
-        f"{label}{'' if bounds else ' without launch bounds'}: "
-        + ", ".join(
-            f"unroll {record.knobs['unroll']} {record.median_us:.0f}"
-            for record in sorted(records, key=lambda record: record.knobs["unroll"])
-        )
-        for (label, bounds), records in sorted(lines.items())
-    )
+    told = []
+    for (label, bounds), records in sorted(lines.items()):
+        records.sort(key=lambda record: record.knobs["unroll"])
+        times = (f"unroll {one.knobs['unroll']} {one.median_us:.0f}" for one in records)
+        told.append(f"{label}{'' if bounds else ' without launch bounds'}: {', '.join(times)}")
     every = [record for line in lines.values() for record in line]
-    alt = f"Times in microseconds by unrolling. {told}."
+    alt = f"Times in microseconds by unrolling. {'; '.join(told)}."
     caption = f"Workload {workload}: {describe_records(every)}."
     return draw_picture(paint, alt, caption, "recorded", size=(8.6, 4.0))

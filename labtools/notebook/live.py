@@ -56,16 +56,10 @@ def time_now(jobs: Sequence[LiveCandidate], workload: Problem) -> list[Record]:
     """
     from labtools.measure import time_candidates
 
-    resolved = [
-        (target, target.resolve_knobs(knobs) if isinstance(target, Rung) else {})
-        for target, knobs in jobs
-    ]
-    timing = time_candidates(
-        [(target, knobs) if isinstance(target, Rung) else target for target, knobs in resolved],
-        workload,
-        ceiling=False,
-    )
-    return [timing.find(target.id, knobs) for target, knobs in resolved]
+    found = [(it, it.resolve_knobs(knobs) if isinstance(it, Rung) else {}) for it, knobs in jobs]
+    asked = [(it, knobs) if isinstance(it, Rung) else it for it, knobs in found]
+    timing = time_candidates(asked, workload, ceiling=False)
+    return [timing.find(it.id, knobs) for it, knobs in found]
 
 
 def measure_speedup(

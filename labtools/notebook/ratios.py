@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
@@ -57,8 +58,7 @@ def read_ratio(thing: Any, source: str | None = None, what: str = "") -> Speedup
     if _is_number(thing):
         return Speedup(float(thing), source or "live", what)
     if isinstance(thing, PairedRatio):
-        interval = (thing.low, thing.high)
-        return Speedup(thing.ratio, source or "live", what, interval)
+        return Speedup(thing.ratio, source or "live", what, (thing.low, thing.high))
     raise _unreadable(thing)
 
 
@@ -71,11 +71,8 @@ def _read_pair(baseline: Any, candidate: Any, source: str | None, what: str) -> 
         where = what or describe_record(candidate)
         return paired and replace(paired, what=where, baseline_us=first_us, candidate_us=second_us)
     if isinstance(baseline, Record) or isinstance(candidate, Record):
-        raise LabError(
-            "These two times do not belong together.",
-            "one comes from a record and the other does not",
-            "compare times of one run with each other",
-        )
+        why = "one comes from a record and the other does not"
+        raise LabError("These two times do not belong together.", why)
     times = _time_us_of(baseline), _time_us_of(candidate)
     if not min(times) > 0:
         refusal = f"The times are {times[0]!r} and {times[1]!r} us."
@@ -124,16 +121,12 @@ def say_prediction(prediction: Prediction) -> str:
     return _say_size(prediction.ratio, prediction.direction)
 
 
-def ratio_table(
-    baseline: str,
-    candidate: str,
-    rows: list[tuple[str, Prediction | Speedup | None, str]],
-    caption: str,
-) -> Shown:
-    """Predictions, measurements and records of one comparison, one below the other.
+RatioRow = tuple[str, Prediction | Speedup | None, str]
+"""A label, a value, and what to say where there is no value."""
 
-    A row has a label, a value, and what to say where there is no value.
-    """
+
+def ratio_table(baseline: str, candidate: str, rows: Sequence[RatioRow], caption: str) -> Shown:
+    """Predictions, measurements and records of one comparison, one below the other."""
     cells: list[list[Cell]] = []
     for label, value, absent in rows:
         if value is None:
@@ -163,7 +156,7 @@ def show_comparison(
 
     Raises LabError: something that holds no ratio.
     """
-    rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+    rows: list[RatioRow] = [
         ("predicted", None, "no prediction"),
         ("measured", read_ratio(measured, None, what), "not measured here"),
         ("recorded", read_ratio(recorded, "recorded", what), "no record yet"),

@@ -277,7 +277,8 @@ def show_tried(
         else:
             record = shared[1] if shared else records.find(variant, workload)
         seen = say_time(RecordedTime.of(record)) if record else PENDING
-        ratio = _say_or_dash(read_ratio(shared, "recorded"))
+        speedup = read_ratio(shared, "recorded")
+        ratio = say_speedup(speedup) if speedup else "-"
         where = recorded(record) if record else Word("forecast")
         rows.append([variant.name, say_time(next(times)), seen, ratio, where])
     columns = ["what", "kernels, forecast (us)", "recorded (us)"]
@@ -285,10 +286,6 @@ def show_tried(
     if base is None:
         columns, rows = [*columns[:3], columns[4]], [[*row[:3], row[4]] for row in rows]
     return make_table(columns, rows, f"Workload {workload}")
-
-
-def _say_or_dash(found: Speedup | None) -> str:
-    return "-" if found is None else say_speedup(found)
 
 
 def show_signs(

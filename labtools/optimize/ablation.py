@@ -13,8 +13,7 @@ from .attribution import Attribution, Decision, pair_name, threshold_of
 from .bench import TimedPoints, TimingBench
 from .family import Family, InvalidPoint, Point
 
-TimeCall = Callable[[Sequence[Point]], TimedPoints]
-"""Times some points in one call."""
+TimeCall = Callable[[Sequence[Point]], TimedPoints]  # times some points in one call
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,6 @@
 """What one method is worth: the time without it against the time with it, and what can be told.
-
-Before anything is believed, identical kernels are timed against each other. The far ends of their
-intervals say which effect this machine, with these repeats, takes for none; an effect counts from
-there on, and from `THRESHOLD` on. A method is decided only where its whole interval lies on one
-side of that.
-"""
+Identical kernels, timed against each other, say which effect is none here; an effect counts from
+there on, and from `THRESHOLD` on. A method is decided where its whole interval lies on one side."""
 
 from __future__ import annotations
 
@@ -30,8 +26,7 @@ Outcome = Literal["slower", "same", "faster", "open"]
 
 FORECAST_INTERVALS = "A forecast repeats itself: its intervals do not say how right it is."
 """Said beside intervals of forecasts, which have no width."""
-MOST_PAIRS_NAMED = 3
-"""Pairs without a time for one reason that are named; more of them are counted."""
+MOST_PAIRS_NAMED = 3  # pairs without a time for one reason that are named; more of them are counted
 THRESHOLD = 0.02
 """Relative effect that counts as one, as in the source, where the machine can tell as much."""
 
@@ -143,8 +138,7 @@ def relative_gain(before: Samples, after: Samples) -> float:
 
 # ---------------------------------------------------------------------------------- two at a time
 
-_BOTH = " + "
-"""Stands between the methods of a pair; no id of a method holds it."""
+_BOTH = " + "  # stands between the methods of a pair; no id of a method holds it
 
 
 def pair_name(first: str, second: str) -> str:

@@ -1,8 +1,5 @@
-"""Where points are timed: on the recorded grid, by the forecast, or live on a GPU.
-
-A loop does not know which. Each says of its times where they come from, how two of them compare and
-what the smallest effect is that it can tell.
-"""
+"""Where points are timed: on the recorded grid, by the forecast, or live on a GPU. Each says where
+its times come from, how two compare, and what the smallest effect is that it can tell."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from .attribution import AA, TimeRatio, least_effect_of, noise_of, ratio_of
 from .code_numbers import code_numbers
 from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_forecast, gaps_of_predicted
-from .grid import Grid, check_grid, grid_path, read_grid, samples_of
+from .grid import Grid, samples_of
 from .sass_check import Proof, SassVerdict, check_sass, judge_counts, judge_proof
 from .score import ScoreEnds
 
@@ -57,8 +54,7 @@ class TimedPoints:
 
 
 class TimingBench(ABC):
-    """Where the points of a family are timed at a workload, with codes and forecasts by the GPU's
-    data sheet."""
+    """Where a family's points are timed at a workload; codes and forecasts by the data sheet."""
 
     origin: TimesFrom  # of the times
     one_call = False  # only what was timed in one call may be compared
@@ -95,8 +91,7 @@ class TimingBench(ABC):
 
     @abstractmethod
     def floor_us(self) -> float | None:
-        """The bulk at the best rate of a plain read and an empty launch, microseconds; None: not
-        known."""
+        """A plain read of the bulk at its best rate and an empty launch, microseconds, or None."""
 
     @abstractmethod
     def environment(self) -> dict[str, Any]:
@@ -147,12 +142,9 @@ class TimingBench(ABC):
     def look_for(
         self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
-        """What a point's machine code says of methods, each against the point without it.
-
-        Args:
-            removed: the point without each, by its id; None where it cannot be taken out alone.
-            proved: what the proof of a method without a signature said.
-        """
+        """What a point's machine code says of methods, each against the point without it in
+        ``removed`` (None where it cannot be taken out alone); ``proved`` is for methods without a
+        signature."""
         before = {name: self.code(left) for name, left in removed.items() if left is not None}
         code, entry = self.code(point), self.entry(point)
         return check_sass(self.family, removed, code, before, entry, proved)
@@ -218,8 +210,7 @@ class TimingBench(ABC):
         return gaps_of_forecast(self.forecast_of(point))
 
     def _read_floor_us(self, sweeps: Iterable[tuple[Problem, float]] = ()) -> float | None:
-        """The bulk of the workload at the best rate of a plain read, and an empty launch,
-        microseconds. No point has a say in it."""
+        """The workload's bulk at a plain read's best rate and an empty launch, microseconds."""
         rates, empty_us = [], 0.0
         with contextlib.suppress(LabError):  # a GPU without a record or a data sheet
             machine = machine_of(self.sheet)
@@ -236,12 +227,9 @@ _NOT_THERE = "the recorded grid does not have it"
 
 
 class RecordedBench(TimingBench):
-    """Times, forecasts and counters from a recorded grid.
-
-    Two points of it may have been timed in two batches, minutes apart. So the interval of their
-    ratio comes from the samples of both and from the identical kernels of the same campaign. The
-    best points were timed again side by side; see `ratio`.
-    """
+    """Times, forecasts and counters from a recorded grid. Two points may have been timed in two
+    batches, minutes apart, so their ratio's interval comes from both samples and the campaign's
+    identical kernels. The best points were timed again side by side; see `ratio`."""
 
     origin: TimesFrom = "recorded"
 
@@ -560,34 +548,3 @@ def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds 
         return None
     fastest = min(libraries, key=lambda one: libraries[one])
     return ScoreEnds(floor_us, libraries[fastest], fastest.removeprefix("baseline:"))
-
-
-def open_bench(
-    family: Family,
-    problem: Problem,
-    on: TimedOn,
-    *,
-    progress: Progress = silent,
-    points_known: bool = False,
-) -> TimingBench:
-    """The bench of a name; with ``points_known`` the points of the family were held against the
-    recorded grid before."""
-    if reason := family.rung.supports(problem):
-        raise LabError(f"{family.rung.id} cannot run {problem}.", reason, "choose another workload")
-    if on == "forecast":
-        return ForecastBench(family, problem, progress=progress)
-    if on == "gpu":
-        from .live_bench import LiveBench  # what measures on a GPU takes long to import
-
-        return LiveBench(family, problem, progress=progress)
-    path = grid_path(family.rung.id, DEFAULT_GPU)
-    others = "--on forecast, and --on gpu where there is one"
-    if not path.is_file():
-        what = f"There is no recorded grid of {family.rung.id}."
-        raise LabError(what, f"it would be {path}", others)
-    grid = read_grid(path)
-    found = check_grid(grid, family, points_known=points_known)
-    if not found.fresh:
-        what = f"The recorded grid of {family.rung.id} is of other code."
-        raise LabError(what, next(iter(found.changed.values())), others)
-    return RecordedBench(family, problem, grid, progress)

@@ -1,10 +1,6 @@
-"""Branches: the same methods with other hyperparameters, pruned before anything runs.
-
-A round's methods are applied in each of their forms with each setting of the hyperparameters. What
-the family forbids, what cannot be measured here and what was measured before goes at once. The
-forecast prunes what it holds for much slower than its best, and orders the rest. Half of the
-branches are its first, and the others are drawn: within its own error it cannot order.
-"""
+"""Branches: the same methods with other hyperparameters, pruned before anything runs. What the
+forecast holds for much slower than its best goes, and it orders the rest. Half of the branches are
+its first, and the others are drawn: within its own error it cannot order."""
 
 from __future__ import annotations
 
@@ -21,17 +17,13 @@ from .family import Family, ForbiddenPoint, InvalidPoint, Point
 NEAR_FORECAST = 1.25
 """What the forecast holds for more than this many times as slow as its best is not tried. So far it
 may be off; nearer it cannot order."""
-MOST_FORECASTS = 96
-"""Settings of one round that are forecast at most. Of more, so many are drawn."""
+MOST_FORECASTS = 96  # settings of one round that are forecast at most. Of more, so many are drawn.
 
 SWITCHES_ANOTHER = "it would switch another method on or off"
-"""Why a setting is no variant, see `variants`; these are all reasons that are no kernel's."""
 CHANGES_FORM = "it would give a method another form than it may have"
-"""Another reason: the method may have one form alone."""
 NOT_AS_SAID = "it is not what was said of a method that is tried again"
-"""Another reason: a retry names a knob with another value."""
+"""Why a setting is no variant, see `variants`; these are all reasons that are no kernel's."""
 KnobValues = tuple[tuple[str, int], ...]
-"""Knobs with their values."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +54,9 @@ def variants(
     settings: Mapping[str, int] | None = None,
 ) -> Iterator[Point | str]:
     """A point with some methods, in each of their forms and with each setting of hyperparameters.
-
-    What is on already may take another of its forms. Each point comes once; in place of one that is
-    no variant or no kernel comes the reason: it would switch another method, or change a form that
-    is held.
-
-    Args:
-        forms: the number of the one form that a method may have; without it all are tried.
-        fixed: ids of methods that keep the form that they are on in.
-        settings: knobs that each variant has so.
-    """
+    What is on already may take another of its forms, but for methods of ``fixed``. Each point comes
+    once; in place of one that is no variant or no kernel comes the reason. ``forms`` are numbers of
+    the one form that a method may have, and ``settings`` are knobs that each variant has so."""
     seen = {point}
     others: dict[Point, str] = {}
     looked: set[tuple[frozenset[tuple[str, int]], tuple[str, ...]]] = set()
@@ -151,11 +136,8 @@ def _choices(family: Family, held: Sequence[str]) -> list[list[KnobValues]]:
     hypers = {one.knob for one in family.hypers}
     methods = [family.method(name) for name in held]
     several = [one.on for one in methods if len(one.on) > 1 and set(one.off) - hypers]
-    forms: list[list[KnobValues]] = [[tuple(form.items()) for form in some] for some in several]
-    values: list[list[KnobValues]] = [
-        [((one.knob, value),) for value in one.values] for one in family.hypers
-    ]
-    return [*forms, *values]
+    choices: list[list[KnobValues]] = [[tuple(form.items()) for form in some] for some in several]
+    return choices + [[((one.knob, value),) for value in one.values] for one in family.hypers]
 
 
 def varied_knobs(family: Family, held: Sequence[str]) -> frozenset[str]:
@@ -182,10 +164,10 @@ def propose(
     left: list[Point] = []
     for made in variants(bench.family, point, methods, forms, fixed, settings):
         reason = made if isinstance(made, str) else why_not_tried(bench, made, known or {})
-        if isinstance(made, Point) and reason is None:
-            left.append(made)
-        elif reason is not None:
+        if reason is not None:
             pruned[reason] += 1
+        elif isinstance(made, Point):
+            left.append(made)
     if len(left) > MOST_FORECASTS:
         pruned["not drawn to be forecast"] = len(left) - MOST_FORECASTS
         left = rng.sample(left, MOST_FORECASTS)
@@ -206,11 +188,7 @@ def rank_of_best(bench: TimingBench, ordered: Sequence[Point]) -> int | None:
 
 
 def why_not_tried(bench: TimingBench, point: Point, known: Mapping[Point, str]) -> str | None:
-    """Why a setting is no candidate here, or None.
-
-    Args:
-        bench: where it would run.
-    """
+    """Why a setting is no candidate on a bench, or None."""
     return known.get(point) or bench.refuses(point)
 
 

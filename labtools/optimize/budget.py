@@ -1,9 +1,6 @@
-"""How many methods a round takes on each axis: slots apportioned by the gaps.
-
-The source of this loop shares its three slots out in proportion to the gaps; its own example
-(0.92, 0.57, 0.61) is given as 2, 0, 1, which no proportional rule gives. So the rule is a choice.
-Divisor methods: Balinski and Young, Fair Representation (1982), chapter 8. All arithmetic is exact.
-"""
+"""How many methods a round takes on each axis: slots apportioned by the gaps, exactly. The source's
+own example, three slots for (0.92, 0.57, 0.61) given as 2, 0, 1, follows no proportional rule, so
+the rule is a choice. Divisor methods: Balinski and Young, Fair Representation (1982), chapter 8."""
 
 from __future__ import annotations
 
@@ -24,14 +21,10 @@ ApportionmentRule = Literal[
 ]
 # fmt: on
 DEFAULT_RULE: ApportionmentRule = "largest-remainder"
-SLOTS = 3
-"""Methods a round. Source: the loop's V2."""
-CAP = 2
-"""Most of them on one axis. Source: the loop's V2."""
-DEFAULT_BRANCHES = 4
-"""Candidates a round. Source: the loop's V2."""
-NEGLIGIBLE = 0.10
-"""A gap below this gets no slot. Source: the loop's V2."""
+SLOTS = 3  # methods a round. Source: the loop's V2.
+CAP = 2  # most of them on one axis. Source: the loop's V2.
+DEFAULT_BRANCHES = 4  # candidates a round. Source: the loop's V2.
+NEGLIGIBLE = 0.10  # a gap below this gets no slot. Source: the loop's V2.
 
 
 @dataclass(frozen=True)
@@ -58,8 +51,7 @@ class Budget:
 
 Seats = dict[Axis, int]
 _Weights = Mapping[Axis, Fraction]
-_Order = Callable[[Axis], tuple[float, ...]]
-"""Who comes first among equals: the greatest."""
+_Order = Callable[[Axis], tuple[float, ...]]  # who comes first among equals: the greatest
 
 
 def rule_named(name: str) -> ApportionmentRule:

@@ -1,15 +1,8 @@
-"""The grid of a family, measured: codes and forecasts, times in batches, the best ones in full.
-
-A grid has more points than one group of candidates may hold, so its points are drawn into batches.
-A batch is one group of one process: inputs, oracle and buffers are made once, all points of the
-batch are interleaved with equal repeats, each is compared with the oracle before and after, and a
-few anchors come along in every batch, so that drift shows. Some points are timed a second time
-under another name, with their code loaded from another file: identical kernels say what a
-difference between two points of the grid can tell.
-
-Everything is kept in one folder, line by line, and waits for the disk before it counts. A second
-call with the same folder goes on where the first one ended.
-"""
+"""The grid of a family, measured: codes and forecasts, times in batches, the best ones in full. A
+batch is one group of one process, interleaved with equal repeats; each point is compared with the
+oracle before and after, and a few anchors come along in every batch, so that drift shows. Identical
+kernels, timed under another name from another file, say what a difference can tell. What a folder
+keeps, line by line, waits for the disk before it counts; a second call goes on there."""
 
 from __future__ import annotations
 
@@ -65,24 +58,17 @@ from .gaps import counters_of_forecast
 from .grid import GridPlan, TimedTwice, digits
 from .sass_check import check_sass
 
-POINTS_A_BATCH = 96
-"""Points of one batch; anchors and second names come on top."""
-PAIRS = 48
-"""Points that are timed a second time at each workload, three of four in another batch."""
-GRID_ROUNDS = 5
-"""Samples of a point at a workload."""
+POINTS_A_BATCH = 96  # points of one batch; anchors and second names come on top
+PAIRS = 48  # points that are timed a second time at each workload, three of four in another batch
+GRID_ROUNDS = 5  # samples of a point at a workload
 BATCHES_A_PROCESS = 6
 """Each code stays loaded in the process that measures, so after so many batches comes a new one."""
 POINT_LIMIT_S = 120.0
 """A point that is not compiled, or not forecast, in so long has no code, or no forecast."""
-BEST = 50
-"""Points that are timed again by the full protocol."""
-BEST_BATCH = -1
-"""What stands for the number of their batch."""
-BEST_PAIRS = 5
-"""Of them, those that are timed a second time under another name."""
-AGAIN = " (again)"
-"""Behind the name of a point that is timed a second time."""
+BEST = 50  # points that are timed again by the full protocol
+BEST_BATCH = -1  # what stands for the number of their batch
+BEST_PAIRS = 5  # of them, those that are timed a second time under another name
+AGAIN = " (again)"  # behind the name of a point that is timed a second time
 
 
 @dataclass(frozen=True)

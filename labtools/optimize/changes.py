@@ -22,8 +22,7 @@ COUNTER_NOISE = 0.02
 """Within this, relative to the larger of its two values, a counter did not really change, where no
 records say how far it differs by itself, or a forecast predicts it. Nobody measured this number: it
 is what the source takes for noise of a time."""
-SHARE_NOISE = 2.0
-"""The same of a rate of the peak, ``..._pct``, in percentage points."""
+SHARE_NOISE = 2.0  # the same of a rate of the peak, ``..._pct``, in percentage points
 LEAST_PART = 0.001
 """A counter that moved by less than this of what it is judged against did not really change: of a
 stall that rose from nothing to a ten-thousandth of a cycle, the latency of a warp knows nothing."""
@@ -49,19 +48,14 @@ class CounterChange:
         if not self.moved:
             return f"{self.name}: {before} and {after}, the same within noise"
         verb = "rose" if self.after > self.before else "fell"
-        by = ""
-        if self.before:
-            by = f" by {abs(self.after / self.before - 1):.0%}"
+        by = f" by {abs(self.after / self.before - 1):.0%}" if self.before else ""
         return f"{self.name} {verb} from {before} to {after}{by}"
 
 
 def counter_noise(records: Iterable[Record]) -> dict[str, float]:
     """How far each counter differs between two records of one kernel, in all but 5 % of the pairs,
-    by name.
-
-    One kernel is the same machine code with the same knobs at the same workload. A counter of fewer
-    than `LEAST_PAIRS` pairs is left out.
-    """
+    by name. One kernel is the same machine code with the same knobs at the same workload; a counter
+    of fewer than `LEAST_PAIRS` pairs is left out."""
     alike: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for one in with_counters(records):
         if one.hashes.sass_hash:
@@ -106,8 +100,13 @@ def _is_share(name: str) -> bool:
 
 def _distance(name: str, before: float, after: float) -> float:
     """In the unit of `CounterChange.noise`."""
-    if _is_share(name):
-        return abs(after - before)
+    return abs(after - before) if _is_share(name) else _relative(before, after)
+
+
+def _relative(before: float | None, after: float | None) -> float:
+    """How far two values are apart, of the larger one; 0 where one is missing."""
+    if before is None or after is None:
+        return 0.0
     largest = max(abs(before), abs(after))
     return abs(after - before) / largest if largest else 0.0
 
@@ -117,8 +116,7 @@ def compare_rounds(
     after: Mapping[str, float | None],
     noise: Mapping[str, float] | None = None,
 ) -> tuple[CounterChange, ...]:
-    """Every counter of two rounds by stable name, None where missing; those that moved most stand
-    first."""
+    """Every counter of two rounds by stable name, None where missing; most moved first."""
     found = []
     for name in dict.fromkeys((*before, *after)):
         first, second = before.get(name), after.get(name)
@@ -130,14 +128,8 @@ def compare_rounds(
             large = abs(second - first) > LEAST_PART * whole
             moved = large and _distance(name, first, second) > least
         found.append(CounterChange(name, first, second, moved, least))
-    return tuple(sorted(found, key=lambda one: (one.moved is not True, -_relative(one))))
-
-
-def _relative(change: CounterChange) -> float:
-    if change.before is None or change.after is None:
-        return 0.0
-    largest = max(abs(change.before), abs(change.after))
-    return abs(change.after - change.before) / largest if largest else 0.0
+    found.sort(key=lambda one: (one.moved is not True, -_relative(one.before, one.after)))
+    return tuple(found)
 
 
 def say_changes(changes: Sequence[CounterChange]) -> Iterator[str]:

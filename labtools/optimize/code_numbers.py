@@ -1,10 +1,6 @@
-"""Numbers of the machine code that prove a method which has no opcode of its own.
-
-Registers and spills are the compiler's. The rest is of one block, followed as a forecast follows
-it: how many instructions it issues, and how many turns shared memory takes for one read, which the
-addresses of all lanes say. A bank conflict is a turn more; of reads of 4 bytes a lane the model
-sees none.
-"""
+"""Numbers of the machine code that prove a method without an opcode of its own: of one block,
+followed as a forecast follows it, the instructions issued and the turns of shared memory for one
+read. A bank conflict is a turn more; of reads of 4 bytes a lane the model sees none."""
 
 from __future__ import annotations
 

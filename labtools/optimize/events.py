@@ -1,8 +1,5 @@
-"""What happens in a loop: one type for each thing that its log keeps.
-
-Points are named by their key. The types of gaps, budgets, picks, samples, attributions and verdicts
-cross as they are.
-"""
+"""What happens in a loop: one type for each thing that its log keeps. Points are named by their
+key; gaps, budgets, picks, samples, attributions and verdicts cross as they are."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
 """A kernel family: a rung whose knobs switch methods on and off, and what is said of them in data.
-
-Three files stand beside each other, anywhere on disk: ``x.cu``, ``x.py`` with a `Rung`, and
-``x.toml``. The last names the methods with their toggles, which knobs mean nothing where, which
-points are valid, which of them make the grid, and the workloads. Everything in it is checked when
-it is read: a field, a knob, a value or a name in an expression that does not exist is refused.
-"""
+Beside ``x.cu`` and ``x.py`` with a `Rung`, ``x.toml`` names the methods with their toggles, which
+knobs mean nothing where, which points are valid, which make the grid, and the workloads."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -42,11 +39,9 @@ from labtools.toolchain.sources import hash_source
 Axis = Literal["compute", "memory", "latency"]
 METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")
 
-Toggle = Mapping[str, int]
-"""A setting: values of some knobs."""
+Toggle = Mapping[str, int]  # a setting: values of some knobs
 
-START_KEY = "start"
-"""The key of the point that a search starts from."""
+START_KEY = "start"  # the key of the point that a search starts from
 MOST_BOX_POINTS = 200_000
 """Products of one box of the grid. A larger one is a slip: every product is looked at."""
 _MOST_PASSES = 32  # of canonical rules over one point; a rule that undoes another never ends
@@ -97,7 +92,7 @@ class Point:
 
 class _Data(BaseModel):
     # A misspelt field would otherwise vanish without a word.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 _Words = Annotated[str, Field(min_length=1)]
@@ -131,8 +126,7 @@ class Pattern:
 
 def read_pattern(text: str) -> Pattern:
     """A line of a signature: ``LDGSTS``, ``!BAR`` (none), ``>=4 LDG`` (so many), and ``more LDG``
-    or ``fewer LDG`` than without the method.
-    """
+    or ``fewer LDG`` than without the method."""
     found = _LINE.match(text)
     assert found is not None  # every text is a line
     kind: PatternKind = "some"
@@ -189,10 +183,8 @@ class Method(_Data):
     def ask(
         self, what: Literal["trigger", "skip", "proof_when"], names: Mapping[str, Quantity | None]
     ) -> Quantity:
-        """The value of one of its expressions; None is a missing value.
-
-        Raises MissingName: it asks for a name without a value.
-        """
+        """The value of one of its expressions; None is a missing value. Raises MissingName: it asks
+        for a name without a value."""
         text: str = getattr(self, what)
         try:
             return evaluate_expression(text, names)
@@ -291,6 +283,9 @@ class Family:
     workloads: tuple[Problem, ...]  # the first is the headline
     path: Path  # the file
     start_knobs: Mapping[str, int] = field(repr=False)
+    # What a loop asks for again and again: points by the values of all knobs, the methods on at
+    # each, and what expressions said, by their text and the values of the knobs that they ask for.
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     # ------------------------------------------------------------------------------- points
 
@@ -300,20 +295,13 @@ class Family:
         return self.point()
 
     def point(self, knobs: Toggle | None = None) -> Point:
-        """The point of a setting; a knob that is not named is as at the start.
-
-        Raises InvalidPoint: it breaks a constraint, whose reason is given.
-        """
+        """The point of a setting; a knob that is not named is as at the start. Raises InvalidPoint:
+        it breaks a constraint, whose reason is given."""
         values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
         setting = tuple(values.values())
-        if setting not in self._made:
-            self._made[setting] = self._make_point(values)
-        return self._made[setting]
-
-    @cached_property
-    def _made(self) -> dict[tuple[int, ...], Point]:
-        """Points by the values of all knobs: a loop asks for the same ones again and again."""
-        return {}
+        if setting not in self._kept:
+            self._kept[setting] = self._make_point(values)
+        return self._kept[setting]
 
     def _make_point(self, values: dict[str, int]) -> Point:
         values = self._make_canonical(values)
@@ -329,18 +317,12 @@ class Family:
     def overruled(self, knobs: Toggle) -> dict[str, str]:
         """Knobs of a setting that mean nothing beside the others, and why; see `CanonicalRule`."""
         values = self.point(knobs).knobs
-        return {
-            name: next(
-                (
-                    rule.why
-                    for rule in self.canonical
-                    if rule.set.get(name) == values[name] and self._holds(rule.when, values)
-                ),
-                "",
-            )
-            for name, value in knobs.items()
-            if values[name] != value
-        }
+        found = dict.fromkeys((name for name in knobs if values[name] != knobs[name]), "")
+        for rule in reversed(self.canonical):  # the first that says so stands
+            if self._holds(rule.when, values):
+                same = [name for name in found if rule.set.get(name) == values[name]]
+                found |= dict.fromkeys(same, rule.why)
+        return found
 
     def read_key(self, key: str) -> Point:
         """The point that a `Point.key` names."""
@@ -383,21 +365,12 @@ class Family:
             "let each knob be set by one rule",
         )
 
-    @cached_property
-    def _answers(self) -> dict[tuple[str | int | None, ...], bool]:
-        """What expressions said, by the values of the few knobs that each asks for."""
-        return {}
-
     def _holds(self, text: str, values: Mapping[str, int]) -> bool:
         key = (text, *map(values.get, names_in(text)))
-        answers = self._answers
-        if key not in answers:
-            answers[key] = self._ask(text, values)
-        return answers[key]
-
-    def _ask(self, text: str, values: Mapping[str, int]) -> bool:
         try:
-            return bool(evaluate_expression(text, values))
+            if key not in self._kept:
+                self._kept[key] = bool(evaluate_expression(text, values))
+            return self._kept[key]
         except ExpressionError as error:
             raise LabError(
                 f"{self.path.name} has an expression that cannot be computed.",
@@ -441,14 +414,9 @@ class Family:
 
     def methods_on(self, point: Point) -> tuple[str, ...]:
         """The methods that are on at a point, in the family's order."""
-        if point not in self._on:
-            self._on[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
-        return self._on[point]
-
-    @cached_property
-    def _on(self) -> dict[Point, tuple[str, ...]]:
-        """Of each point that was asked for, the methods that are on."""
-        return {}
+        if point not in self._kept:
+            self._kept[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
+        return self._kept[point]
 
     def apply(
         self,
@@ -457,14 +425,9 @@ class Family:
         hyper: Toggle | None = None,
         forms: Mapping[str, int] | None = None,
     ) -> Point:
-        """The point with some methods on, each with what it needs. What a later one sets wins.
-
-        Args:
-            hyper: values of further knobs, set last.
-            forms: the number of a method's form, from 0, where it is not the default form.
-
-        Raises InvalidPoint: they do not go together, or not with the rest of the point.
-        """
+        """The point with some methods on, each with what it needs, in its default form or that of a
+        number in ``forms``. What a later one sets wins; knobs of ``hyper`` are set last. Raises
+        InvalidPoint: they do not go together, or not with the rest of the point."""
         wanted, forms = tuple(methods), dict(forms or {})
         if strange := set(forms) - set(wanted):
             raise LabError(
@@ -493,12 +456,9 @@ class Family:
         return made
 
     def remove(self, point: Point, method: str) -> Point:
-        """The point without a method, and without what cannot be there without it.
-
-        `dependents` names the latter.
-
-        Raises InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
-        """
+        """The point without a method, and without what cannot be there without it: `dependents`.
+        Raises InvalidPoint: the method cannot be switched off there, or what is left is
+        forbidden."""
         one = self._switch(method)
         if not self.has(point, method):
             raise LabError(
@@ -551,10 +511,8 @@ class Family:
         changed."""
         found: dict[Point, None] = {}
         for setting in self._moves(point):
-            try:
+            with suppress(InvalidPoint):
                 found[self.point({**point.knobs, **setting})] = None
-            except InvalidPoint:
-                continue
         found.pop(point, None)
         return tuple(found)
 
@@ -572,12 +530,9 @@ class Family:
         for box in self.boxes:
             for values in itertools.product(*box.choices.values()):
                 knobs = {**self._start_values, **dict(zip(box.choices, values, strict=True))}
-                if box.only and not self._holds(box.only, knobs):
-                    continue
-                try:
-                    found[self.point(knobs)] = None
-                except InvalidPoint:
-                    continue
+                if not box.only or self._holds(box.only, knobs):
+                    with suppress(InvalidPoint):
+                        found[self.point(knobs)] = None
         return tuple(found)
 
 
@@ -637,9 +592,7 @@ def source_hash_of(family: Family) -> str:
 
 def family_hash_of(family: Family) -> str:
     """The identity of all that a loop's times and verdicts follow from: source, Python and data.
-
-    Comments and layout of the Python and of the data do not count.
-    """
+    Comments and layout of the Python and of the data do not count."""
     data = tomllib.loads(read_given(family.path))
     parts = {
         "source": source_hash_of(family),
@@ -662,11 +615,11 @@ def _say_faults(error: ValidationError, data: Mapping[str, Any]) -> str:
     said = []
     for one in error.errors():
         place = [str(part) for part in one["loc"]]
-        if len(one["loc"]) > 1 and one["loc"][0] == "method":
-            number = one["loc"][1]
-            entry = data["method"][number] if isinstance(number, int) else {}
-            name = entry.get("id", number) if isinstance(entry, Mapping) else number
-            place[:2] = [f"method {name}"]
+        match one["loc"]:
+            case ("method", int() as number, *_):
+                entry = data["method"][number]
+                name = entry.get("id", number) if isinstance(entry, Mapping) else number
+                place[:2] = [f"method {name}"]
         said.append(f"{', '.join(place)}: {one['msg']}")
     return "; ".join(said)
 
@@ -732,8 +685,7 @@ def _read_workload(path: Path, rung: Rung, text: str) -> Problem:
     return problem
 
 
-STALL_SHARE = "{}_share"
-"""Name in a trigger of the share of a warp's time in a stall reason."""
+STALL_SHARE = "{}_share"  # name in a trigger of the share of a warp's time in a stall reason
 GAP_NAMES: tuple[str, ...] = tuple(f"{axis}_gap" for axis in METHOD_AXES)
 LAUNCH_NAMES = ("num_sms", "blocks", "threads", "launches", "blocks_per_sm")
 """Of the GPU, and of the launch that has the most blocks: blocks, threads of one, launches of a
@@ -741,8 +693,7 @@ call, and blocks for each SM of the GPU."""
 CODE_NAMES = ("registers_per_thread", "spill_bytes", "shared_read_turns", "issued_instructions")
 """Of the machine code: registers and bytes spilled by a thread, turns of shared memory that one
 read of a warp takes on average, and instructions that one block issues."""
-WITHOUT = "_without"
-"""Ending of a name in ``proof_when``: the value without the method."""
+WITHOUT = "_without"  # ending of a name in ``proof_when``: the value without the method
 
 
 def counter_names() -> tuple[str, ...]:
@@ -802,9 +753,7 @@ def _is_on_somewhere(family: Family, method: str, form: int) -> bool:
     """Whether a point of the grid has the form on, so that it can be left out there."""
     for point in family.grid():
         if family.form_of(point, method) == form:
-            try:
+            with suppress(InvalidPoint):
                 family.remove(point, method)
-            except InvalidPoint:
-                continue
-            return True
+                return True
     return False

@@ -1,14 +1,10 @@
-"""How far a kernel is from full use of the GPU, on three axes: compute, memory, latency.
-
-A gap is what is left of a utilisation. It is no roofline: a kernel may be bound by what none of the
-three shows, and the bound is named beside them by the one rule of `labtools.record.bound`. A value
-that was not measured leaves its gap missing, which is neither 0 nor 1.
-
-Counted and forecast gaps of compute are not of one number. The counted one is of the busiest pipe,
-over the cycles in which its SM had a warp. The forecast one is of the issue slots, over all
-schedulers of a busy SM. The counter of issue slots, which the bound takes, leaves out schedulers
-without a warp: where some are empty it is larger than the forecast's share, up to four times.
-"""
+"""How far a kernel is from full use of the GPU, on three axes: compute, memory, latency. A gap is
+what is left of a utilisation, and missing (neither 0 nor 1) where that was not measured. It is no
+roofline: a kernel may be bound by what none of the three shows, see `labtools.record.bound`. Gaps
+of compute are not of one number: the counted is of the busiest pipe over the cycles in which its SM
+had a warp; the forecast is of the issue slots over all schedulers of a busy SM. The counter of
+issue slots, which the bound takes, leaves out schedulers without a warp: it may be up to four times
+the forecast's share."""
 
 from __future__ import annotations
 
@@ -21,14 +17,7 @@ from typing import Literal
 from labtools.measure.profiler.counters import COUNTERS
 from labtools.predict import Forecast, load_gpu
 from labtools.predict.explain import profiler_states
-from labtools.record.bound import (
-    APART,
-    Bound,
-    counted_bound,
-    largest_stall,
-    passes_apart,
-    stall_shares,
-)
+from labtools.record import bound as bounds
 from labtools.record.expressions import Quantity
 
 from .family import METHOD_AXES, STALL_SHARE, Axis
@@ -41,8 +30,7 @@ follows (its V2), which stops there."""
 MOST_PERCENT = 105.0
 """A rate of the peak above this was not measured. A profiler's passes differ by a little, so a busy
 unit may come out somewhat above 100."""
-ROUNDS_RISING = 2
-"""A gap counts as rising when it rose in so many rounds running."""
+ROUNDS_RISING = 2  # a gap counts as rising when it rose in so many rounds running
 
 Origin = Literal["counters", "forecast"]
 
@@ -57,7 +45,7 @@ class Gaps:
     origin: Origin  # where they come from
     values: Mapping[str, float]  # what they follow from, by name
     waits_for: str | None = None  # the kind of wait
-    bound: Bound | None = None  # that the same values show, or None where they are ambiguous
+    bound: bounds.Bound | None = None  # that the same values show, or None where they are ambiguous
     near_peak: bool = False  # all three are known and below `NEAR_PEAK`
     missing: tuple[str, ...] = ()  # names of the values that are missing for them
     note: str = ""  # what to know of them, one sentence, or nothing
@@ -86,19 +74,15 @@ def gaps_of_counters(
     values: Mapping[str, float | None], max_warps_per_sm: int | None = None
 ) -> Gaps:
     """The gaps that hardware counters of one kernel show, rates in percent, None where missing.
-
     With ``max_warps_per_sm`` the note says where counters of unlike runs betray themselves; these
-    decide no bound but that of the launch.
-    """
-    pipes = {name: values.get(name) for name in COMPUTE_PIPES}
+    decide no bound but that of the launch."""
+    known = [value for name in COMPUTE_PIPES if (value := values.get(name)) is not None]
     # A pipe that was not measured may be the busiest.
-    best = None if None in pipes.values() else max(x for x in pipes.values() if x is not None)
-    used = {name: value for name, value in pipes.items() if value is not None}
-    missing = [name for name, value in pipes.items() if value is None]
-    found = counted_bound(values, max_warps_per_sm=max_warps_per_sm)
-    why = passes_apart(values, max_warps_per_sm) if max_warps_per_sm else ""
-    note = f"{APART}: {why}" if why else ""
-    return _gaps_of(values, best, used, missing, "counters", found.bound, note)
+    best = max(known) if len(known) == len(COMPUTE_PIPES) else None
+    found = bounds.counted_bound(values, max_warps_per_sm=max_warps_per_sm)
+    why = bounds.passes_apart(values, max_warps_per_sm) if max_warps_per_sm else ""
+    note = f"{bounds.APART}: {why}" if why else ""
+    return _gaps_of(values, best, COMPUTE_PIPES, "counters", found.bound, note)
 
 
 def fault_of_counters(values: Mapping[str, float | None]) -> str | None:
@@ -114,7 +98,9 @@ def fault_of_counters(values: Mapping[str, float | None]) -> str | None:
             return f"{name} is {value:g}; a counter is a number from 0 on, or null where missing"
         if name.endswith("_pct") and value > MOST_PERCENT:
             return f"{name} is {value:g}, and a rate is at most 100 percent"
-    share, state = max(((part, one) for one, part in stall_shares(values).items()), default=(0, ""))
+    share, state = max(
+        ((part, one) for one, part in bounds.stall_shares(values).items()), default=(0, "")
+    )
     if share > MOST_PERCENT / 100:
         return f"stall_{state}_cycles is more than warp_latency_cycles, of which it is a part"
     return None
@@ -123,42 +109,32 @@ def fault_of_counters(values: Mapping[str, float | None]) -> str | None:
 def gaps_of_forecast(made: Forecast) -> Gaps:
     """The gaps that a forecast shows, of the launch that takes longest. The share of the issue
     slots, of all schedulers of a busy SM, stands for the busiest pipe."""
-    bound: Bound = made.bound  # type: ignore[assignment]
+    bound: bounds.Bound = made.bound  # type: ignore[assignment]
     return gaps_of_predicted(counters_of_forecast(made), bound)
 
 
-def gaps_of_predicted(values: Mapping[str, float | None], bound: Bound) -> Gaps:
+def gaps_of_predicted(values: Mapping[str, float | None], bound: bounds.Bound) -> Gaps:
     """`gaps_of_forecast` of what `counters_of_forecast` gave, where that was kept."""
-    issued = values.get("issue_slot_pct")
-    used = {} if issued is None else {"issue_slot_pct": issued}
-    missing = ["issue_slot_pct"] if issued is None else []
-    note = (
-        "forecast: the share of issue slots, over all schedulers, stands for the busiest compute "
-        "pipe"
-    )
-    return _gaps_of(values, issued, used, missing, "forecast", bound, note)
+    issued, what = values.get("issue_slot_pct"), "the share of issue slots, over all schedulers,"
+    note = f"forecast: {what} stands for the busiest compute pipe"
+    return _gaps_of(values, issued, ["issue_slot_pct"], "forecast", bound, note)
 
 
 def _gaps_of(
     values: Mapping[str, float | None],
     pipe_pct: float | None,
-    used: dict[str, float],
-    missing: list[str],
+    pipes: Sequence[str],
     origin: Origin,
-    bound: Bound | None,
-    note: str = "",
+    bound: bounds.Bound | None,
+    note: str,
 ) -> Gaps:
-    memory_pct = values.get("dram_throughput_pct")
-    if memory_pct is None:
-        missing = [*missing, "dram_throughput_pct"]
-    else:
-        used = {**used, "dram_throughput_pct": memory_pct}
-    wait = largest_stall(values)
-    if wait is None:
-        missing = [*missing, "stalls"]
-    else:
-        used = {**used, STALL_SHARE.format(wait[0]): wait[1]}
-    gaps = (_rest(pipe_pct), _rest(memory_pct), wait[1] if wait else None)
+    wait = bounds.largest_stall(values)
+    state, share = wait or ("", None)
+    asked = {name: values.get(name) for name in (*pipes, "dram_throughput_pct")}
+    asked |= {STALL_SHARE.format(state) if wait else "stalls": share}
+    used = {name: value for name, value in asked.items() if value is not None}
+    missing = [name for name, value in asked.items() if value is None]
+    gaps = (_rest(pipe_pct), _rest(asked["dram_throughput_pct"]), share)
     return Gaps(
         *gaps,
         origin=origin,
@@ -203,7 +179,9 @@ def counters_of_forecast(made: Forecast) -> dict[str, float]:
 
 def trigger_values(counters: Mapping[str, float | None], gaps: Gaps) -> dict[str, Quantity | None]:
     """What a trigger may ask of a measurement: counters, shares of stalls, and gaps."""
-    shares = {STALL_SHARE.format(name): part for name, part in stall_shares(counters).items()}
+    shares = {
+        STALL_SHARE.format(name): part for name, part in bounds.stall_shares(counters).items()
+    }
     return {**counters, **shares, **gaps.names()}
 
 

@@ -1,10 +1,6 @@
-"""The recorded grid of a family: one compact file, read without a GPU and without a compiler.
-
-`make_grid` puts the measurements of a campaign's folder together, `read_grid` reads the file and
-holds it against itself. A grid is bound to its code: by the hash of the source with its headers,
-by the compiler's options and version, and by the hash of each point's machine code, so that a few
-points compiled again say whether the file still speaks of the kernel that is there.
-"""
+"""The recorded grid of a family: one compact file, read without a GPU and without a compiler, bound
+to its code by hashes of the source with its headers and of each point's machine code, and by the
+compiler's options and version."""
 
 from __future__ import annotations
 
@@ -37,8 +33,7 @@ from .sass_check import PatternCounts
 GRID_SCHEMA = 1
 ENDING = ".jsonl.gz"
 
-Times = tuple[float, ...]
-"""Samples of one process, microseconds; empty where there are none."""
+Times = tuple[float, ...]  # samples of one process, microseconds; empty where there are none
 
 
 @dataclass(frozen=True)
@@ -241,9 +236,6 @@ def samples_of(rows: Sequence[Times], at: GridAt, launches: int = 1) -> Samples:
     )
 
 
-# ------------------------------------------------------------------------------------- making
-
-
 def grid_path(rung: str, gpu: str) -> Path:
     """Where the grid of a shipped family is."""
     return kernels_dir() / "grids" / f"{rung}.{gpu}{ENDING}"
@@ -378,12 +370,9 @@ def check_grid(
     limits: Limits | None = None,
     points_known: bool = False,
 ) -> GridFreshness:
-    """Compare a grid with the code as it stands: source, options and the family's points, or with
-    numbers the machine code of these points, compiled again. With ``points_known`` the points are
-    not compared.
-
-    Raises CompilerMissing: points are to be compiled, and there is no compiler.
-    """
+    """Compare a grid with the code as it stands: source, options and, but for ``points_known``, the
+    family's points, or with numbers the machine code of these points, compiled again. Raises
+    CompilerMissing: points are to be compiled, and there is no compiler."""
     wanted = list(numbers)
     if not wanted:
         return _compare_text(grid, family, points_known)
@@ -395,30 +384,23 @@ def check_grid(
             "the text is compared without a compiler",
         )
     limits = limits or load_gpu(grid.plan.gpu).limits
-    changed = {}
-    for number in wanted:
-        why = _recompile(grid, family, number, limits)
-        if why:
-            changed[number] = why
-    return GridFreshness(
-        len(wanted), changed, f"{len(wanted)} points were compiled again by NVRTC {here}"
-    )
+    whys = {number: _recompile(grid, family, number, limits) for number in wanted}
+    changed = {number: why for number, why in whys.items() if why}
+    text = f"{len(wanted)} points were compiled again by NVRTC {here}"
+    return GridFreshness(len(wanted), changed, text)
 
 
 def _compare_text(grid: Grid, family: Family, points_known: bool) -> GridFreshness:
     every, plan = range(len(grid)), grid.plan
-    options = (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS)
-    for what, same, why in (
-        ("the kernel's name", family.rung.id == plan.rung, f"it is of {plan.rung}"),
-        (
-            "the text of the kernel",
-            source_hash_of(family) == plan.source_hash,
-            "the source or one of its headers has changed",
-        ),
-        ("the compiler's options", grid.options == options, "the compiler's options have changed"),
-    ):
-        if not same:
-            return GridFreshness(0, dict.fromkeys(every, why), what)
+    what = why = ""
+    if family.rung.id != plan.rung:
+        what, why = "the kernel's name", f"it is of {plan.rung}"
+    elif source_hash_of(family) != plan.source_hash:
+        what, why = "the text of the kernel", "the source or one of its headers has changed"
+    elif grid.options != (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS):
+        what, why = "the compiler's options", "the compiler's options have changed"
+    if what:
+        return GridFreshness(0, dict.fromkeys(every, why), what)
     changed = {}
     for number in () if points_known else every:
         knobs = plan.knobs_of(number)

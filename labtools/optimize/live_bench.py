@@ -8,10 +8,13 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from labtools.measure.campaign.recording import check_batteries, check_key
+from labtools.measure.gpu import measure
 from labtools.measure.gpu.job import (
     Job,
     ceiling_candidates,
@@ -19,14 +22,6 @@ from labtools.measure.gpu.job import (
     make_jobs,
     require_device,
     rung_candidate,
-)
-from labtools.measure.gpu.measure import (
-    PROCESSES,
-    ROUNDS,
-    GroupResult,
-    as_candidate,
-    make_request,
-    run_group,
 )
 from labtools.measure.gpu.pool import LivePool
 from labtools.measure.profiler.profile import profile_batch
@@ -42,17 +37,12 @@ from .family import Family, Point
 from .gaps import Gaps, gaps_of_counters
 from .score import ScoreEnds
 
-AA_PAIRS = 20
-"""Pairs of identical kernels behind the least effect that can be told."""
+AA_PAIRS = 20  # pairs of identical kernels behind the least effect that can be told
 
 
 class LiveBench(TimingBench):
-    """This machine's GPU. All points of a call are interleaved in each process.
-
-    Args:
-        processes: that time each call.
-        rounds: samples of a point in each of them.
-    """
+    """This machine's GPU. All points of a call are interleaved in each of some processes, with so
+    many ``rounds``, samples of a point."""
 
     origin: TimesFrom = "live"
     one_call = True
@@ -62,8 +52,8 @@ class LiveBench(TimingBench):
         family: Family,
         problem: Problem,
         *,
-        processes: int = PROCESSES,
-        rounds: int = ROUNDS,
+        processes: int = measure.PROCESSES,
+        rounds: int = measure.ROUNDS,
         progress: Progress = silent,
     ) -> None:
         if not type(operation_of(problem)).__module__.startswith("labtools."):
@@ -79,9 +69,6 @@ class LiveBench(TimingBench):
         self._pool: LivePool | None = None
         self._checked: dict[Point, str | None] = {}
         self._counted: dict[Point, Mapping[str, float | None]] = {}
-        self._least: AA | None = None
-        self._floor: tuple[float | None] | None = None
-        self._ends: tuple[ScoreEnds | None] | None = None
         self._environment: dict[str, str | None] = {}
         self._calls = 0
 
@@ -119,13 +106,13 @@ class LiveBench(TimingBench):
     def _name(self, point: Point) -> str:
         return f"{self.family.rung.id} {point.key}"
 
-    def _measure(self, jobs: Sequence[Job], problem: Problem) -> GroupResult:
+    def _measure(self, jobs: Sequence[Job], problem: Problem) -> measure.GroupResult:
         if not jobs:
-            return GroupResult()
+            return measure.GroupResult()
         if self._pool is None:
             self._pool = self._held.enter_context(LivePool(self.processes, progress=self.progress))
         self._calls += 1
-        request = make_request(
+        request = measure.make_request(
             jobs,
             problem,
             self.limits,
@@ -133,7 +120,7 @@ class LiveBench(TimingBench):
             seed=zlib.crc32(f"{problem.key()} {self._calls}".encode()),
             rounds=self.rounds,
         )
-        found = run_group(self._pool, request, self.processes, self.progress)
+        found = measure.run_group(self._pool, request, self.processes, self.progress)
         self._environment = found.environment or self._environment
         return found
 
@@ -143,22 +130,20 @@ class LiveBench(TimingBench):
 
     def least_effect(self) -> AA:
         """From the start point and as many kernels like it, each loaded from a file of its own."""
-        if self._least is None:
-            first = self._job(self.family.start, self.problem)
-            with tempfile.TemporaryDirectory(prefix="labtools-aa-") as folder:
-                jobs = [_copy_job(first, Path(folder), number) for number in range(AA_PAIRS + 1)]
-                found = self._measure(jobs, self.problem)
-            rows = [_samples_of(found, job.label) for job in jobs]
-            known = [one for one in rows if one is not None]
-            pairs = list(zip(known, known[1:], strict=False))
-            if not pairs:
-                raise LabError(
-                    "Identical kernels could not be timed.",
-                    next(iter(found.failures.values()), ""),
-                    "the recorded grid, forecasts",
-                )
-            self._least = least_effect_of(pairs, self.origin)
         return self._least
+
+    @cached_property
+    def _least(self) -> AA:
+        first = self._job(self.family.start, self.problem)
+        with tempfile.TemporaryDirectory(prefix="labtools-aa-") as folder:
+            jobs = [_copy_job(first, Path(folder), number) for number in range(AA_PAIRS + 1)]
+            found = self._measure(jobs, self.problem)
+        known = [one for job in jobs if (one := _samples_of(found, job.label)) is not None]
+        if len(known) < 2:
+            why = next(iter(found.failures.values()), "")
+            what = "Identical kernels could not be timed."
+            raise LabError(what, why, "the recorded grid, forecasts")
+        return least_effect_of(list(pairwise(known)), self.origin)
 
     def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
         """What is wrong with each on a battery of small problems, or None."""
@@ -214,33 +199,33 @@ class LiveBench(TimingBench):
 
     def floor_us(self) -> float | None:
         """By the read sweep, timed here, and by the GPU's record."""
-        if self._floor is None:
-            sweeps = []
-            for problem in dict.fromkeys((self.problem, *self.family.workloads)):
-                sweep = [
-                    (one, problem)
-                    for one in ceiling_candidates(self.limits.num_sms)
-                    if one.supports(problem) is None
-                ]
-                jobs = make_jobs(sweep, self.limits)
-                found = self._measure(jobs, problem)
-                held = [_samples_of(found, job.label) for job in jobs]
-                sweeps += [(problem, median_us(one)) for one in held if one]
-            self._floor = (self._read_floor_us(sweeps),)
-        return self._floor[0]
+        return self._floor_us
+
+    @cached_property
+    def _floor_us(self) -> float | None:
+        sweeps, every = [], ceiling_candidates(self.limits.num_sms)
+        for problem in dict.fromkeys((self.problem, *self.family.workloads)):
+            sweep = [(one, problem) for one in every if one.supports(problem) is None]
+            jobs = make_jobs(sweep, self.limits)
+            found = self._measure(jobs, problem)
+            held = [_samples_of(found, job.label) for job in jobs]
+            sweeps += [(problem, median_us(one)) for one in held if one]
+        return self._read_floor_us(sweeps)
 
     def score_ends(self) -> ScoreEnds | None:
         """By the baseline of the operation, timed here by the processes that time the points."""
-        if self._ends is None:
-            self._ends = (ends_of(self.floor_us(), self._baseline_us()),)
-        return self._ends[0]
+        return self._ends
+
+    @cached_property
+    def _ends(self) -> ScoreEnds | None:
+        return ends_of(self.floor_us(), self._baseline_us())
 
     def _baseline_us(self) -> dict[str, float]:
         name = operation_of(self.problem).baseline
         if name is None:
             return {}
         try:
-            job = make_job(as_candidate(f"baseline:{name}"), self.problem, self.limits)
+            job = make_job(measure.as_candidate(f"baseline:{name}"), self.problem, self.limits)
             held = _samples_of(self._measure([job], self.problem), job.label)
         except LabError:  # its library is not installed, or does not take the workload
             return {}
@@ -259,7 +244,7 @@ def _copy_job(job: Job, folder: Path, number: int) -> Job:
     return replace(job, label=f"{job.label} ({number})", cubin=str(path))
 
 
-def _samples_of(found: GroupResult, label: str) -> Samples | None:
+def _samples_of(found: measure.GroupResult, label: str) -> Samples | None:
     """The times of a candidate in every process; None where one of them has none."""
     rows = [answer.timed[label].samples for answer in found.answers if label in answer.timed]
     if not rows or len(rows) < len(found.answers):

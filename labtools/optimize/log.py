@@ -1,10 +1,6 @@
 """The append-only log of a loop: lines of JSON that are on the disk before they count, chained by
-hashes.
-
-Each line holds an event, the hash of the line before it and its own. So a changed line, a lost one
-and one that a killed process left half written are told from each other: a half line leaves the
-chain whole, because nothing that was acknowledged is missing.
-"""
+hashes, so that a changed line, a lost one and one that a killed process left half written are told
+from each other: a half line leaves the chain whole."""
 
 from __future__ import annotations
 
@@ -28,10 +24,8 @@ from labtools.record.whole import append_lines
 
 NO_BODY = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 """What reading a part of unknown JSON may raise, deeply nested or infinite as it may be."""
-LOG_VERSION = 1
-"""Of a line's shape and of the events that it may hold."""
-FIRST_PREVIOUS = ""
-"""What the first line names as the hash before it."""
+LOG_VERSION = 1  # of a line's shape and of the events that it may hold
+FIRST_PREVIOUS = ""  # what the first line names as the hash before it
 MOST_NUMBERS = 5
 """Numbers of lines that a notice names; of more it names as many, and says how many there are."""
 
@@ -105,8 +99,7 @@ class EventLog:
             lock.release()
 
     def append(self, event: Any) -> LogLine:
-        """Add an event to a log that was read before, its lock held. When this returns, it is on
-        the disk."""
+        """Add an event to a log read before, its lock held; on return it is on the disk."""
         event_type: Any = type(event)
         kind = self._names[event_type]
         number = self._last.n + 1 if self._last else 0
@@ -237,14 +230,10 @@ def _say_lines(numbers: Sequence[int]) -> str:
     return f"line {named}" if len(numbers) == 1 else f"lines {named}"
 
 
-def _say_wrong(
-    count: int,
-    twice: Sequence[int],
-    torn: Sequence[int],
-    damaged: Sequence[int],
-    after_a_gap: Sequence[int],
-) -> Iterator[str]:
-    """What is wrong with some lines, of which ``count`` can be read."""
+def _say_wrong(count: int, *wrong: Sequence[int]) -> Iterator[str]:
+    """What is wrong with some lines, of which ``count`` can be read: those that stand twice, are
+    torn, damaged, or stand after a gap."""
+    twice, torn, damaged, after_a_gap = wrong
     kept = f"the other {count} are kept" if count > 1 else "the other line is kept"
     if not count:
         kept = "no other line can be read"
@@ -252,10 +241,9 @@ def _say_wrong(
         verb = "stands" if len(twice) == 1 else "stand"
         yield f"{_say_lines(twice)} {verb} there twice; one is read"
     if torn:
-        yield (
-            f"{_say_lines(torn)} {'is' if len(torn) == 1 else 'are'} half written, because a "
-            "process ended there; nothing that was acknowledged is missing"
-        )
+        verb = "is" if len(torn) == 1 else "are"
+        why = "because a process ended there; nothing that was acknowledged is missing"
+        yield f"{_say_lines(torn)} {verb} half written, {why}"
     if damaged:
         verb = "is" if len(damaged) == 1 else "are"
         yield f"{_say_lines(damaged)} {verb} damaged and what stood there is lost; {kept}"

@@ -1,10 +1,6 @@
-"""The loop: trial, attribution, validation, learning, one step at a time.
-
-Each step reads the state, does its work on a bench and keeps what it found in the loop's folder.
-Every measurement is on the disk before anything follows from it, so a step that was cut off goes
-on with what it has. `TuningLoop.run` plays the automatic policy; a script or a person may take each
-step alone, in the same order.
-"""
+"""The loop: trial, attribution, validation, learning, one step at a time. Every measurement is on
+the disk before anything follows from it, so a step that was cut off goes on with what it has.
+`TuningLoop.run` plays the automatic policy; anybody may take each step alone."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ from labtools.toolchain.progress import Progress, silent
 from . import events
 from .ablation import TimeCall, ablate_methods, ablate_pairs, pair_variants, single_variants
 from .attribution import Attribution, MethodClass, classify, interactions, relative_gain
-from .bench import TimedOn, TimedPoints, TimingBench, open_bench
+from .bench import TimedOn, TimedPoints, TimingBench
 from .branch import (
     Branch,
     Branching,
@@ -46,6 +42,7 @@ from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_ga
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .log import disk, say_command
 from .loop_folder import LoopFolder
+from .opening import open_bench
 from .pick import (
     Pick,
     Retry,
@@ -70,8 +67,7 @@ from .state import (
     say_failures,
 )
 
-MOST_ROUNDS = 6
-"""Rounds of an automatic run, where none are named."""
+MOST_ROUNDS = 6  # rounds of an automatic run, where none are named
 ROUNDS_WITHOUT_GAIN = 2
 """An automatic run stops after so many rounds running without a gain that can be told."""
 NEAR_FLOOR = 1.02
@@ -81,13 +77,11 @@ MOST_SCORED = 8
 """Entries of the frontier that are timed on the family's other workloads, the fastest first."""
 TIMED_BEFORE = "timed before"
 WRONG_BEFORE = "found wrong before"
-NO_TIME_BEFORE = "without a time before"
-"""Why a point is not tried again."""
+NO_TIME_BEFORE = "without a time before"  # as the two above: why a point is not tried again
 
 
 class TuningLoop:
-    """A loop, opened for writing, and the bench on which its points are timed; a step that needs no
-    time does not open it."""
+    """A loop, opened for writing, and its bench, which a step that needs no time does not open."""
 
     def __init__(
         self,
@@ -118,10 +112,7 @@ class TuningLoop:
 
     def gaps(self, counters: Mapping[str, float | None] | None = None) -> LoopState:
         """Step 1: how far the champion is from the peaks, by its ``counters`` by stable names; None
-        asks the bench.
-
-        Raises GivenRefused: they are no counters of a kernel.
-        """
+        asks the bench. Raises GivenRefused: they are no counters of a kernel."""
         state = self.folder.require("gaps")
         if counters is not None and (fault := fault_of_counters(counters)):
             raise GivenRefused(
@@ -155,10 +146,8 @@ class TuningLoop:
     ) -> LoopState:
         """Step 3: the round's methods, those that the caller chose, or by the four checks and the
         budget. ``acknowledged`` says with what a method is tried again that the compiler dropped.
-
         Raises GivenRefused: a chosen method does not go with the champion, or was dropped by the
-        compiler and nothing is different now.
-        """
+        compiler and nothing is different now."""
         state = self.folder.require("pick")
         current, point = state.current, self.family.read_key(state.current.start)
         assert current.gaps is not None and current.budget is not None
@@ -190,9 +179,7 @@ class TuningLoop:
         """Step 4: the same methods with several hyperparameters; the fastest right one leads. Where
         no branch is right the step may be taken again, with other settings. Of ``branches``, which
         the forecast chooses if None, knobs left out are as where the round began, with its methods.
-
-        Raises GivenRefused: there is none, or one of them cannot be a branch of this round.
-        """
+        Raises GivenRefused: there is none, or one of them cannot be a branch of this round."""
         state = self.folder.require("branch")
         current, point = state.current, self.family.read_key(state.current.start)
         branching = self._branching(state, point, branches)
@@ -323,11 +310,9 @@ class TuningLoop:
     def _time(
         self, purpose: events.Purpose, points: Sequence[Point], *, beside: Point
     ) -> dict[Point, events.PointTimed]:
-        """Time points and keep each measurement; what this round has already is not timed again.
-
-        A bench may compare only what it timed in one call. There a call of which the log has a
-        part is made anew, and points come with what they were timed beside.
-        """
+        """Time points and keep each measurement; what this round has already is not timed again. A
+        bench may compare only what it timed in one call. There a call of which the log has a part
+        is made anew, and points come with what they were timed beside."""
         left = set(self.folder.plan(purpose, [point.key for point in points]))
         calls = self._calls(purpose, points)
         alone = self._kept("reference", beside, calls) is None
@@ -353,12 +338,10 @@ class TuningLoop:
             named.insert(0, (beside, "reference"))
         timed = self.bench.time([point for point, _ in named])
         call, number = self.folder.next_call, self.state.round
-        for point, why in named:
-            samples, failure = timed.samples.get(point), timed.failures.get(point, "")
-            knobs = dict(point.knobs)
-            self.folder.keep(
-                events.PointTimed(number, why, point.key, call, samples, failure, knobs=knobs)
-            )
+        for at, why in named:
+            found = (timed.samples.get(at), timed.failures.get(at, ""))
+            kept = events.PointTimed(number, why, at.key, call, *found, knobs=dict(at.knobs))
+            self.folder.keep(kept)
 
     def _kept(
         self, purpose: events.Purpose, point: Point, calls: Collection[int] = ()
@@ -417,9 +400,8 @@ class TuningLoop:
     ) -> Branching:
         """Branches that the caller made. Each has the round's methods: they will be taken out."""
         if not given:
-            raise LabError(
-                "There is no branch.", "none was given", "without input the policy chooses"
-            )
+            why = "none was given"
+            raise LabError("There is no branch.", why, "without input the policy chooses")
         forms = current.pick.forms if current.pick else {}
         base = with_methods(self.family, point, current.methods, forms)
         chosen: list[Point] = []
@@ -438,8 +420,7 @@ class TuningLoop:
     def _why_no_branch(
         self, current: RoundKept, point: Point, base: Point, made: Point
     ) -> str | None:
-        """Why a point cannot be a branch of the round, or None; ``base`` is where the round began,
-        with its methods on."""
+        """Why a point is no branch of the round, or None; ``base``: its start, methods on."""
         family, methods = self.family, current.methods
         if without := [name for name in methods if not family.has(made, name)]:
             return f"{' and '.join(without)}, picked for this round, would be off there"
@@ -468,8 +449,7 @@ class TuningLoop:
         return self.bench.refuses(made)
 
     def _known_points(self, state: LoopState) -> dict[Point, str]:
-        """Points that are not tried again, and why. What an attempt that was cut off has timed is
-        not among them: it is that attempt's."""
+        """Points not tried again, and why; without those a cut-off attempt has timed."""
         branches = [tried for kept in state.history for tried in kept.branches]
         timed = [run.point for run in state.timed if run.round < state.round]
         timed += [kept.start for kept in state.history] + [tried.point for tried in branches]
@@ -657,19 +637,14 @@ def _given_by_somebody() -> Iterator[None]:
 def settled(
     rounds: Sequence[RoundKept], gains: Mapping[int, float | None], least: float
 ) -> dict[str, MethodClass]:
-    """The latest verdict of each method, of those that later rounds have to believe.
-
-    A verdict is of a point that the loop did not go on from where the round's champion was not
-    faster than what the round began from. One that was effective there is not on. One that was
-    ineffective may be taken again only where the champion was slower, and no method of the round
-    was effective: it was judged in company that nobody keeps. Beside one that was effective it
-    stays ineffective, or the next round would be the same one again. Whether the round was slower
-    is asked of its champion with all of the methods; without the one that harmed it the same round
-    may have lost nothing.
-
-    ``gains`` are of each round's champion over the point that it began from, None where unknown;
-    ``least`` is the smallest effect that can be told, relative, in a round that does not say.
-    """
+    """The latest verdict of each method, of those that later rounds have to believe. Where the
+    round's champion was not faster than what the round began from, the loop did not go on from the
+    judged point: a method effective there is not on, and an ineffective one may be taken again only
+    where the champion was slower and no method of the round was effective (beside an effective one
+    it stays ineffective, or the next round would be the same again). Whether the round was slower
+    is asked of its champion with all methods. ``gains`` are of each round's champion over where it
+    began, None where unknown; ``least`` is the smallest relative effect that can be told in a round
+    that does not say."""
     found: dict[str, MethodClass] = {}
     for kept in rounds:
         gain = gains.get(kept.round)
@@ -749,17 +724,12 @@ def _ablate(
             time_us.append(found.median_us(point))
         return found
 
-    single: tuple[Attribution, ...] = ()
-    both: tuple[Attribution, ...] = ()
-    removed = [single_variants(bench.family, point, methods)]
-    if pairs:
-        removed.append(pair_variants(bench.family, point, methods))
-    if methods:
-        single = ablate_methods(bench, point, methods, right_ones)
-        both = ablate_pairs(bench, point, methods, right_ones) if pairs else ()
+    single = ablate_methods(bench, point, methods, right_ones) if methods else ()
+    both = ablate_pairs(bench, point, methods, right_ones) if methods and pairs else ()
     timed = {found.method for found in (*single, *both)}
     untimed: dict[str, str] = {}
-    for some in removed:
+    for remove in (single_variants, pair_variants) if pairs else (single_variants,):
+        some = remove(bench.family, point, methods)
         untimed |= some.refused
         untimed |= {name: failures[one] for name, one in some.points.items() if one in failures}
     left = {name: why for name, why in untimed.items() if name not in timed}
@@ -815,9 +785,8 @@ def init(
 ) -> LoopState:
     """Begin a loop in a folder that holds none; without a workload at the family's headline."""
     if branches < 1:
-        raise LabError(
-            f"A round of {branches} branches tries nothing.", "it needs at least 1", "4 is usual"
-        )
+        what = f"A round of {branches} branches tries nothing."
+        raise LabError(what, "it needs at least 1", "4 is usual")
     bench = open_bench(family, workload or family.workloads[0], on)
     start, what = family.start, f"{family.rung.id} cannot begin here."
     if not bench.crowns(start):

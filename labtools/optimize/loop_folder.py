@@ -1,8 +1,5 @@
-"""A loop on disk: its folder, with the log and the files that follow from it.
-
-The log alone is judged. Everything else in the folder follows from it and is written again wherever
-it differs.
-"""
+"""A loop on disk: its folder, with the log, which alone is judged, and the files that follow from
+it and are written again wherever they differ."""
 
 from __future__ import annotations
 
@@ -35,13 +32,8 @@ class LoopThere(LabError):
 
 
 class LoopFolder:
-    """A loop on disk, made by `create`, `opened` or `look`.
-
-    ``notices`` say what of the log is damaged, and ``resumed`` where the loop goes on.
-
-    Args:
-        source: the text of a point's kernel, by the point's key; without it no sources are kept.
-    """
+    """A loop on disk, made by `create`, `opened` or `look`. ``resumed`` says where it goes on.
+    Without ``source``, the text of a kernel by its point's key, no sources are kept."""
 
     def __init__(self, path: Path, source: Callable[[str], str] | None = None) -> None:
         self.path = path
@@ -58,9 +50,7 @@ class LoopFolder:
         cls, path: Path, init: InitDone, source: Callable[[str], str] | None = None
     ) -> Iterator[LoopFolder]:
         """A new loop in a folder that holds none; its lock is held until the end of the block.
-
-        Raises LoopThere: there is a loop already.
-        """
+        Raises LoopThere: there is a loop already."""
         folder = cls(path, source)
         with disk(f"{path} cannot be made.", "another folder"):
             path.mkdir(parents=True, exist_ok=True)
@@ -126,10 +116,7 @@ class LoopFolder:
     # -- steps -----------------------------------------------------------------------------
 
     def require(self, step: str) -> LoopState:
-        """The state, if a step of a round may come now.
-
-        Raises OutOfOrder: it may not; names the one that may.
-        """
+        """The state, if a step may come now. Raises OutOfOrder, naming the one that may."""
         state = self.state
         if step in state.next_steps:
             return state
@@ -150,8 +137,7 @@ class LoopFolder:
         )
 
     def plan(self, purpose: Purpose, points: Sequence[str]) -> tuple[str, ...]:
-        """Say which points are about to be timed; gives those that this round did not time yet for
-        this purpose."""
+        """Say which points will be timed; gives those not yet timed this round for this purpose."""
         current, number = self.state.current, self.state.round
         here = current.round == number
         if set(points) - set(current.planned.get(purpose, ()) if here else ()):
@@ -195,9 +181,7 @@ class LoopFolder:
 
     def keep(self, event: Any) -> LoopState:
         """Add what happened, and give the state from now on. When this returns, it is on the disk.
-
-        Raises OutOfOrder: the step may not come now.
-        """
+        Raises OutOfOrder: the step may not come now."""
         if not self._writing:
             raise LabError(
                 "This loop was opened to be read.", "", "the same through LoopFolder.opened"
@@ -212,18 +196,15 @@ class LoopFolder:
         return self.state
 
     def restart(self, entry: int) -> LoopState:
-        """Let the next round begin from an entry of the frontier, from 0; one under way is
-        abandoned."""
+        """Begin the next round from a frontier entry, from 0; one under way is abandoned."""
         state = self.state
         if not 0 <= entry < len(state.frontier):
-            most = len(state.frontier) - 1
-            raise LabError(
-                f"The frontier has no entry {entry}.",
-                f"its entries are 0 to {most}" if state.frontier else "it is empty",
-                f"{say_command('status', self.path)} lists them"
-                if state.frontier
-                else say_command(*state.next_steps[:1] or ["status"], self.path),
-            )
+            why = f"its entries are 0 to {len(state.frontier) - 1}"
+            following = f"{say_command('status', self.path)} lists them"
+            if not state.frontier:
+                why = "it is empty"
+                following = say_command(*state.next_steps[:1] or ["status"], self.path)
+            raise LabError(f"The frontier has no entry {entry}.", why, following)
         chosen = state.frontier[entry]
         begun = bool(state.history) and state.current.round == state.round
         number = state.round + 1 if begun else state.round
@@ -232,8 +213,7 @@ class LoopFolder:
     # -- files -----------------------------------------------------------------------------
 
     def write_files(self, rounds: Collection[int] | None = None) -> None:
-        """Write whatever follows from the log and does not stand there as it should, of some rounds
-        or of all."""
+        """Write what follows from the log and stands there otherwise, of some rounds or all."""
         state = self.state
         wanted = dict(files_of(state, self.lines, self.source, rounds))
         wanted[STATE_NAME] = adapter_of(LoopState).dump_json(state, indent=1).decode() + "\n"

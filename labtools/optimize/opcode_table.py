@@ -1,10 +1,6 @@
-"""How often each opcode stands in the machine code of some points of a recorded grid.
-
-The grid counts what its methods look for. To show what else vanishes and appears when a method is
-taken out, whole counts are kept of the few points that a page shows, in a small file beside the
-grid. An entry is bound to the code that was timed: its key is the grid's own hash of that code.
-``make regen`` writes the file.
-"""
+"""How often each opcode stands in the machine code of the few points of a recorded grid that a page
+shows, to see what else vanishes when a method is taken out. An entry is bound to the code that was
+timed: its key is the grid's own hash of that code. ``make regen`` writes the file."""
 
 from __future__ import annotations
 
@@ -38,8 +34,7 @@ class KernelCounts:
     opcodes: dict[str, int]  # how many of each, modifiers included
 
 
-CodeCounts = dict[str, KernelCounts]
-"""The kernels that one point launches, by name."""
+CodeCounts = dict[str, KernelCounts]  # the kernels that one point launches, by name
 
 
 @dataclass(frozen=True)
@@ -55,8 +50,7 @@ class OpcodeTable:
 
 
 def opcodes_of_code(sass: Sass) -> dict[str, int]:
-    """How many instructions of a kernel have each opcode, the most frequent first; padding is left
-    out."""
+    """How many instructions of a kernel have each opcode, most frequent first; without padding."""
     held = Counter(one.opcode for one in sass.executable if not one.is_padding)
     return dict(sorted(held.items(), key=lambda one: (-one[1], one[0])))
 

@@ -15,8 +15,7 @@ from .summary import MOST_FRONTIER_ROWS, SummaryTable, attributed, best_so_far, 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LONG_CELL = 24
-"""Characters from which on a cell does not become as narrow as its longest word."""
+LONG_CELL = 24  # characters from which on a cell does not become as narrow as its longest word
 _INK, _FAINT, _SOFT = "#010203", "#040506", "#070809"
 """Stand for the page's colours in a drawing, which follow the reader's choice of light or dark."""
 _COLOURS = {_INK: "var(--ink)", _FAINT: "var(--line)", _SOFT: "var(--soft)"}
@@ -139,7 +138,7 @@ def _plot_best(axes: Axes, state: LoopState) -> Plotted | None:
     timed = [(n, run.purpose, run.time_us) for n, run in enumerate(state.timed, start=1)]
     for purpose, marker in (("start", "D"), ("branch", "o"), ("ablation", "x")):
         points = [(n, us) for n, why, us in timed if why == purpose and us is not None]
-        _mark(axes, points, marker, purpose, _SOFT, "none", 4)
+        _mark(axes, points, marker, label=purpose, color=_SOFT, markerfacecolor="none", ms=4)
     runs, times = zip(*known, strict=True)
     axes.step(runs, times, where="post", color=_INK, linewidth=1.8, label="best so far")
     axes.set_ylim(0, 1.08 * max(us for _, _, us in timed if us is not None))  # a whole marker
@@ -152,21 +151,10 @@ def _plot_best(axes: Axes, state: LoopState) -> Plotted | None:
     return f"{caption}: {alt}", f"{caption}. Times are {state.on}."
 
 
-def _mark(
-    axes: Axes,
-    points: Sequence[tuple[float, float]],
-    marker: str,
-    label: str,
-    color: str,
-    face: str,
-    size: float,
-) -> None:
+def _mark(axes: Axes, points: Sequence[tuple[float, float]], marker: str, **how: Any) -> None:
     """Markers at some points, if there are any."""
     if points:
-        along, up = zip(*points, strict=True)
-        axes.plot(
-            along, up, marker, color=color, markerfacecolor=face, markersize=size, label=label
-        )
+        axes.plot(*zip(*points, strict=True), marker, **how)
 
 
 def _plot_budgets(axes: Axes, state: LoopState) -> Plotted | None:
@@ -232,7 +220,8 @@ def _plot_frontier(axes: Axes, state: LoopState) -> Plotted | None:
         points = [
             (time / fastest, row) for row, time in enumerate(times) if time is not None and fastest
         ]
-        _mark(axes, points, marker, name, _INK, "none" if place else _INK, 5)
+        face = "none" if place else _INK
+        _mark(axes, points, marker, label=name, color=_INK, markerfacecolor=face, ms=5)
     _rows(axes, [f"{one.iteration}.{one.branch}" for one in shown])
     axes.set_xlabel("time over the fastest of the frontier there")
     axes.set_ylabel("round.branch")

@@ -1,9 +1,6 @@
-"""Which methods a round takes: four checks of each, then priority or strength.
-
-The checks are those of the source of this loop (its V2): not taken before, the architecture has
-it, no reason to skip it, and its trigger fires. A value that a check asks for and that is missing
-leaves the check open, and an open check is not passed.
-"""
+"""Which methods a round takes: four checks of each, then priority or strength. The checks are those
+of the source of this loop (its V2): not taken before, the architecture has it, no reason to skip
+it, and its trigger fires. Where a value is missing a check is not passed."""
 
 from __future__ import annotations
 
@@ -36,10 +33,8 @@ WEAK_STRENGTH = 0.25
 
 @dataclass(frozen=True)
 class Retry:
-    """With what a method is tried again that the compiler dropped: a form of it, a knob, or both.
-
-    A knob of the method's own forms means those that have the value; another is set beside them.
-    """
+    """With what a method is tried again that the compiler dropped: a form of it, a knob, or both. A
+    knob of the method's own forms means those that have the value; another is set beside them."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
     form: int | None = None  # its number, from 0
@@ -156,16 +151,11 @@ def pick_methods(
     rng: random.Random | None = None,
 ) -> Pick:
     """Choose methods for the slots of each axis: with one slot the first that passes by priority,
-    with more those of greatest strength. What does not go together is passed over.
-
-    Args:
-        refuses: why some methods cannot be tried together where they would run, or None.
-        entry: the kernel function that takes longest.
-        pass_on: a slot for which its axis has no method of at least `WEAK_STRENGTH` goes to the
-            one called for most strongly, of any axis whose gap is not negligible; what a chosen
-            method brings along takes no slot. Without it every slot is its axis', as in V1.
-        rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`.
-    """
+    with more those of greatest strength. What does not go together is passed over. With ``pass_on``
+    a slot for which its axis has no method of at least `WEAK_STRENGTH` goes to the one called for
+    most strongly, of any axis whose gap is not negligible, and what a chosen method brings along
+    takes no slot; without it every slot is its axis', as in V1. ``entry`` is the function that
+    takes longest; ``rng`` draws the order of methods within `NEAR_STRENGTH`."""
     known = taken or Taken()
     names = {
         **trigger_values(counters, gaps),
@@ -190,24 +180,19 @@ def pick_methods(
     return Pick(tuple(made.chosen), made.forms, order, budget.total - len(made.chosen))
 
 
+@dataclass
 class _PickInTheMaking:
     """Fills slots, some after others; what becomes of a method is entered in ``seen``."""
 
-    def __init__(
-        self,
-        family: Family,
-        point: Point,
-        known: Taken,
-        seen: dict[str, Considered],
-        refuses: Refuses | None,
-        rng: random.Random | None,
-        pass_on: bool,
-    ) -> None:
-        self.family, self.point = family, point
-        self.known, self.seen = known, seen
-        self.refuses, self.rng, self.pass_on = refuses, rng, pass_on
-        self.chosen: list[str] = []
-        self.forms: dict[str, int] = {}
+    family: Family
+    point: Point
+    known: Taken
+    seen: dict[str, Considered]
+    refuses: Refuses | None
+    rng: random.Random | None
+    pass_on: bool
+    chosen: list[str] = field(default_factory=list)
+    forms: dict[str, int] = field(default_factory=dict)
 
     def take(self, some: Sequence[Considered], slots: int, by: RankedBy, where: str = "") -> None:
         """Fill some slots with those that passed their checks; what is passed over says why."""
@@ -225,10 +210,8 @@ class _PickInTheMaking:
             self.chosen.append(one.method)
             self.forms.update(extra)
             slots -= 1
-            said = (
-                f"all four checks passed; chosen by {by}{where}, with strength {one.strength:.2f}"
-            )
-            said += self._say_drawn(one, ranked[place:])
+            said = f"all four checks passed; chosen by {by}{where}, "
+            said += f"with strength {one.strength:.2f}{self._say_drawn(one, ranked[place:])}"
             self.seen[one.method] = dataclasses.replace(one, taken=True, why=said)
 
     def _cannot_join(self, method: str, form: Mapping[str, int]) -> str | None:
@@ -324,20 +307,13 @@ def _consider(
         not_skipped=None if skipped is None else not skipped,
         trigger=None if strength is None else strength > 0,
     )
-    why = ""
-    if settled:
-        why = settled
-    elif not checks.architecture:
+    why = settled
+    if not why and not checks.architecture:
         why = f"it needs {method.min_arch}, and the GPU is {limits.arch}"
-    elif skipped:
+    elif not why and skipped:
         why = f"it is skipped: {method.skip}"
-    elif unknown:
-        why = unknown
-    elif not strength:
-        why = f"its trigger does not fire: {method.trigger}"
-    return Considered(
-        method.id, method.axis, method.priority, strength, checks, taken=False, why=why
-    )
+    why = why or unknown or ("" if strength else f"its trigger does not fire: {method.trigger}")
+    return Considered(method.id, method.axis, method.priority, strength, checks, False, why)
 
 
 def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:

@@ -15,8 +15,7 @@ from .telling import RoundTold, tell_rounds, tell_steps
 
 AUDIT_NAME = "audit.md"
 SOURCE_NAME = "kernel.cu"
-SourceOf = Callable[[str], str]
-"""The text of a point's kernel, by the point's key."""
+SourceOf = Callable[[str], str]  # the text of a point's kernel, by the point's key
 TimedOf = Mapping[tuple[int, Purpose, str], PointTimed]
 """The last measurement of a point, by round, purpose and key."""
 

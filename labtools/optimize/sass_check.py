@@ -1,9 +1,6 @@
-"""Whether a method is in the machine code: claimed against compiled.
-
-Only the one kernel function that takes longest is looked at; another function of the same file, or
-padding, proves nothing. A method without a signature is said to have none, and is then proved by
-what its family's file names, or is not proved.
-"""
+"""Whether a method is in the machine code: claimed against compiled. Only the kernel function that
+takes longest is looked at; another one, or padding, proves nothing. A method without a signature is
+proved by what its family's file names, or is not proved."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ from labtools.toolchain.sass import Sass
 from .family import WITHOUT, Family, Method, Pattern
 
 Found = Literal["present", "absent", "no signature"]
-PatternCounts = tuple[tuple[str, int], ...]
-"""How many instructions match each line of a signature."""
+PatternCounts = tuple[tuple[str, int], ...]  # how many instructions match each line of a signature
 
 
 @dataclass(frozen=True)
@@ -61,15 +57,10 @@ def check_sass(
     entry: str | None = None,
     proved: Mapping[str, Proof] | None = None,
 ) -> tuple[SassVerdict, ...]:
-    """Look for the signatures of some methods in the code of one kernel. Beside the code without a
-    method it must have added to what the signature counts: a compiler that dropped it leaves the
-    code as it was.
-
-    Args:
-        before: the code without them, or for each method the code without it alone.
-        entry: the kernel function that takes longest; None takes the only one.
-        proved: what the proof of a method without a signature said, see `prove`.
-    """
+    """Look for the signatures of methods in one kernel's code. ``before``, the code without them or
+    a dict of the code without each alone, must have less of what a signature counts: a compiler
+    that dropped the method leaves the code as it was. ``entry`` is the kernel function that takes
+    longest (None: the only one), ``proved`` what `prove` said of methods without a signature."""
     sass = _function_of(code, entry)
     verdicts = []
     for name in methods:

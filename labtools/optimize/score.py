@@ -1,9 +1,6 @@
-"""How near a time is to the floor, on a scale whose ends are said: the SOL score.
-
-SOL-ExecBench scores a kernel by S = 1 / (1 + (t - t_sol) / (t_b - t_sol)): 1 at the floor, 1/2 at
-the baseline, towards 0 beyond. Here the floor is that of the roofline and the baseline the fastest
-fair library, timed in the same processes. A score says nothing by itself and stands beside times.
-"""
+"""The SOL score of SOL-ExecBench, S = 1 / (1 + (t - t_sol) / (t_b - t_sol)): 1 at the floor, 1/2 at
+the baseline, towards 0 beyond. Here the floor is the roofline's and the baseline the fastest fair
+library, timed in the same processes. A score says nothing by itself and stands beside times."""
 
 from __future__ import annotations
 
@@ -44,10 +41,8 @@ class ScoreEnds:
 
 
 def sol_score(time_us: float, floor_us: float, baseline_us: float) -> SolScore:
-    """Score a time between a floor and a baseline, microseconds.
-
-    Raises LabError: there is no room to score, or the floor is no floor.
-    """
+    """Score a time between a floor and a baseline, microseconds. Raises LabError: there is no room
+    to score, or the floor is no floor."""
     ends = {"time": time_us, "floor": floor_us, "baseline": baseline_us}
     for name, value in ends.items():
         if not (math.isfinite(value) and value > 0):

@@ -1,8 +1,5 @@
-"""What other searches found on a recorded grid, to be held beside the loop.
-
-``make search-baselines`` plays them and writes the file; here it is read, and held against the grid
-and the family that it was made with. Each candidate that is timed counts one run.
-"""
+"""What other searches found on a recorded grid, held against the grid and the family they were made
+with. ``make search-baselines`` writes the file; each candidate that is timed counts one run."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ from .grid import ENDING, digits, grid_path, read_kept
 from .state import ForecastHits
 
 SEARCHES_SCHEMA = 1
-MOST_RUNS = 150
-"""Runs of a search that are looked at."""
+MOST_RUNS = 150  # runs of a search that are looked at
 NEAR_FACTORS = (1.05, 1.10)
 """Times the fastest time of the grid: how near a search is asked to come."""
 QUARTILES = (25, 50, 75)

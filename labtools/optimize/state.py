@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -21,16 +21,12 @@ from .pick import Pick, Retry
 from .sass_check import SassVerdict
 from .score import ScoreEnds, SolScore
 
-STATE_VERSION = 2
-"""Of ``state.json``."""
-ROUND_PREFIX = "iterv"
-"""With which the name of a round's folder begins."""
+STATE_VERSION = 2  # of ``state.json``
+ROUND_PREFIX = "iterv"  # with which the name of a round's folder begins
 STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
 """Of a round, in their order."""
-BEST_FORECASTS = 4
-"""As many candidates of a round are asked for the fastest, see `ForecastHits`."""
-MOST_RETRIES = 3
-"""Times that ``branch`` may be done again where no branch was right."""
+BEST_FORECASTS = 4  # as many candidates of a round are asked for the fastest, see `ForecastHits`
+MOST_RETRIES = 3  # times that ``branch`` may be done again where no branch was right
 METHOD_CLASSES: tuple[MethodClass, ...] = get_args(MethodClass)
 
 
@@ -53,9 +49,7 @@ class RooflineEntry:
 
 @dataclass(frozen=True)
 class FrontierEntry:
-    """A right candidate that the next round did not begin from, or a champion that a restart or the
-    loop's end left.
-    """
+    """A right candidate no next round began from, or a champion left by a restart or the end."""
 
     iteration: int  # the round; 0 where the loop began
     branch: int  # its number in the round; 0 where it is none
@@ -219,30 +213,20 @@ class LoopState(LoopSetup):
     def forecast_hits(self) -> ForecastHits | None:
         """How often the forecast's first branches held the fastest; None where times are forecasts
         themselves, and where the forecast chose no branches yet."""
-        led = [
-            one
-            for one in self.history
-            if one.champion is not None
-            and not one.abandoned
-            and all(b.why != "given" for b in one.branches if b.point == one.champion)
-        ]
+        whole = [one for one in self.history if one.champion is not None and not one.abandoned]
+        whys = [{b.why for b in one.branches if b.point == one.champion} for one in whole]
+        led = [one for one, why in zip(whole, whys, strict=True) if "given" not in why]
         if self.on == "forecast" or not led:
             return None
-        chosen = [
-            one
-            for one in led
-            if any(b.point == one.champion and b.why == "forecast" for b in one.branches)
-        ]
+        chosen = [why for why in whys if "forecast" in why and "given" not in why]
         pruned = [one for one in led if one.candidates > BEST_FORECASTS]
         ranks = [one.best_rank for one in pruned if one.best_rank is not None]
         within = sum(rank <= BEST_FORECASTS for rank in ranks)
         return ForecastHits(len(led), len(chosen), len(ranks), within)
 
     def say_faster(self, folder: Path) -> Iterator[str]:
-        """That the frontier holds a faster point than the champion, as it may after a restart.
-
-        In a round that is under way the champion is what leads it, once that is known.
-        """
+        """That the frontier holds a faster point than the champion, as it may after a restart. In a
+        round that is under way the champion is what leads it, once that is known."""
         if self.time_us is None or not self.frontier:
             return
         leads = self.time_us
@@ -263,16 +247,14 @@ class LoopState(LoopSetup):
             where = f" {'in' if open_.classes is None else 'after'} round {self.round}"
             return f"stopped{where if self.round else ''}: {self.stopped}"
         planned = sum(map(len, open_.planned.values()))
-        step = self.next_steps[0]
-        if open_.next_step is None or not planned:
-            return f"resumed at round {self.round}: next is {step}"
-        kept = sum(
-            len(set(points) & set(open_.kept.get(purpose, ())))
-            for purpose, points in open_.planned.items()
-        )
-        return (
-            f"resumed at round {self.round}: {kept} of {planned} measurements kept; next is {step}"
-        )
+        said = f"next is {self.next_steps[0]}"
+        if open_.next_step is not None and planned:
+            kept = sum(
+                len(set(points) & set(open_.kept.get(purpose, ())))
+                for purpose, points in open_.planned.items()
+            )
+            said = f"{kept} of {planned} measurements kept; {said}"
+        return f"resumed at round {self.round}: {said}"
 
 
 # -------------------------------------------------------------------------------- from the log
@@ -307,11 +289,7 @@ class StateFold:
 
     def take(self, event: Any) -> None:
         """Enter one event."""
-        kind = kind_of(event)
-        if (taker := getattr(self, f"_take_{kind}", None)) is not None:
-            taker(event)
-        else:
-            self._step(event, **{name: getattr(event, name) for name in STEP_FIELDS[kind]})
+        getattr(self, f"_take_{kind_of(event)}", self._step)(event)
 
     def _round(self, number: int) -> RoundKept:
         return self.rounds.setdefault(number, RoundKept(number, start=self.point))
@@ -322,10 +300,10 @@ class StateFold:
     def _step(self, event: Any, **values: Any) -> None:
         """What a step left. What later steps left of its round follows from it, so a step that is
         done again, where its line was lost, unmakes that; what was timed stays."""
-        kind = kind_of(event)
+        kind, none = kind_of(event), RoundKept(event.round)
         later = [name for step in STEPS[STEPS.index(kind) + 1 :] for name in STEP_FIELDS[step]]
-        none = RoundKept(event.round)
-        self._set(event, **{name: getattr(none, name) for name in later}, **values)
+        left = {name: getattr(event, name) for name in STEP_FIELDS[kind] if name not in values}
+        self._set(event, **{name: getattr(none, name) for name in later}, **left, **values)
 
     def _take_init(self, event: events.InitDone) -> None:
         self.init, self.point = event, event.start
@@ -334,14 +312,7 @@ class StateFold:
     def _take_gaps(self, event: events.GapsDone) -> None:
         if event.point != self.point:  # the line that led there is lost
             self.point, self.time_us = event.point, self.times_us.get(event.point)
-        self._step(
-            event,
-            start=event.point,
-            gaps=event.gaps,
-            counters=event.counters,
-            rising=event.rising,
-            ends=event.ends,
-        )
+        self._step(event, start=event.point)
 
     def _take_plan(self, event: events.PlanMade) -> None:
         before = self._round(event.round).planned
@@ -351,15 +322,15 @@ class StateFold:
     def _take_timed(self, event: events.PointTimed) -> None:
         if event.knobs:
             self.knobs[event.point] = event.knobs
+        time_us = event.time_us
         if event.purpose not in UNCOUNTED:
-            run = TimedRun(event.round, event.purpose, event.point, event.time_us)
-            self.timed.append(run)
+            self.timed.append(TimedRun(event.round, event.purpose, event.point, time_us))
         # Its own line may be lost; then what it was timed beside others will do.
         alone = event.purpose in ("start", "reference") and event.point == self.point
         if alone and self.time_us is None:
-            self.time_us = event.time_us
-        if event.time_us is not None and not event.workload:
-            self.times_us[event.point] = event.time_us
+            self.time_us = time_us
+        if time_us is not None and not event.workload:
+            self.times_us[event.point] = time_us
         kept = self._round(event.round).kept
         points = dict.fromkeys((*kept.get(event.purpose, ()), event.point))
         self._set(event, kept={**kept, event.purpose: tuple(points)})
@@ -370,10 +341,6 @@ class StateFold:
         self._step(
             event,
             branches=(*before.branches, *event.branches),
-            pruned=event.pruned,
-            candidates=event.candidates,
-            best_rank=event.best_rank,
-            champion=event.champion,
             time_us=None if event.champion is None else right.get(event.champion),
             retries=before.retries + (event.champion is None),
         )
@@ -410,8 +377,7 @@ class StateFold:
         ]
 
     def _leave_champion(self) -> None:
-        """The point that the loop turns away from stays in the frontier, so that it can be had
-        again."""
+        """The point that the loop turns away from stays in the frontier, to be had again."""
         known = {one.point for one in self.frontier}
         if self.time_us is not None and self.point not in known:
             iteration, branch, path = self._where_made(self.point)
@@ -457,8 +423,9 @@ class StateFold:
                 "labtools loop init in another folder",
             )
         history = tuple(self.rounds[number] for number in sorted(self.rounds))
-        steps = () if self.stopped else self._next_steps(history)
         last = history[-1] if history else RoundKept(0)
+        following = (last.next_step if history else None) or STEPS[0]
+        steps = () if self.stopped else (following,)
         over = last.classes is not None or not history
         return LoopState(
             schema_version=STATE_VERSION,
@@ -489,15 +456,9 @@ class StateFold:
     def _methods(self, wanted: MethodClass) -> tuple[str, ...]:
         return tuple(method for method, found in self.classes.items() if found == wanted)
 
-    @staticmethod
-    def _next_steps(history: Sequence[RoundKept]) -> tuple[str, ...]:
-        step = history[-1].next_step if history else None
-        return (step or STEPS[0],)
-
 
 def say_failures(branches: Iterable[BranchTried]) -> str:
-    """Why branches are wrong or have no time, each reason once, by the first line of what a check
-    said."""
+    """Why branches are wrong or have no time, each reason once, by a check's first line."""
     wrong = [first_line(one.failure) or "it has no time" for one in branches if not one.is_right]
     return "; ".join(dict.fromkeys(wrong))
 
@@ -527,11 +488,8 @@ def check_step(state: LoopState, event: Any) -> None:
     if isinstance(event, events.UpdateDone):
         attributed = [*(one.method for one in current.attribution or ()), *current.untimed]
         checked = [one.method for one in current.sass_check or ()]
-        for what, found in (
-            ("attribution", attributed),
-            ("SASS check", checked),
-            ("class", event.classes),
-        ):
+        known = {"attribution": attributed, "SASS check": checked, "class": event.classes}
+        for what, found in known.items():
             if missing := sorted(set(current.methods) - set(found)):
                 raise LabError(
                     f"The round cannot be updated without {what} of {', '.join(missing)}.",

@@ -1,6 +1,5 @@
 """The summary of a loop as tables and as text: the result, the migration of the bottleneck, each
-round, the classes, the frontier. `page` shows the same as one HTML file.
-"""
+round, the classes, the frontier. `page` shows the same as one HTML file."""
 
 from __future__ import annotations
 
@@ -9,21 +8,13 @@ from dataclasses import dataclass
 
 from labtools.problem.rung import say_knobs
 
-from .attribution import (
-    FORECAST_INTERVALS,
-    PAIR_COLUMNS,
-    Attribution,
-    say_effect,
-    say_pairs,
-    say_untimed,
-)
+from . import attribution
 from .family import METHOD_AXES
 from .gaps import say_gap
 from .state import LoopState, RoundKept, methods_by_class, say_wrong_picks
 from .telling import NOT_KNOWN, RoundTold, say_us, tell_rounds
 
-MOST_FRONTIER_ROWS = 20
-"""Of the frontier, fastest first; the others are in ``state.json``."""
+MOST_FRONTIER_ROWS = 20  # of the frontier, fastest first; the others are in ``state.json``
 
 
 @dataclass(frozen=True)
@@ -118,7 +109,7 @@ def _attributions(state: LoopState) -> SummaryTable:
             (
                 str(kept.round),
                 one.method,
-                *say_effect(one),
+                *attribution.say_effect(one),
                 f"{one.threshold:.1%}",
                 checked.get(one.method, NOT_KNOWN),
                 class_,
@@ -139,9 +130,11 @@ def _attributions(state: LoopState) -> SummaryTable:
         "that only work together each show the whole effect."
     )
     if state.on == "forecast":
-        note += f" {FORECAST_INTERVALS}"
+        note += f" {attribution.FORECAST_INTERVALS}"
     for kept in state.history:
-        note += "".join(f" Round {kept.round}, {text}." for text in say_untimed(kept.untimed))
+        note += "".join(
+            f" Round {kept.round}, {text}." for text in attribution.say_untimed(kept.untimed)
+        )
     return SummaryTable("Attribution", columns, tuple(rows), note)
 
 
@@ -149,13 +142,13 @@ def _pairs(state: LoopState) -> SummaryTable:
     rows = tuple(
         (str(kept.round), *(cell or NOT_KNOWN for cell in row))
         for kept in state.history
-        for row in say_pairs(kept.pairs, kept.interactions)
+        for row in attribution.say_pairs(kept.pairs, kept.interactions)
     )
     note = "Two methods out at once. They interact where that is not the product of each alone."
-    return SummaryTable("Pairs", ("round", *PAIR_COLUMNS), rows, note)
+    return SummaryTable("Pairs", ("round", *attribution.PAIR_COLUMNS), rows, note)
 
 
-def attributed(state: LoopState) -> Iterator[tuple[RoundKept, Attribution]]:
+def attributed(state: LoopState) -> Iterator[tuple[RoundKept, attribution.Attribution]]:
     """Every attribution with its round, oldest first."""
     for kept in state.history:
         for one in kept.attribution or ():

@@ -1,8 +1,5 @@
-"""A loop told: each step in words, each round with what it left.
-
-Text, HTML and JSON tell a round from `RoundTold` and a step from `StepTold`: what was decided, from
-which numbers, by which rule.
-"""
+"""A loop told in text, HTML and JSON: each step in words, each round with what it left; what was
+decided, from which numbers, by which rule."""
 
 from __future__ import annotations
 
@@ -20,11 +17,9 @@ from .log import LogLine
 from .sass_check import SassVerdict
 from .state import STEP_FIELDS, LoopState, RoundKept, StateFold
 
-STOP = "stop"
-"""The step of an entry that says why a loop has stopped."""
+STOP = "stop"  # the step of an entry that says why a loop has stopped
 NO_METHOD = "no method"
-NOT_KNOWN = "-"
-"""In a cell for which there is no value."""
+NOT_KNOWN = "-"  # in a cell for which there is no value
 _ANSWERED: Mapping[str, tuple[str, ...]] = {
     **STEP_FIELDS,
     "init": (),

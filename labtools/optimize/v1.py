@@ -1,22 +1,20 @@
-"""The old policy, to be played beside the new one: one method an axis, judged as a group.
-
-The first version of this loop took the first method of each axis by priority, applied all of them
-at once and kept or dropped them together: the group counts as effective if it gained more than the
-noise. So a method that does nothing, or harms, rides along with one that helps.
-"""
+"""The old policy, to be played beside the new one: the first method of each axis by priority, all
+applied at once and kept or dropped as a group, which counts as effective if it gained more than the
+noise. So a method that does nothing, or harms, rides along with one that helps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from labtools.problem import LabError, Limits, Problem
+from labtools.problem import LabError
 
 from .attribution import MethodClass
 from .budget import DEFAULT_RULE, Budget
 from .family import Family, Point
 from .gaps import Gaps
-from .pick import Pick, Refuses, Taken, pick_methods
+from .pick import Pick, pick_methods
 
 NOISE = 0.02
 """A change of the time below this counts as none. Source: the loop's V1, and V2 after it."""
@@ -32,21 +30,9 @@ class GroupVerdict:
     keeps: bool  # the champion is the kernel with the group
 
 
-def pick_one_an_axis(
-    family: Family,
-    point: Point,
-    gaps: Gaps,
-    counters: Mapping[str, float | None],
-    problem: Problem,
-    limits: Limits,
-    taken: Taken | None = None,
-    refuses: Refuses | None = None,
-    entry: str | None = None,
-) -> Pick:
+def pick_one_an_axis(family: Family, point: Point, gaps: Gaps, *more: Any, **named: Any) -> Pick:
     """The first method of each axis by priority that passes the four checks, see `pick_methods`."""
-    return pick_methods(
-        family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken, refuses, entry
-    )
+    return pick_methods(family, point, gaps, ONE_AN_AXIS, *more, **named)
 
 
 def judge_group(

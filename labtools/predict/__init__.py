@@ -4,7 +4,7 @@ from .banks import Tile, check_tile, half_tile
 from .forecasting import CLASSES, forecast, forecast_each, what_if
 from .machine import machine_of
 from .residency import AchievedOccupancy, Occupancy, Waves, achieved_occupancy, occupancy, waves
-from .result import ChainLink, Forecast, LaunchForecast, Slice
+from .result import MODEL_VERSION, ChainLink, Forecast, LaunchForecast, Slice, model_name
 from .roofline import Floors, floors, sheet_floor_us
 from .sheets import (
     DEFAULT_GPU,
@@ -16,4 +16,3 @@ from .sheets import (
     load_gpu,
     merge_device,
 )
-from .version import MODEL_VERSION, model_name

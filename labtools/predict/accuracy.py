@@ -1,11 +1,6 @@
-"""The model held against measurements: point by point, by stratum, beside simpler forecasts.
-
-The kernels that the model may be calibrated on and those that test it are told apart by family in
-``points.toml``. By default the forecast of a point is the one that its record keeps: it was made
-before the run. The simpler forecasts are a roofline (least bytes at the best measured rate of the
-level that holds them, plus an empty launch) and a constant multiple of it, the best one for the
-calibration kernels.
-"""
+"""The model held against measurements: point by point, by stratum, beside simpler forecasts: a
+roofline and a constant multiple of it, the best one for the calibration kernels. ``points.toml``
+tells by family the kernels that calibrate the model and those that test it."""
 
 from __future__ import annotations
 
@@ -25,9 +20,9 @@ from labtools.record import Record
 from labtools.record.bound import CountedBound, counted_bound
 
 from .machine import Machine, machine_of
+from .result import model_name
 from .roofline import floors
 from .sheets import Gpu, load_gpu
-from .version import model_name
 
 DIRECTION_THRESHOLD = 0.05
 """Pairs that differ by less than this are not asked for their direction."""
@@ -107,39 +102,24 @@ class JudgedKernel:
 
     def time_us(self, which: Which = "forecast") -> float:
         """The model's forecast, or one of the simpler ones; microseconds."""
-        by_name = {
-            "forecast": self.forecast_us,
-            "roofline": self.roofline_us,
-            "constant": self.constant_us,
-        }
-        return by_name[which]
+        return float(getattr(self, f"{which}_us"))
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How far forecasts are from measurements.
+    """How far forecasts are from measurements."""
 
-    Attributes:
-        points: how many.
-        median: median of \\|log2(forecast / measured)\\|.
-        within_10, within_35: share within a factor of 1.10 and of 1.35.
-        worst: largest factor that a forecast is off by.
-        bias: median of log2(forecast / measured).
-    """
-
-    points: int
-    median: float
+    points: int  # how many
+    median: float  # of |log2(forecast / measured)|
+    # within_10, within_35: share within a factor of 1.10 and of 1.35
     within_10: float
     within_35: float
-    worst: float
-    bias: float
+    worst: float  # largest factor that a forecast is off by
+    bias: float  # median of log2(forecast / measured)
 
 
 def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accuracy:
-    """Compare forecasts with measurements of the same points.
-
-    Raises LabError: there are none, or not equally many.
-    """
+    """Compare forecasts with measurements. Raises LabError: there are none, or not equally many."""
     if not len(measured_us) or len(forecast_us) != len(measured_us):
         raise LabError(
             "There is nothing to compare.",
@@ -159,10 +139,7 @@ def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accu
 
 
 def accuracy_of(points: Sequence[JudgedKernel], which: Which = "forecast") -> Accuracy:
-    """Accuracy of the model, of the roofline or of the constant on some points.
-
-    Raises LabError: there is no point.
-    """
+    """Accuracy of the model, of the roofline or of the constant. Raises LabError: no point."""
     return accuracy([one.time_us(which) for one in points], [one.measured_us for one in points])
 
 
@@ -176,10 +153,7 @@ def points_file() -> dict[str, dict[str, Any]]:
 
 
 def point_families() -> dict[str, tuple[str, ...]]:
-    """The kernel families ``calibration`` and ``test``, each the ids of its kernels.
-
-    Raises LabError: a kernel stands in both.
-    """
+    """By ``calibration`` and ``test`` the ids of its kernels. Raises LabError: one is in both."""
     split = {name: tuple(ids) for name, ids in points_file()["families"].items()}
     both = set(split["calibration"]) & set(split["test"])
     if both:
@@ -207,13 +181,9 @@ def points_of(
     gpu: Gpu | str,
     predict: Callable[[Record], Predicted | None] | None = None,
 ) -> list[JudgedKernel]:
-    """Put forecast and measurement of every recorded point side by side.
-
-    Args:
-        stratum_of: what a record was measured for, or None.
-        predict: another way to a forecast; None takes the one stored in the record, which was
-            made before the run.
-    """
+    """Forecast and measurement of every recorded point side by side. The forecast is that of the
+    record, made before the run, unless ``predict`` makes it; ``stratum_of`` tells what a record was
+    measured for."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     machine = machine_of(gpu)
     rows: list[tuple[Record, str, str, Predicted, float]] = []
@@ -224,9 +194,8 @@ def points_of(
         made = record.forecast if predict is None else predict(record)
         if stratum is None or split is None or made is None:
             continue
-        roofline_us = bytes_roofline_us(
-            load_rung(record.name), record.problem, gpu, record.knobs, machine
-        )
+        rung = load_rung(record.name)
+        roofline_us = bytes_roofline_us(rung, record.problem, gpu, record.knobs, machine)
         rows.append((record, stratum, split, made, roofline_us))
     constant = best_constant(
         [(roofline, record.median_us) for record, _, split, _, roofline in rows if split != "test"]
@@ -265,12 +234,8 @@ def bytes_roofline_us(
     knobs: Mapping[str, int] | None = None,
     machine: Machine | None = None,
 ) -> float:
-    """The best that a roofline can say: least bytes at the measured rate, plus an empty launch.
-
-    It knows which level holds the data (a warm cache that fits the L2 is read at the L2's rate)
-    and that a kernel with its own, smaller cache reads that one instead. It does not
-    look at the machine code. Microseconds.
-    """
+    """The best that a roofline can say, microseconds: least bytes at the measured rate of the level
+    that holds them, plus an empty launch. A kernel with its own, smaller cache reads that one."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     machine = machine or machine_of(gpu)
     moved = least_call_bytes(workload, rung.launches(workload, gpu.limits, knobs))
@@ -282,14 +247,9 @@ def bytes_roofline_us(
 
 
 def best_constant(pairs: Sequence[tuple[float, float]]) -> float:
-    """The factor on a simple forecast with the least median of \\|log2(forecast / measured)\\|.
-
-    Half of the points lie within the median of the best factor, so it stands in the middle of the
-    shortest stretch of log2(measured / simple) that holds half of them.
-
-    Args:
-        pairs: (simple forecast, measured), one unit; the factor is 1 where there is none.
-    """
+    """The factor on simple forecasts of (simple, measured) pairs with the least median of
+    |log2(forecast / measured)|: the middle of the shortest stretch of log2(measured / simple) that
+    holds half of them; 1 without pairs."""
     if not pairs:
         return 1.0
     logs = np.sort(np.log2([measured / simple for simple, measured in pairs]))
@@ -321,11 +281,7 @@ class Pair:
 
 
 def pairs_of(points: Sequence[JudgedKernel], threshold: float = DIRECTION_THRESHOLD) -> list[Pair]:
-    """Pairs of one kernel and workload that differ in one knob and truly differ in time.
-
-    Args:
-        threshold: the least relative difference of the measured times.
-    """
+    """Pairs of one kernel and workload that differ in one knob and by ``threshold`` in time."""
     groups: dict[tuple[str, str], list[JudgedKernel]] = {}
     for point in points:
         groups.setdefault((point.rung, point.workload.key()), []).append(point)
@@ -334,9 +290,7 @@ def pairs_of(points: Sequence[JudgedKernel], threshold: float = DIRECTION_THRESH
         for place, first in enumerate(members):
             for second in members[place + 1 :]:
                 names = sorted({*first.knobs, *second.knobs})
-                differing = [
-                    name for name in names if first.knobs.get(name) != second.knobs.get(name)
-                ]
+                differing = [one for one in names if first.knobs.get(one) != second.knobs.get(one)]
                 ratio = second.measured_us / first.measured_us
                 if len(differing) == 1 and abs(math.log(ratio)) > math.log1p(threshold):
                     forecast_ratio = second.forecast_us / first.forecast_us
@@ -363,9 +317,7 @@ class BoundAgreement:
     @property
     def share_agreeing(self) -> float:
         """Of the qualifying points, 0..1."""
-        if not self.qualifying:
-            return 0.0
-        return 1 - len(self.misses) / len(self.qualifying)
+        return 1 - len(self.misses) / len(self.qualifying) if self.qualifying else 0.0
 
 
 def bound_agreement(points: Sequence[JudgedKernel]) -> BoundAgreement:
@@ -396,51 +348,25 @@ def check_targets(points: Sequence[JudgedKernel], which: Which = "forecast") -> 
         for name in dict.fromkeys(one.stratum for one in points)
     }
     worst = max(by_stratum, key=lambda name: by_stratum[name])
+    most, near = "|log2 ratio| at most {:g}", f"at least {WITHIN_TARGET:.0%}"
+    error, good = whole.median, whole.median <= MEDIAN_TARGET
+    told, worst_is_good = f"{by_stratum[worst]:.3f} ({worst})", by_stratum[worst] <= STRATUM_TARGET
+    off, is_near = f"worst {whole.worst:.2f}", whole.within_35 >= WITHIN_TARGET
     targets = [
-        Target(
-            "median error, all points",
-            f"|log2 ratio| at most {MEDIAN_TARGET:g}",
-            f"{whole.median:.3f}",
-            whole.median <= MEDIAN_TARGET,
-        ),
-        Target(
-            "median error, worst stratum",
-            f"|log2 ratio| at most {STRATUM_TARGET:g}",
-            f"{by_stratum[worst]:.3f} ({worst})",
-            by_stratum[worst] <= STRATUM_TARGET,
-        ),
-        Target(
-            f"within a factor of {WITHIN_FACTOR:g}",
-            f"at least {WITHIN_TARGET:.0%}",
-            f"{whole.within_35:.1%}",
-            whole.within_35 >= WITHIN_TARGET,
-        ),
-        Target(
-            f"off by a factor of {NEVER_FACTOR:g}",
-            "none",
-            f"worst {whole.worst:.2f}",
-            whole.worst < NEVER_FACTOR,
-        ),
+        Target("median error, all points", most.format(MEDIAN_TARGET), f"{error:.3f}", good),
+        Target("median error, worst stratum", most.format(STRATUM_TARGET), told, worst_is_good),
+        Target(f"within a factor of {WITHIN_FACTOR:g}", near, f"{whole.within_35:.1%}", is_near),
+        Target(f"off by a factor of {NEVER_FACTOR:g}", "none", off, whole.worst < NEVER_FACTOR),
     ]
     if which != "forecast":
         return targets
     pairs, bounds = pairs_of(points), bound_agreement(points)
-    right = sum(pair.right for pair in pairs)
     if pairs:
-        targets.append(
-            Target(
-                f"direction of one knob, times more than {DIRECTION_THRESHOLD:.0%} apart",
-                f"right for at least {DIRECTION_TARGET:.0%}",
-                f"{right / len(pairs):.1%} ({right} of {len(pairs)} pairs)",
-                right / len(pairs) >= DIRECTION_TARGET,
-            )
-        )
-    targets.append(
-        Target(
-            "points whose counters are unambiguous",
-            f"at least {QUALIFY_TARGET:.0%}",
-            f"{bounds.share_qualifying:.1%}",
-            bounds.share_qualifying >= QUALIFY_TARGET,
-        )
-    )
-    return targets
+        right = sum(pair.right for pair in pairs)
+        share, limit = right / len(pairs), f"right for at least {DIRECTION_TARGET:.0%}"
+        name = f"direction of one knob, times more than {DIRECTION_THRESHOLD:.0%} apart"
+        told = f"{share:.1%} ({right} of {len(pairs)} pairs)"
+        targets.append(Target(name, limit, told, share >= DIRECTION_TARGET))
+    share, limit = bounds.share_qualifying, f"at least {QUALIFY_TARGET:.0%}"
+    name = "points whose counters are unambiguous"
+    return [*targets, Target(name, limit, f"{share:.1%}", share >= QUALIFY_TARGET)]

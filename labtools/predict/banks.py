@@ -130,11 +130,7 @@ class AccessReport:
 
 def bank_turns(words: np.ndarray, group: int, each: int) -> list[int]:
     """Turns of each so many lanes that are served together: how often the most wanted bank is read.
-
-    Args:
-        words: number of the first 4-byte word that each lane names.
-        each: words of a lane.
-    """
+    ``words`` numbers the first 4-byte word of each lane, which reads ``each`` words."""
     found = []
     for first in range(0, len(words), group):
         used = np.unique(words[first : first + group, None] + np.arange(each))
@@ -262,18 +258,12 @@ class TileReport:
 def check_tile(
     tile: Tile, accesses: Sequence[str] = ("copy", "matrix", "matrix_transposed")
 ) -> TileReport:
-    """Check the alignment of a tile's rows and the bank conflicts of each access pattern.
-
-    Every pattern is tried at each 16-byte column (matrix loads) or 4-byte column (column loads)
-    that it may start at; the worst is reported.
-    """
+    """Alignment of a tile's rows and bank conflicts of each access pattern, the worst over the
+    16-byte columns (matrix loads) or 4-byte columns (column loads) that it may start at."""
     unknown = [name for name in accesses if name not in ACCESSES]
     if unknown:
-        raise LabError(
-            f"There is no access pattern {unknown[0]!r}.",
-            f"the patterns are {', '.join(ACCESSES)}",
-            "name one of them",
-        )
+        what = f"There is no access pattern {unknown[0]!r}."
+        raise LabError(what, f"the patterns are {', '.join(ACCESSES)}", "name one of them")
     return _report(tile, tuple(accesses))
 
 

@@ -22,12 +22,16 @@ from .trace import Assumption, Trace, TraceError, each_execution, run_trace
 MOST_BLOCKS = 8192
 """Blocks of a large grid that are told apart; the others repeat them."""
 MOST_CLASSES = 5
+READS = ("load", "async", "box")
+"""Kinds of requests that bring bytes."""
 WHOLE_BLOCKS = 4
 """Whole blocks that stand for a grid where thread 0 alone does not say what a block executes."""
 SAME_WORK = 0.05
 """By so much thread 0 followed alone may differ from thread 0 followed in its block."""
 MOST_SPREAD = 0.2
 """By so much those blocks may differ."""
+
+Counts = tuple[int, TripCounts]
 
 
 @dataclass(frozen=True)
@@ -41,18 +45,11 @@ class BlockClass:
 
 
 class LaunchBlocks:
-    """What the blocks of one launch execute and read, whatever the latencies.
-
-    Args:
-        counts: where data are followed, the launch's position in the call, and who runs blocks.
-    """
+    """What the blocks of one launch execute and read, whatever the latencies. Where data are
+    followed ``counts`` are the launch's position in the call, and who runs blocks."""
 
     def __init__(
-        self,
-        launch: Launch,
-        sass: Sass,
-        memory: CallMemory,
-        counts: tuple[int, TripCounts] | None = None,
+        self, launch: Launch, sass: Sass, memory: CallMemory, counts: Counts | None = None
     ) -> None:
         self.launch, self.sass, self.memory, self.counts = launch, sass, memory, counts
         self._traces: dict[int, Trace] = {}
@@ -75,10 +72,9 @@ class LaunchBlocks:
     def _profile(self) -> Trace:
         """One thread of each block (of the first `MOST_BLOCKS` of a larger grid)."""
         blocks = np.arange(min(self.launch.num_blocks, MOST_BLOCKS))
-        lanes = lanes_of_blocks(
-            self.launch, self.memory.buffers, self.sass.arch, blocks, self._telling
-        )
-        return run_trace(self.sass, lanes, self.memory.buffers)
+        buffers, telling = self.memory.buffers, self._telling
+        lanes = lanes_of_blocks(self.launch, buffers, self.sass.arch, blocks, telling)
+        return run_trace(self.sass, lanes, buffers)
 
     @cached_property
     def _telling(self) -> int:
@@ -105,10 +101,7 @@ class LaunchBlocks:
 
     @cached_property
     def _told_apart(self) -> bool:
-        """Thread 0 of each block says what the block executes.
-
-        Where data are followed it need not: what other threads tell it is not known to it alone.
-        """
+        """Thread 0 says what its block executes, unless data are followed that others tell it."""
         if self.counts is None:
             return True
         if self._profile.doubts():
@@ -238,10 +231,8 @@ class LaunchBlocks:
             end = np.where(end > 0, end + int(extra), end)
             size = self.memory.buffers.bytes.get(self.memory.buffers.names[buffer])
             # A block need not read all that lies between its first and its last byte.
-            total = sum(
-                _new_bytes(other.streams.warps, buffer) * float(worth)
-                for other, worth in zip(self.classes, self.worth, strict=True)
-            )
+            brought = [_new_bytes(other.streams.warps, buffer) for other in self.classes]
+            total = sum(each * float(n) for each, n in zip(brought, self.worth, strict=True))
             union = min(union_bytes(first, end) * scale, total)
             found[buffer] = (min(union, float(size)) if size else union, total)
         return found
@@ -249,17 +240,14 @@ class LaunchBlocks:
     @cached_property
     def main_class(self) -> int:
         """The class whose blocks execute most, all together."""
-        return max(
-            range(len(self.classes)),
-            key=lambda number: self.worth[number] * sum(self.classes[number].streams.issued),
-        )
+        issued = [sum(one.streams.issued) for one in self.classes]
+        return max(range(len(issued)), key=lambda number: self.worth[number] * issued[number])
 
     @cached_property
     def worth(self) -> np.ndarray:
         """[classes] work of a class's blocks over that of its representative."""
-        return np.bincount(
-            self.class_of_block, weights=self.work_of_block, minlength=len(self.classes)
-        )
+        classes, work = self.class_of_block, self.work_of_block
+        return np.bincount(classes, weights=work, minlength=len(self.classes))
 
     @cached_property
     def one_address_atomics(self) -> int:
@@ -295,12 +283,8 @@ def _new_bytes(warps: Sequence[Sequence[Node]], buffer: int) -> float:
         for node in nodes:
             if isinstance(node, LoopNode):
                 total += node.count * walk(node.body)
-                continue
-            request = node.request
-            if request is None or request.buffer != buffer:
-                continue
-            if request.kind in ("load", "async", "box"):
-                total += 32 * request.new_sectors
+            elif (asked := node.request) is not None and asked.buffer == buffer:
+                total += 32 * asked.new_sectors if asked.kind in READS else 0.0
         return total
 
     return sum(walk(stream) for stream in warps)
@@ -318,7 +302,7 @@ def _chunk_bytes(streams: BlockStreams) -> float:
             for node in loop.body:
                 if isinstance(node, LoopNode) or node.request is None:
                     continue
-                if node.request.kind in ("load", "async", "box"):
+                if node.request.kind in READS:
                     buffer = node.request.buffer
                     sizes[buffer] = sizes.get(buffer, 0.0) + 32 * node.request.new_sectors
             work[place] = work.get(place, 0.0) + loop.count * sum(sizes.values())

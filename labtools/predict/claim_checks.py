@@ -1,8 +1,5 @@
 """The checks of the claims ledger: a few, for all sources, since each claim brings its own formula.
-
-A check gets the claim, the ledger with its figures, and records. What it returns follows from these
-alone, so that a claim with another number gets another verdict.
-"""
+What a check returns follows from the claim, the ledger's figures and the records alone."""
 
 from __future__ import annotations
 
@@ -292,10 +289,8 @@ _SOURCES: Mapping[str, Callable[[Mapping[str, Any], FormulaNames, Evidence], Map
 
 
 def _names_of(claim: Claim, evidence: Evidence) -> FormulaNames:
-    """What the names of a claim's formulas stand for; ``claimed`` is the claim's own value.
-
-    Each source in ``given`` is one query or a list of them. ``as`` puts a prefix before its names.
-    """
+    """What the names of a claim's formulas stand for; ``claimed`` is the claim's own value. Each
+    source in ``given`` is one query or a list; ``as`` puts a prefix before its names."""
     names = FormulaNames()
     for kind, find in _SOURCES.items():
         asked = claim.given.get(kind, [])
@@ -318,12 +313,9 @@ _RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
 @_check
 def by_formula(claim: Claim, evidence: Evidence) -> Finding:
     """A formula of the ledger, or one for each value of the claim, over its sources (`_SOURCES`).
-
-    With a ``relation`` the claim's value is a limit. ``when`` names conditions under which a value
-    that fits is incomplete, or one that does not fit gets another verdict than the usual one.
-    ``say`` is the reason in words, with formulas in braces. Both may name ``ours``, what a single
-    formula came to.
-    """
+    With a ``relation`` the value is a limit. ``when`` names conditions under which a value that
+    fits is incomplete, or one that does not gets another verdict. ``say`` is the reason, with
+    formulas in braces; both may name ``ours``, what a single formula came to."""
     given = claim.given
     try:
         names = _names_of(claim, evidence)
@@ -332,9 +324,8 @@ def by_formula(claim: Claim, evidence: Evidence) -> Finding:
         if len(ours) == 1:
             names.numbers["ours"] = ours[0]
         told = _fill_in(given["say"], names) if "say" in given else ""
-        true = [
-            name for name, text in given.get("when", {}).items() if _is_true(text, names.numbers)
-        ]
+        conditions = given.get("when", {}).items()
+        true = [name for name, text in conditions if evaluate_expression(text, names.numbers)]
     except MissingName as error:
         return _not_here(error.name)
     claimed = claim.value if isinstance(claim.value, tuple) else (claim.number,)
@@ -364,31 +355,22 @@ def by_formula(claim: Claim, evidence: Evidence) -> Finding:
     )
 
 
-def _is_true(condition: str, numbers: Mapping[str, Quantity | None]) -> bool:
-    return bool(evaluate_expression(condition, numbers))
-
-
-def _say_formulas(
-    formulas: Sequence[str], ours: Sequence[float], names: FormulaNames, own: bool
-) -> str:
+def _say_formulas(formulas: list[str], ours: list[float], names: FormulaNames, own: bool) -> str:
     """By what, and each formula with its numbers."""
     sources = [*names.told, *(describe_record(one) for one in names.records)]
     if names.tables and not own and not sources:
         sources.append("published figures")
-    written = (
-        text if text.isidentifier() else _with_numbers(text, names.numbers) for text in formulas
-    )
-    told = "; ".join(
-        f"{text} = {say_number(mine)}" for text, mine in zip(written, ours, strict=True)
-    )
+    written = [text if text.isidentifier() else _with_numbers(text, names) for text in formulas]
+    pairs = zip(written, ours, strict=True)
+    told = "; ".join(f"{text} = {say_number(mine)}" for text, mine in pairs)
     return f"by {'its own figures' if own else ' and '.join(dict.fromkeys(sources))}: {told}"
 
 
-def _with_numbers(formula: str, numbers: Mapping[str, Quantity | None]) -> str:
+def _with_numbers(formula: str, names: FormulaNames) -> str:
     """A formula with the values of its names in their places."""
 
     def value_of(match: re.Match[str]) -> str:
-        value = numbers.get(match[0])
+        value = names.numbers.get(match[0])
         return match[0] if value is None else f"{value:.10g}"
 
     return re.sub(r"[A-Za-z_]\w*", value_of, formula)
@@ -424,23 +406,17 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
     to_us = {"us": 1.0, "ms": 1e3}[claim.unit]
     floor = floor_us / to_us
     if claim.number < floor:
-        return Finding(
-            value=floor,
-            verdict="refuted",
-            reason="it is below the floor: these bytes take longer at the card's peak rate",
-            origin="computed",
-        )
+        below = "it is below the floor: these bytes take longer at the card's peak rate"
+        return Finding(value=floor, verdict="refuted", reason=below, origin="computed")
     try:
-        found = timings_of(
-            evidence.records, (given["candidate"], knobs), problem, gpu=given["gpu"], shipped=True
-        )
+        asked = given["candidate"], knobs
+        found = timings_of(evidence.records, asked, problem, gpu=given["gpu"], shipped=True)
     except LabError:  # a rung that is not there has no records that belong to it
         found = []
     if not found:
         possible = f", and possible, at {claim.number / floor:.1f} times its floor" if floor else ""
-        return Finding(
-            verdict="not measured here", reason=f"it is of an {gpu.title}{possible}. {deciding}"
-        )
+        reason = f"it is of an {gpu.title}{possible}. {deciding}"
+        return Finding(verdict="not measured here", reason=reason)
     ours = found[0].median_us / to_us
     return Finding(
         value=ours,
@@ -453,14 +429,13 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
 
 def _stored_floor_us(candidate: str, problem: Problem, gpu: Gpu, knobs: Mapping[str, int]) -> float:
     """Least time of the bytes that a candidate reads, microseconds; a kept form may be smaller."""
-    scheme = None
-    if Variant(candidate).is_rung:
-        scheme = load_rung(candidate).scheme(problem, knobs)
+    is_rung = Variant(candidate).is_rung
+    scheme = load_rung(candidate).scheme(problem, knobs) if is_rung else None
     moved = problem.minimal_bytes
     if scheme is not None:
         moved += scheme.stored_bytes(problem) - problem.streamed_bytes
-    if scheme is not None and moved <= gpu.l2_bytes:
-        return 0.0  # it may come from the L2 if the same buffers are read again and again
+        if moved <= gpu.l2_bytes:
+            return 0.0  # it may come from the L2 if the same buffers are read again and again
     if gpu.dram_gb_per_s is None:
         raise LabError(f"{gpu.title} has no memory rate.", "its sheet says none", "")
     return moved / gpu.dram_gb_per_s / 1e3
@@ -485,37 +460,32 @@ def recorded_ratio(claim: Claim, evidence: Evidence) -> Finding:
     except LabError:  # a rung that is not there has no records that belong to it
         found = None
     if found is None:
-        both = " and ".join(
-            one.candidate + (f" ({say_knobs(one.knobs)})" if one.knobs else "")
-            for one in (first, second)
-        )
+        knobs = [f" ({say_knobs(one.knobs)})" if one.knobs else "" for one in (first, second)]
+        both = f"{first.candidate}{knobs[0]} and {second.candidate}{knobs[1]}"
         command = f"labtools bench {first.candidate} {second.candidate} -w {given['workload']}"
         return _not_here(
             f"{both} timed together on {given['workload']}. `{command.replace('baseline:', '')}` "
             f"on an {load_gpu(gpu).title} times them"
         )
-    return _ratio_finding(claim, *found)
-
-
-def _ratio_finding(claim: Claim, above: Record, below: Record) -> Finding:
-    found = paired_ratio(above, below)
-    low, high = found.low, found.high
+    above, below = found
+    measured = paired_ratio(above, below)
+    low, high, ratio = measured.low, measured.high, measured.ratio
     margin = 1 + claim.tolerance
     ways = say_timed(above), say_timed(below)
     near = low <= claim.number * margin and claim.number / margin <= high
     if claim.number == 1.0:  # nothing changed, which the rule of predictions decides
-        near = direction_of(found.ratio, (low, high)) == "same"
+        near = direction_of(ratio, (low, high)) == "same"
     if near:
         verdict: Verdict = "holds"
-    elif _direction(claim.number) == _direction(found.ratio):
+    elif _direction(claim.number) == _direction(ratio):
         verdict = "direction only"
     else:
         verdict = "refuted"
     return Finding(
-        value=found.ratio,
+        value=ratio,
         verdict=verdict,
         reason=f"{above.candidate}{_knobs(above)} {above.median_us:.1f} us, "
-        f"{below.candidate}{_knobs(below)} {below.median_us:.1f} us, {found.processes} processes"
+        f"{below.candidate}{_knobs(below)} {below.median_us:.1f} us, {measured.processes} processes"
         + (f"; both by {ways[0]}" if ways[0] == ways[1] else f"; by {ways[0]}, and {ways[1]}"),
         origin="recorded",
         interval=(low, high),

@@ -1,8 +1,5 @@
-"""Loops that data decide: followed with the inputs at hand, and held against a run on the CPU.
-
-What follows from the inputs is believed only where the counts of each source line agree that
-`TripCounts` brings, from running some blocks.
-"""
+"""Loops that data decide: followed with the inputs at hand, and believed only where the counts of
+each source line agree with those of some blocks run on the CPU (`TripCounts`)."""
 
 from __future__ import annotations
 
@@ -46,14 +43,10 @@ def _line(one: Instruction) -> tuple[str, int] | None:
 
 
 def lines_executed(trace: Trace) -> dict[tuple[str, int], list[np.ndarray]]:
-    """By source line how often each lane executes it, once for each opcode of the line.
-
-    A loop that was laid out several times is executed as often as its source says: the copies of an
-    opcode are added up.
-    """
+    """By source line how often each lane executes it, once for each opcode of the line: the copies
+    of an opcode in a loop that was laid out several times are added up."""
     none = np.zeros(trace.lanes.count, np.int64)
     by_opcode: dict[tuple[tuple[str, int], str, bool], np.ndarray] = defaultdict(lambda: none)
-
     for item, times in each_execution(trace.items):
         one = trace.sass.instructions[item.index]
         line = _line(one)

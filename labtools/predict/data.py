@@ -1,9 +1,5 @@
-"""What data decide: numbers that are loaded, worked on and passed between threads.
-
-Where a jump depends on data, the kernel's control flow is followed once more with the inputs at
-hand. What is not known here stays unknown, never wrong; approximate functions are as exact as
-numpy's.
-"""
+"""What data decide: numbers that are loaded, worked on and passed between threads. What is not
+known here stays unknown, never wrong; approximate functions are as exact as numpy's."""
 
 from __future__ import annotations
 
@@ -40,10 +36,7 @@ STORES = frozenset({"STS", "STL", "STSM", "ATOMS", "LDGSTS", "UBLKCP", "UTMALDG"
 
 
 def evaluate_data(state: State, one: Instruction) -> Written:
-    """As `evaluate`, for numbers of every type.
-
-    Every name in ``one.defines`` is in the answer.
-    """
+    """As `evaluate`, for numbers of every type."""
     base = one.base.removeprefix("U") if one.base.startswith("UF") else one.base
     if base == "PRMT":  # into a register that nothing was written to: those bytes matter to nobody
         for name in one.uses - state.values.keys():
@@ -93,12 +86,7 @@ def load_space(
 
 
 def store_space(
-    state: State,
-    kind: str,
-    address: np.ndarray | None,
-    values: Sequence[Value],
-    width: int,
-    executing: np.ndarray,
+    state: State, kind: str, address: Value, values: list[Value], width: int, executing: np.ndarray
 ) -> None:
     """Put values into shared or local memory; an address that is not known may be any."""
     space = state.spaces[kind]
@@ -107,9 +95,8 @@ def store_space(
         return
     if executing.any():
         given = [None if value is None else value[executing] for value in values]
-        state.spaces[kind] = space.store(
-            state.rows(kind)[executing], address[executing], given, width
-        )
+        rows = state.rows(kind)[executing]
+        state.spaces[kind] = space.store(rows, address[executing], given, width)
 
 
 def stored_values(state: State, one: Instruction, executing: np.ndarray) -> list[Value]:
@@ -341,10 +328,9 @@ def _half_extreme(state: State, one: Instruction) -> Written:
     least = state.predicate(_flags(one)[-1]) if _flags(one) else None
     if sources is None or least is None or len(sources) != 2:
         return []
-    halves = []
-    for a, b in zip(*sources, strict=True):
-        halves.append(_to_half(np.where(least, np.fmin(a, b), np.fmax(a, b)), kind))
-    return [(destination.name, halves[0] | halves[1] << np.uint32(16))]
+    both = (np.where(least, np.fmin(a, b), np.fmax(a, b)) for a, b in zip(*sources, strict=True))
+    low, high = (_to_half(number, kind) for number in both)
+    return [(destination.name, low | high << np.uint32(16))]
 
 
 def _half_compare(state: State, one: Instruction) -> Written:
@@ -354,13 +340,9 @@ def _half_compare(state: State, one: Instruction) -> Written:
     kind = one.modifiers[0] if one.modifiers[0] not in ("BF16_V2",) else one.modifiers[1]
     if sources is None or len(sources) != 2 or other is None:
         return []
-    truths = []
-    for a, b in zip(*sources, strict=True):
-        truth = compare_floats(kind, a, b)
-        if truth is None:
-            return []
-        truths.append(truth)
-    return joined(one, (first, second), truths, other)
+    compared = [compare_floats(kind, a, b) for a, b in zip(*sources, strict=True)]
+    truths = [truth for truth in compared if truth is not None]
+    return joined(one, (first, second), truths, other) if truths else []
 
 
 def _pack(state: State, one: Instruction) -> Written:
@@ -405,9 +387,7 @@ def _double(state: State, operand: Operand) -> np.ndarray | None:
         return np.full(state.lanes.count, operand.value or 0.0, np.float64)
     plain = dict(vars(operand), negated=False, inverted=False)
     value = state.wide(Operand(**plain))
-    if value is None:
-        return None
-    return with_sign(operand, value.view(np.float64))
+    return None if value is None else with_sign(operand, value.view(np.float64))
 
 
 def _double_arithmetic(state: State, one: Instruction) -> Written:
@@ -487,9 +467,8 @@ def _reverse(state: State, one: Instruction) -> Written:
     value = state.bits(source)
     if value is None:
         return []
-    bits = np.unpackbits(
-        np.ascontiguousarray(value)[:, None].view(np.uint8), axis=1, bitorder="little"
-    )
+    octets = np.ascontiguousarray(value)[:, None].view(np.uint8)
+    bits = np.unpackbits(octets, axis=1, bitorder="little")
     return [(destination.name, np.packbits(bits, axis=1).view(">u4")[:, 0].astype(np.uint32))]
 
 

@@ -98,19 +98,14 @@ def stack_time(sass: Sass, events: Sequence[Event], machine: Machine) -> tuple[S
         for name, cycles in _causes(event, sass, machine).items():
             totals[name] = totals.get(name, 0.0) + cycles * event.weight
     whole = sum(totals.values()) or 1.0
-    return tuple(
-        Slice(name, cycles, cycles / whole)
-        for name, cycles in sorted(totals.items(), key=lambda item: -item[1])
-    )
+    ordered = sorted(totals.items(), key=lambda item: -item[1])
+    return tuple(Slice(name, cycles, cycles / whole) for name, cycles in ordered)
 
 
 def unit_waits(sass: Sass, events: Sequence[Event], machine: Machine) -> dict[str, float]:
-    """Of the watched warp's contention what was for the SM's load/store unit, as share of its time.
-
-    By the state in which a profiler counts them. On an NVIDIA H200 its counters show hardly any
-    throttling: what waits until shared memory has room stands at the short scoreboard, and what
-    goes to global memory at the long one.
-    """
+    """Of the watched warp's contention what was for the SM's load/store unit, as share of its time,
+    by the state in which a profiler counts it: on an NVIDIA H200 waits for shared memory stand at
+    the short scoreboard, those for global memory at the long one."""
     waits = {"short_scoreboard": 0.0, "long_scoreboard": 0.0}
     whole = 0.0
     for event in events:
@@ -122,16 +117,11 @@ def unit_waits(sass: Sass, events: Sequence[Event], machine: Machine) -> dict[st
 
 
 def profiler_states(launch: LaunchForecast, schedulers: int) -> dict[str, float]:
-    """Shares of the watched warp's time, 0..1, by the states in which a profiler counts them.
-
-    The model follows all of these waits: one that nobody met is a zero. Contention is "not
-    selected" as far as the other warps of the scheduler issue. What is more was for the load/store
-    unit, or for what stood before it there, and counts as `unit_waits` does. Where the unit never
-    kept the warp from shared memory or a shuffle it stood before other pipes, which fits no state.
-
-    Args:
-        schedulers: of an SM, those that have no warp among them.
-    """
+    """Shares of the watched warp's time, 0..1, by the states in which a profiler counts them; a
+    wait that nobody met is a zero. Contention is "not selected" as far as the other warps of the
+    ``schedulers`` that have warps issue. What is more was for the load/store unit, or for what
+    stood before it there, and counts as `unit_waits` does. Where that unit never kept the warp from
+    shared memory or a shuffle, it stood before other pipes, which fits no state."""
     shares: dict[str, float] = dict.fromkeys(REASON_OF_SLICE.values(), 0.0)
     for one in launch.stack:
         if reason := REASON_OF_SLICE.get(one.name):
@@ -148,11 +138,8 @@ def profiler_states(launch: LaunchForecast, schedulers: int) -> dict[str, float]
 
 
 def chain_share(stack: Sequence[Slice]) -> float:
-    """Share of a warp's time in what counts as a chain, 0..1, by its stack alone.
-
-    Counters show more where the load/store unit kept an access to global memory waiting: there
-    `profiler_states` adds that wait to the long scoreboard, and the stack has it in contention.
-    """
+    """Share of a warp's time in what counts as a chain, 0..1, by its stack alone: accesses to
+    global memory that the load/store unit kept waiting are in contention there."""
     return sum(one.share for one in stack if REASON_OF_SLICE.get(one.name) in CHAIN_REASONS)
 
 
@@ -201,22 +188,16 @@ def follow_chain(
         one, causes = sass.instructions[event.index], _causes(event, sass, machine)
         cause = max(causes, key=lambda name: causes[name], default="issue")
         start, issue = event.before - zero, event.issued - zero
-        link = ChainLink(
-            event.index, one.text, one.source, start, issue, cause, causes, event.producer
-        )
-        found.append(link)
+        text = event.index, one.text, one.source
+        found.append(ChainLink(*text, start, issue, cause, causes, event.producer))
     return tuple(found)
 
 
 def account_block(sass: Sass, run: SmRun, machine: Machine) -> dict[str, float]:
-    """Cycles of an SM's blocks by `BLOCK_TERMS`, in a kernel whose warps have roles.
-
-    The watched warp's issues say when a phase ends. Up to its first product it waits for the first
-    copies, and the rest of that is the prologue. From there to the end of its last product the
-    tensor cores are busy or not; while they are not it waited for later copies, or did what stands
-    between products. Together they are ``run.cycles``; empty where no product of a warpgroup or no
-    copy by a tensor map is waited for.
-    """
+    """Cycles of an SM's blocks by `BLOCK_TERMS`, where warps have roles: together ``run.cycles``.
+    The watched warp waits for the first copies, and the rest up to its first product is the
+    prologue. To the end of its last product the tensor cores are busy, or it waited for copies, or
+    did what stands between. Empty where no product or no copy by a tensor map is waited for."""
     spent = [(event.issued - event.before) * event.weight for event in run.events]
     copied = [
         _causes(event, sass, machine).get(COPY_WAIT, 0.0) * event.weight for event in run.events
@@ -272,13 +253,9 @@ def _executions(nodes: Sequence[Node], index: int) -> int:
 
 
 def true_chain(sass: Sass, loop: tuple[int, int], machine: Machine) -> float:
-    """Cycles a trip of a loop if nothing but true register dependencies delayed it.
-
-    The longest path through the loop unrolled 32 times, its slope over the second half: the
-    least that perfect software pipelining with renamed registers could reach. Loads count as L1
-    hits of their own latency only where a later trip depends on them, which is rare; that is why
-    this bound says so little about a GPU, whose warps issue in order.
-    """
+    """Cycles a trip of a loop if only true register dependencies delayed it: the longest path
+    through the loop unrolled 32 times, its slope over the second half, as if software pipelining
+    were perfect. Loads count as L1 hits, and only where a later trip depends on them."""
     code = sass.instructions[loop[0] : loop[1] + 1]
     body = [
         (one.uses, one.defines, bool(one.predicate), _true_latency(one, machine)) for one in code

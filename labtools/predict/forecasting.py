@@ -1,9 +1,5 @@
-"""How long a kernel will take, from its machine code, before anything runs.
-
-The trace says what every block executes and reads; the SM model says how long that takes with so
-many blocks resident; what all SMs ask of memory together says how long each load waits. The grid
-then runs through the GPU block by block.
-"""
+"""How long a kernel will take, from its machine code, before anything runs: the trace says what
+blocks execute, the SM model how long that takes, the grid how they share the GPU."""
 
 from __future__ import annotations
 
@@ -58,16 +54,11 @@ def forecast(
     machine: Machine | None = None,
     counts: Callable[[], TripCounts] | None = None,
 ) -> Forecast:
-    """Predict the time of one call of a rung from its machine code. No GPU is needed.
-
-    Args:
-        scale: factors on latencies by class, for "what if": ``{"memory": 0.5}``; the classes are
-            in `CLASSES`, and ``bandwidth`` scales the memory ceiling.
-        machine: other latencies than those of the table, for an experiment.
-        counts: called where a jump on data leaves open how often a loop runs. The kernel is then
-            followed once more with the inputs, and what that gives is believed where a run of
-            some blocks agrees.
-    """
+    """Predict the time of one call of a rung from its machine code. No GPU is needed. ``scale`` are
+    factors on latencies by class (`CLASSES`), and on the memory ceiling as ``bandwidth``.
+    ``machine`` has other latencies than the table. ``counts`` is called where a jump on data leaves
+    trips open: the kernel is followed with the inputs, and believed where a run of some blocks
+    agrees."""
     _check_classes(scale or {})
     call = _Call.of(rung, workload, gpu, knobs, code, machine)
 
@@ -98,9 +89,8 @@ def forecast(
     except LabError as error:
         if isinstance(first, TraceError):
             raise first from error
-        return dataclasses.replace(
-            first, doubts=(*first.doubts, f"{doubt}: {error.what.rstrip('.')}")
-        )
+        doubt = f"{doubt}: {error.what.rstrip('.')}"
+        return dataclasses.replace(first, doubts=(*first.doubts, doubt))
     if isinstance(first, TraceError) or not any(launch.doubts for launch in second.launches):
         return second
     # Half of an answer is no better than none: the blocks would be followed in two ways.
@@ -117,13 +107,10 @@ def forecast_each(
     with ThreadPoolExecutor(copies_at_once()) as pool:
         kept_already = list(pool.map(_is_kept, asked))
     new = [one for one, there in zip(asked, kept_already, strict=True) if not there]
-    made = iter(
-        each_apart(lambda one: forecast(*one), new, limit_s=EACH_LIMIT_S, limit_bytes=EACH_BYTES)
-    )
-    return [
-        forecast(*one) if there else next(made)
-        for one, there in zip(asked, kept_already, strict=True)
-    ]
+    seconds, size = EACH_LIMIT_S, EACH_BYTES
+    made = iter(each_apart(lambda one: forecast(*one), new, limit_s=seconds, limit_bytes=size))
+    both = zip(asked, kept_already, strict=True)
+    return [forecast(*one) if there else next(made) for one, there in both]
 
 
 def _is_kept(asked: tuple[Rung, Problem, Gpu | str, Mapping[str, int] | None]) -> bool:
@@ -186,14 +173,8 @@ class _Call:
 
     def models(self, counts: TripCounts | None = None) -> list[LaunchModel]:
         """A model of each timed launch; with ``counts`` it follows what data decide."""
-        code, missing = (
-            self.code,
-            [
-                launch.entry
-                for launch in timed_launches(self.launches)
-                if launch.entry not in self.code.entries
-            ],
-        )
+        code, timed = self.code, timed_launches(self.launches)
+        missing = [launch.entry for launch in timed if launch.entry not in code.entries]
         if missing:
             raise LabError(
                 f"There is no kernel {missing[0]!r} to forecast.",
@@ -207,10 +188,8 @@ class _Call:
         ]
 
     def _followed(self, counts: TripCounts | None) -> tuple[LaunchBlocks, ...]:
-        """The blocks of each timed launch; those that were followed last need not be again.
-
-        What blocks execute is the same on every GPU of an architecture, in a cold and a warm cache.
-        """
+        """The blocks of each timed launch, the same on every GPU of an architecture, in a cold and
+        a warm cache; those that were followed last are kept."""
         launches, code = self.launches, self.code
         key = content_key(launches, self.workload.replace(cache_state="cold"), code.content)
         known = _recent.get(key) if counts is None else None
@@ -219,14 +198,10 @@ class _Call:
         timed = timed_launches(launches)
         memory = CallMemory(self.workload, launches, timed, counts.inputs() if counts else None)
         place = {id(launch): number for number, launch in enumerate(launches)}
+        entries = [code.entries[launch.entry] for launch in timed]
         blocks = tuple(
-            LaunchBlocks(
-                launch,
-                code.entries[launch.entry],
-                memory,
-                (place[id(launch)], counts) if counts else None,
-            )
-            for launch in timed
+            LaunchBlocks(launch, sass, memory, (place[id(launch)], counts) if counts else None)
+            for launch, sass in zip(timed, entries, strict=True)
         )
         if counts is None:
             _recent.put(key, blocks)
@@ -251,11 +226,9 @@ class _Call:
         if self.workload.forecast_note:
             notes.append(self.workload.forecast_note)
         if not machine.calibrated:
-            notes.insert(
-                0,
-                f"uncalibrated: the latencies of {gpu.title} were not measured by this project, so "
-                f"the band is wider; those here were {machine.numbers_of}",
-            )
+            uncalibrated = f"uncalibrated: the latencies of {gpu.title} were not measured by this "
+            uncalibrated += "project, so the band is wider; those here were " + machine.numbers_of
+            notes.insert(0, uncalibrated)
         return Forecast(
             time_us=time_us,
             band_us=(time_us * low, time_us * high),
@@ -285,9 +258,8 @@ class _Call:
                 f"{gpu.title} moves the {least:,.0f} bytes of a call: the trace does not see all "
                 "that is read"
             )
-        needed = workload.set_bytes + sum(
-            one.bytes for launch in launches for one in launch.workspace
-        )
+        workspaces = sum(one.bytes for launch in launches for one in launch.workspace)
+        needed = workload.set_bytes + workspaces
         if needed > gpu.memory_gb * 1e9:
             doubts.append(
                 f"the call needs {needed / 1e9:,.0f} GB, and {gpu.title} has {gpu.memory_gb:g} GB"
@@ -310,17 +282,10 @@ def what_if(
     classes: Sequence[str] = (*CLASSES, "bandwidth"),
     counts: Callable[[], TripCounts] | None = None,
 ) -> dict[str, float]:
-    """The time if every latency of one class were ``factor`` times as long, class by class.
-
-    Args:
-        factor: above 0; 0.5 halves the latency. For ``bandwidth`` the ceiling is divided by it.
-        classes: some of `CLASSES`, and ``bandwidth``.
-
-    Returns:
-        Class to time, microseconds. A class that the kernel does not use leaves the time as it is.
-        Where many warps compete, two simulations differ by some percent for no reason; a shorter
-        latency that would seem to make the kernel slower is said to change nothing.
-    """
+    """Class to time, microseconds, if every latency of it were ``factor`` (above 0) times as long,
+    for some of `CLASSES` and ``bandwidth``, whose ceiling is divided by it. Where many warps
+    compete, two simulations differ by some percent for no reason; a shorter latency that would seem
+    to make the kernel slower is said to change nothing."""
     _check_classes(dict.fromkeys(classes, factor))
     call = _Call.of(rung, workload, gpu, knobs)
     counted = counts and forecast(rung, workload, gpu, knobs, counts=counts).counted
@@ -348,10 +313,8 @@ def _find_bound(
     shares = {"dram": of_peak, **main.busy, "chain": chain_share(main.stack)}
     bound = decide_bound(shares, time_us / empty_us) or nearest_bound(shares)
     if bound == "launch":
-        return bound, (
-            f"the whole call takes less than {LAUNCH_FACTOR:g} times an empty launch"
-            f" ({empty_us:.2f} us)"
-        )
+        times = f"{LAUNCH_FACTOR:g} times an empty launch ({empty_us:.2f} us)"
+        return bound, f"the whole call takes less than {times}"
     if bound in FULL_UNITS:
         unit = max(FULL_UNITS[bound], key=lambda name: shares[name])
         return bound, FULL_UNITS[bound][unit].foretold.format(shares[unit])

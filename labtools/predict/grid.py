@@ -1,9 +1,6 @@
-"""One launch on one GPU: an SM simulated under the load of all, then the grid block by block.
-
-What all SMs ask of memory together says how long each load waits, and how long loads wait says
-how much is asked: the two are solved for together. The grid's blocks then start in order where a
-place is free.
-"""
+"""One launch on one GPU: an SM simulated under the load of all, then the grid block by block. What
+all SMs ask of memory says how long each load waits, and how long loads wait says how much is asked:
+the two are solved for together."""
 
 from __future__ import annotations
 
@@ -18,16 +15,8 @@ import numpy as np
 from labtools.problem import LabError
 from labtools.toolchain.cubin import Resources
 
+from . import explain
 from .blocks import BlockClass, LaunchBlocks
-from .explain import (
-    account_block,
-    find_main_loop,
-    follow_chain,
-    list_loops,
-    stack_time,
-    true_chain,
-    unit_waits,
-)
 from .machine import Machine
 from .residency import occupancy
 from .result import LaunchForecast
@@ -38,19 +27,13 @@ from .streams import BlockStreams
 COMPETING = 1.06
 """Blocks that take this many times as long together as alone compete for the SM."""
 
+Runs = Sequence[tuple[BlockClass, tuple[SmRun, int]]]
+"""Classes of blocks with a simulation of each, and its blocks on an SM."""
+
 
 class LaunchModel:
-    """One launch on one GPU, with latencies scaled by class.
-
-    Args:
-        blocks: what is executed.
-        resources: what a block asks for.
-        gpu: where it runs.
-        machine: latencies, rates and the like of the GPU.
-        warm: what a call reads may lie in the L2 from the call before.
-
-    Raises LabError: no block fits on an SM.
-    """
+    """One launch on one GPU, with latencies scaled by class; ``warm`` if the L2 may hold what the
+    call before has read. Raises LabError: no block fits on an SM."""
 
     def __init__(
         self, blocks: LaunchBlocks, resources: Resources, gpu: Gpu, machine: Machine, warm: bool
@@ -132,14 +115,10 @@ class LaunchModel:
         return self._runs[key]
 
     def _solve(self, streams: BlockStreams, on_sm: int, active: int) -> tuple[SmRun, Pressure]:
-        """Find the wait that memory adds at the rate that this wait allows.
-
-        More wait means less traffic, and less traffic means less wait, so there is one answer; it
-        is found by bisection on the wait.
-        """
+        """Find by bisection the wait that memory adds at the rate that this wait allows: more of it
+        means less traffic, so there is one answer."""
         trips = 6 if on_sm * len(streams.warps) <= 16 else 4
         sms = active / on_sm
-
         sm = OccupiedSm(streams, on_sm, self.machine, self.where, trips, self.scale)
 
         def wanted(result: SmRun) -> Pressure:
@@ -156,11 +135,10 @@ class LaunchModel:
         low, high, now = 0.0, math.inf, Pressure()
         guess = self._first_guess(result, sms, memory_bound)
         for _ in range(9):
-            now = (
-                Pressure(guess, need.l2 if need.l2 < guess else 0.0)
-                if memory_bound
-                else (Pressure(min(need.dram, guess), guess))
-            )
+            if memory_bound:
+                now = Pressure(guess, need.l2 if need.l2 < guess else 0.0)
+            else:
+                now = Pressure(min(need.dram, guess), guess)
             result = sm.simulate(now, watch=False)
             need = wanted(result)
             target = need.dram if memory_bound else need.l2
@@ -181,17 +159,14 @@ class LaunchModel:
         """The slowest SM with so many blocks on it."""
         key = (id(streams), blocks, trips)  # the streams live as long as this launch does
         if key not in self._slow_sms:
-            self._slow_sms[key] = OccupiedSm(
-                streams, blocks, self.machine, self.where, trips, self._slow_scale
-            )
+            numbers = self.machine, self.where, trips, self._slow_scale
+            self._slow_sms[key] = OccupiedSm(streams, blocks, *numbers)
         return self._slow_sms[key]
 
     @cached_property
     def _slow_scale(self) -> dict[str, float]:
-        """Factors on latencies for the slowest of the SMs that are busy.
-
-        All SMs busy meet the slowest one; a single block meets the middle one, on average.
-        """
+        """Factors on latencies for the slowest of the busy SMs; a single block meets the middle
+        one."""
         busy = min(self.launch.num_blocks, self.sms)
         part = math.log(busy) / math.log(self.sms) if self.sms > 1 else 1.0
         base = self.scale.get("memory", 1.0)
@@ -229,12 +204,10 @@ class LaunchModel:
     # ---------------------------------------------------------------------------- the grid
 
     def _duration(self, number: int, active: int) -> float:
-        """Cycles of a block of a class while so many blocks run on the whole GPU.
-
-        Simulated where the GPU is full, at a third of that, and with one block an SM; in between
-        it is interpolated. Classes run the same code, so only the one with most work is simulated
-        at each; the others are as many times shorter as they are on an empty SM.
-        """
+        """Cycles of a block of a class while so many blocks run on the whole GPU: simulated where
+        the GPU is full, at a third of that, and with one block an SM, else interpolated. Classes
+        run the same code, so only the one with most work is simulated; the others are as many times
+        shorter as they are on an empty SM."""
         full = self.start_blocks
         most = self.blocks.main_class
         alone = self.run_at(number, 1, min(self.sms, self.launch.num_blocks))[0].cycles
@@ -242,18 +215,14 @@ class LaunchModel:
             return alone
         anchors = sorted({1, max(1, round(full / 3)), full})
         blocks = [min(one * self.sms, self.launch.num_blocks) for one in anchors]
-        cycles = [
-            self.run_at(most, one, count)[0].cycles
-            for one, count in zip(anchors, blocks, strict=True)
-        ]
+        places = zip(anchors, blocks, strict=True)
+        cycles = [self.run_at(most, one, count)[0].cycles for one, count in places]
         return alone * float(np.interp(active, blocks, cycles)) / cycles[0]
 
     @cached_property
     def cycles(self) -> float:
-        """Makespan of the grid: blocks start in order where a place is free.
-
-        Each block goes through its work at a rate that depends on how many run beside it.
-        """
+        """Makespan of the grid: blocks start in order where a place is free, and each goes through
+        its work at a rate that depends on how many run beside it."""
         classes, work = self.blocks.class_of_block, self.blocks.work_of_block
         slots = self.resident.blocks_per_sm * self.sms
         total = len(classes)
@@ -289,11 +258,8 @@ class LaunchModel:
         return clock
 
     def _uniform_cycles(self, total: int, slots: int) -> float:
-        """Equal blocks come and go together: full waves, then the rest.
-
-        Where warps compete for issue slots they do not advance together; what that costs is a
-        property of the schedule, so it is taken from the model whose latencies are not scaled.
-        """
+        """Equal blocks come and go together: full waves, then the rest. What competing for issue
+        slots costs is taken from the model whose latencies are not scaled."""
         on_sm = self.start_blocks
         run, _ = self.run_at(0, on_sm, min(total, on_sm * self.sms))
         stretch = self.plain._stretch
@@ -307,12 +273,8 @@ class LaunchModel:
 
     @cached_property
     def _stretch(self) -> float | None:
-        """Cycles of all blocks over those of one wave that advances together.
-
-        None where blocks do not compete: together they take as long as one alone. Where they do,
-        some blocks end early, the last ones run alone, and a block that waited starts meanwhile.
-        So the SM is simulated with all the blocks that pass through it.
-        """
+        """Cycles of all blocks over those of one wave that advances together; None where blocks do
+        not compete. Where they do some end early and waiting ones start, so all are simulated."""
         total, on_sm = self.launch.num_blocks, self.start_blocks
         run, pressure = self.run_at(0, on_sm, min(total, on_sm * self.sms))
         streams = self.blocks.classes[0].streams
@@ -326,12 +288,9 @@ class LaunchModel:
     def _competing_cycles(
         self, streams: BlockStreams, on_sm: int, through: int, pressure: Pressure
     ) -> float:
-        """Cycles until so many blocks have passed through an SM whose warps compete.
-
-        Simulated twice with loops cut short, and drawn on in a straight line over the number of
-        instructions. Beyond three waves each further one costs what the third did. A few trips may
-        fit into waits for memory, and many do not: so it is never less than the cycles in which all
-        instructions are issued.
+        """Cycles until so many blocks have passed through an SM whose warps compete: simulated
+        twice with loops cut short, and drawn on in a straight line over the instructions. Beyond
+        three waves each costs what the third did; and no less than issuing all instructions takes.
         """
 
         def passing(blocks: int) -> float:
@@ -375,12 +334,13 @@ class LaunchModel:
         cycles = max(makespan, dram / self._dram_ceiling, l2 / machine.l2_bytes_per_cycle)
         streams = self.blocks.classes[number].streams
         slots = machine.sub_partitions * max(1.0, run.cycles)
-        main = find_main_loop(self.sass, run.events)
+        main = explain.find_main_loop(self.sass, run.events)
         busy_us = cycles / machine.clock_at(run.tensor_share) / 1e3
         # The L2 does atomic operations on one address one after another. While they queue up,
         # nothing else is done.
         atomics_us = self.blocks.one_address_atomics * machine.atomic_ns / 1e3
         working = busy_us / (busy_us + atomics_us)
+        account = self._account_us(per_block, busy_us, busy_us * (makespan / cycles))
         return LaunchForecast(
             entry=self.launch.entry,
             blocks=self.launch.num_blocks,
@@ -388,7 +348,7 @@ class LaunchModel:
             time_us=busy_us + atomics_us,
             occupancy=self.resident,
             resident_blocks=on_sm,
-            trips=list_loops(streams, run),
+            trips=explain.list_loops(streams, run),
             dram_bytes=dram,
             l2_bytes=l2,
             footprint_bytes=sum(union for union, _ in self.blocks.footprint.values()),
@@ -398,41 +358,32 @@ class LaunchModel:
             tensor_share=run.tensor_share * working,
             in_flight_bytes=run.in_flight_bytes,
             load_latency_cycles=run.load_latency,
-            stack=stack_time(self.sass, run.events, machine),
-            unit_waits=unit_waits(self.sass, run.events, machine),
-            chain=follow_chain(self.sass, run.events, machine, main),
+            stack=explain.stack_time(self.sass, run.events, machine),
+            unit_waits=explain.unit_waits(self.sass, run.events, machine),
+            chain=explain.follow_chain(self.sass, run.events, machine, main),
             main_loop=main,
-            true_chain_cycles=(true_chain(self.sass, main, machine) if main is not None else None),
+            true_chain_cycles=None
+            if main is None
+            else explain.true_chain(self.sass, main, machine),
             notes=self.blocks.notes,
             doubts=self.blocks.doubts,
-            account_us=self._account_us(per_block, busy_us, makespan / cycles, atomics_us),
+            account_us=account and {**account, "atomics": atomics_us},
         )
 
-    def _account_us(
-        self,
-        runs: Sequence[tuple[BlockClass, tuple[SmRun, int]]],
-        busy_us: float,
-        scheduled: float,
-        atomics_us: float,
-    ) -> dict[str, float]:
-        """The launch's time term by term, of a kernel whose warps have roles; else nothing.
-
-        What an average SM does is the main class's account; until the last SM has done it, others
-        have nothing left.
-        """
+    def _account_us(self, runs: Runs, busy_us: float, makespan_us: float) -> dict[str, float]:
+        """The launch's time by terms where warps have roles, else nothing: an average SM does the
+        main class's account, and waits until the last SM has done it."""
         main = self.blocks.main_class
         run = runs[main][1][0]
-        terms = account_block(self.sass, run, self.machine) if self.sass.has_roles else {}
+        terms = explain.account_block(self.sass, run, self.machine) if self.sass.has_roles else {}
         if not terms:
             return {}
         worth = self.blocks.worth
         work = sum(float(worth[place]) * r.cycles / b for place, (_, (r, b)) in enumerate(runs))
-        makespan_us = busy_us * scheduled
         mean = min(1.0, work / self.sms / self.cycles)
         found = {name: makespan_us * mean * cycles / run.cycles for name, cycles in terms.items()}
         found["waves and tail"] = makespan_us * (1 - mean)
         found["memory's rate"] = busy_us - makespan_us
-        found["atomics"] = atomics_us
         return found
 
     def _any_run(self, number: int) -> tuple[SmRun, int]:

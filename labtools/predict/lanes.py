@@ -152,19 +152,14 @@ class Buffers:
 
 
 def parameter_base(arch: str) -> int:
-    """Where kernel parameters begin in constant bank 0, in bytes.
-
-    Source: the EIATTR_PARAM_CBANK entry of cubins of each architecture.
-    """
+    """First byte of kernel parameters in constant bank 0 (EIATTR_PARAM_CBANK of cubins)."""
     major, _ = split_arch(arch)
     return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
 
 
 def constant_bank(launch: Launch, buffers: Buffers, arch: str) -> bytes:
-    """Constant bank 0 of a launch: block and grid shape, and the parameters.
-
-    Each parameter begins at a multiple of its size, a tensor map at one of 64 bytes.
-    """
+    """Constant bank 0 of a launch: block and grid shape, and the parameters, each at a multiple of
+    its size, a tensor map at one of 64 bytes."""
     base = parameter_base(arch)
     bank = bytearray(base)
     for arg in launch.args:
@@ -243,12 +238,8 @@ def _indices(number: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
 def make_buffers(
     launches: Iterable[Launch], contents: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> Buffers:
-    """Lay out every buffer that some launches name.
-
-    Args:
-        contents: what is known of integer inputs, such as lengths, int32 [B].
-        sizes: bytes of each buffer.
-    """
+    """Lay out every buffer that some launches name: ``sizes`` are their bytes, ``contents`` what is
+    known of integer inputs, such as lengths, int32 [B]."""
     names: dict[str, None] = {}
     assumed: dict[str, np.ndarray] = {}
     # Sums over what is known, as of lengths of sequences, are what an offset into it would be.

@@ -1,10 +1,6 @@
-"""Latencies, issue intervals, bandwidths and launch times of a GPU, each number with its source.
-
-A GPU's own table is made from the record of this project's microbenchmarks on that very GPU,
-``kernels/records/<gpu>/microbench.json.gz``; its forecasts are *calibrated*. A GPU without one
-takes the numbers of a measured GPU of its architecture. ``latencies/sm_XX.toml`` holds what others
-published and stands in for the rest; what nobody published is taken from the NVIDIA H200.
-"""
+"""Latencies, intervals, bandwidths and launch times of a GPU, each with its source. They come from
+the record of microbenchmarks of that very GPU (its forecasts are *calibrated*), of another one of
+its architecture, or as published from ``latencies/sm_XX.toml``, and else from the H200."""
 
 from __future__ import annotations
 
@@ -79,12 +75,7 @@ class Latencies:
         except KeyError:
             raise LabError(
                 f"Nothing is known of {name} on {self.gpu}.",
-                f"neither {self.gpu}'s table nor that of {self.arch} has it"
-                + (
-                    ""
-                    if REFERENCE in table_files()
-                    else f", and there is no table of {REFERENCE} here"
-                ),
+                f"neither {self.gpu}'s table nor that of {self.arch} has it",
                 "the roofline's floors",
             ) from None
 
@@ -189,10 +180,8 @@ def _load(name: str, title: str, arch: str, stamp: object) -> Latencies:
 
 def _sibling(arch: str, files: Mapping[str, Path]) -> str | None:
     """A measured GPU of an architecture: the reference if it is one, else the first by name."""
-    measured = sorted(
-        (name for name in files if not name.startswith("sm_")),
-        key=lambda name: (name != REFERENCE, name),
-    )
+    names = [name for name in files if not name.startswith("sm_")]
+    measured = sorted(names, key=lambda name: (name != REFERENCE, name))
     return next((name for name in measured if read_table(files[name]).arch == arch), None)
 
 

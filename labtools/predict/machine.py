@@ -1,15 +1,14 @@
-"""The numbers of one GPU that the SM model runs on: latencies, issue intervals, shared units.
-
-They come from its table of latencies (`labtools.predict.latencies`), which carries a source each;
-the clock, the memory's rate, the L2 and the number of SMs are the GPU's own.
-"""
+"""The numbers of one GPU that the SM model runs on: its table of latencies
+(`labtools.predict.latencies`), which carries a source each, and the clock, memory rate, L2 and SMs
+of its own."""
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median_high
 from typing import Any
@@ -108,6 +107,12 @@ class Curve:
         """The curve's value at ``at``."""
         return float(np.interp(at, self.x, self.y))
 
+    @staticmethod
+    def through(points: Iterable[tuple[float, float]]) -> Curve:
+        """The curve of (x, y), x increasing."""
+        x, y = zip(*points, strict=True)
+        return Curve(tuple(map(float, x)), tuple(map(float, y)))
+
     def scaled(self, factor: float) -> Curve:
         """The same curve with every value times ``factor``."""
         return Curve(self.x, tuple(value * factor for value in self.y))
@@ -115,11 +120,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class LoadCurve:
-    """Cycles that load adds to a latency, by share of the ceiling in use.
-
-    Between the measured points it is a straight line in log(wait) over log(u / (1 - u)); beyond
-    the last one the wait grows as u / (1 - u), as any queue's does near its limit.
-    """
+    """Cycles that load adds to a latency, by share of the ceiling: log(wait) is straight over log(u
+    / (1 - u)) between points, and grows beyond as u / (1 - u), as any queue's near its limit."""
 
     shares: tuple[float, ...]  # increasing, 0..1
     waits: tuple[float, ...]  # cycles, increasing
@@ -205,21 +207,16 @@ class Machine:
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def chunk_share(self, chunk_bytes: float) -> float:
-        """Share of the memory's ceiling by the bytes that a block reads side by side.
-
-        From 1 KiB (`scattered`) to 8 KiB (all of it) it rises with the logarithm: fewer pages of
-        the memory chips are opened for the same bytes.
-        """
+        """Share of the memory's ceiling by the bytes that a block reads side by side: it rises with
+        the logarithm from 1 KiB (`scattered`) to 8 KiB (all), since fewer pages are opened."""
         if chunk_bytes <= 0:
             return 1.0
         steps = min(3.0, max(0.0, math.log2(8192.0 / chunk_bytes)))
         return 1.0 - (1.0 - self.scattered) * steps / 3.0
 
     def bytes_in_flight(self, share: float) -> float:
-        """Bytes that every SM must have on the way for a share of the read ceiling, 0 to 1.
-
-        Little's law: rate times the latency of 512-byte copies with what the load adds there.
-        """
+        """Bytes that every SM must have on the way for a share of the read ceiling, 0 to 1: rate
+        times the latency of 512-byte copies under that load (Little's law)."""
         latency = self.dram_async(512) + self.dram_queue(share)
         return share * self.dram_bytes_per_cycle / self.sm_count * latency
 
@@ -352,14 +349,10 @@ def machine_of(gpu: Gpu) -> Machine:
         variable=_variable(known),
         intervals=_intervals(known),
         shared_intervals={
-            "shuffle": known.interval("shfl_sm"),
-            "shared": known.interval("lds32_sm"),
-            "global": known.interval("ldg32_sm"),
+            name: known.interval(f"{of}_sm")
+            for name, of in (("shuffle", "shfl"), ("shared", "lds32"), ("global", "ldg32"))
         },
-        l1={
-            width // 32: cycles
-            for width, cycles in sorted(known.by_number("latency.l1_row").items())
-        },
+        l1={size // 32: hit for size, hit in sorted(known.by_number("latency.l1_row").items())},
         l2_rows=_rows(known, "latency.l2_row", known.latency("l2")),
         dram_rows=_rows(known, "latency.hbm_row", known.latency("hbm")).scaled(dram_scale),
         l2_async=_rows(known, "latency.async_l2", known.latency("l2")),
@@ -378,9 +371,7 @@ def machine_of(gpu: Gpu) -> Machine:
         dram_bytes_per_cycle=dram_rate / clock_ghz,
         l2_bytes_per_cycle=l2_rate / clock_ghz,
         dram_queue=_load_curve(known.curve("hbm"), known),
-        l2_queue=_load_curve(
-            [point for point in known.curve("l2") if point.get("mib") == 16], known
-        ),
+        l2_queue=_load_curve([one for one in known.curve("l2") if one.get("mib") == 16], known),
         scattered=fitted["scattered"],
         atomic_ns=fitted["atomic_ns"],
         l2_miss=_miss_curve(known.curve("l2_footprint"), scale),
@@ -434,15 +425,12 @@ def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
         # Another GPU's rows tell how the latency grows with the bytes; the level is its own.
         shift = otherwise - points[0][1]
         points = [(size, cycles + shift) for size, cycles in points]
-    return Curve(tuple(float(x) for x, _ in points), tuple(y for _, y in points))
+    return Curve.through(points)
 
 
 def _box_rows(known: Latencies, level: str) -> Curve:
     """Latency of a copy by a tensor map by its bytes: measured, else that of other bulk copies.
-
-    From memory it is that of one SM alone, for the share of memory that is left to each while all
-    copy is `Machine.box_bytes_per_cycle`.
-    """
+    From memory it is that of one SM alone; `Machine.box_bytes_per_cycle` has what all share."""
     alone = "_one" if level == "hbm" else ""
     box, bulk = f"latency.box_{level}{alone}", f"latency.bulk_{level}{alone}"
     return _rows(known, box if known.by_number(box) else bulk, known.latency(level))
@@ -451,9 +439,7 @@ def _box_rows(known: Latencies, level: str) -> Curve:
 def _store_lines(known: Latencies) -> Curve:
     """`Machine.store_lines`, from stores of 4 bytes a lane."""
     points = sorted(known.by_number("interval.store_sm").items()) or [(128, 0.0)]
-    return Curve(
-        tuple(float(size) for size, _ in points), tuple(each * size / 128 for size, each in points)
-    )
+    return Curve.through((size, each * size / 128) for size, each in points)
 
 
 def _box_rate(known: Latencies, otherwise: float) -> float:
@@ -476,18 +462,15 @@ def _product_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:
 
 
 def _products(known: Latencies) -> dict[str, Any]:
-    """Products of a warpgroup.
-
-    m64 n N k16 is 2048 N operations, of which an SM of sm_90 does `PRODUCT_FLOPS` a cycle: N / 2
-    cycles. The microbenchmarks may say more. Without them the latency beyond those is that of a
-    warp's own product, and any number may be started.
-    """
+    """Products of a warpgroup. m64 n N k16 is 2048 N operations, of which an SM of sm_90 does
+    `PRODUCT_FLOPS` a cycle; the microbenchmarks may say more. Without them the latency beyond those
+    is that of a warp's own product, and any number may be started."""
     least = 2048 / PRODUCT_FLOPS
     taken = {}
     for source in ("shared", "registers"):
         measured = sorted(known.by_number(f"interval.product_{source}_sm").items())
         points = [(float(n), max(least, found / n)) for n, found in measured] or [(64.0, least)]
-        taken[source] = Curve(tuple(n for n, _ in points), tuple(each for _, each in points))
+        taken[source] = Curve.through(points)
     latency = known.latency("hmma")
     if known.has("latency.product_shared.64") and known.has("interval.product_shared.64"):
         whole = known.latency("product_shared.64") - known.interval("product_shared.64")
@@ -505,10 +488,8 @@ def _slowest(known: Latencies, name: str) -> float:
 
 
 def _barrier(known: Latencies) -> tuple[float, float]:
-    """(cycles after the last arrival, cycles of the barrier unit for each arriving warp).
-
-    A barrier of n warps takes a fixed time and one interval a warp: a straight line over 1..32.
-    """
+    """(cycles after the last arrival, cycles of the barrier unit for each arriving warp): a
+    straight line over 1 to 32 warps."""
     points = sorted(known.by_number("latency.barrier").items())
     if len(points) < 2:
         return 12.0, 2.0
@@ -518,10 +499,8 @@ def _barrier(known: Latencies) -> tuple[float, float]:
 
 
 def _cold_line(known: Latencies) -> float:
-    """First fetch of 128 bytes of instructions, beyond that of code that ran before.
-
-    The mean over straight-line code of 1 to 16 KiB, which kernels mostly are.
-    """
+    """First fetch of 128 bytes of instructions, beyond that of code that ran before: the mean over
+    straight-line code of 1 to 16 KiB, which kernels mostly are."""
     extra = [extra for size, extra in _cold_points(known) if size <= USUAL_CODE_KIB]
     return max(0.0, sum(extra) / len(extra)) if extra else 4.0
 
@@ -542,17 +521,13 @@ def _cold_lines(known: Latencies) -> Curve:
         if USUAL_CODE_KIB <= size <= CACHED_CODE_KIB:
             sizes.setdefault(size, []).append(max(0.0, extra))
     points = [(size, sum(found) / len(found)) for size, found in sorted(sizes.items())]
-    points = points or [(float(USUAL_CODE_KIB), _cold_line(known))]
-    return Curve(tuple(size for size, _ in points), tuple(cycles for _, cycles in points))
+    return Curve.through(points or [(USUAL_CODE_KIB, _cold_line(known))])
 
 
 def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCurve:
-    """What load adds to a latency, from bandwidth by bytes in flight.
-
-    By Little's law the latency is bytes in flight over the rate. In each series (loads and bytes
-    a lane fixed, warps rising) the first point is taken as unloaded; what the others have on top
-    is due to the load. The curve is the median over the series, by share of the ceiling.
-    """
+    """What load adds to a latency, from bandwidth by bytes in flight, which over the rate are the
+    latency (Little's law). In each series (loads and bytes a lane fixed, warps rising) the first
+    point counts as unloaded. The curve is the median over the series, by share of the ceiling."""
     sms, clock = max(1, known.num_sms), known.value("clock.sm", 1980.0) / 1e3
     by_series: dict[tuple[int, int], list[tuple[float, float]]] = {}
     ceilings: dict[int, float] = {}
@@ -574,15 +549,13 @@ def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCu
     edges = (0.0, 0.08, 0.2, 0.35, 0.45, 0.6, 0.75, 0.86, 0.92, 0.975)
     shares: list[float] = []
     waits: list[float] = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         inside = [one for one in samples if low < one[0] <= high and one[1] > 0]
-        if not inside:
-            continue
-        share, wait = (median_high(values) for values in zip(*inside, strict=True))
-        if waits and wait <= waits[-1]:
-            continue
-        shares.append(share)
-        waits.append(wait)
+        if inside:
+            share, wait = (median_high(values) for values in zip(*inside, strict=True))
+            if not waits or wait > waits[-1]:
+                shares.append(share)
+                waits.append(wait)
     if len(shares) < 2:
         return LoadCurve((0.3, 0.55, 0.85, 0.96), (22.0, 85.0, 325.0, 1150.0))
     return LoadCurve(tuple(shares), tuple(waits))
@@ -598,27 +571,18 @@ def _miss_curve(points: Sequence[Mapping[str, Any]], scale: float) -> Curve:
     kept = [(ordered[fastest]["mib"], 0.0)]
     for point in ordered[fastest + 1 :]:
         kept.append((point["mib"], max(kept[-1][1], float(point["missing"]))))
-    return Curve(
-        tuple(mib * 2.0**20 * scale for mib, _ in kept), tuple(missing for _, missing in kept)
-    )
+    return Curve.through((mib * 2.0**20 * scale, missing) for mib, missing in kept)
 
 
 def _launch_curve(known: Latencies) -> Curve:
-    points = sorted(
-        (point["grid"], point["us"])
-        for point in known.curve("launch")
-        if point["kind"] == "empty" and point["threads"] == 128
-    )
-    if not points:
-        return Curve((1.0, 1e5), (0.5, 60.0))
-    return Curve(tuple(float(x) for x, _ in points), tuple(float(y) for _, y in points))
+    empty = [one for one in known.curve("launch") if one["kind"] == "empty"]
+    points = sorted((one["grid"], one["us"]) for one in empty if one["threads"] == 128)
+    return Curve.through(points or [(1.0, 0.5), (1e5, 60.0)])
 
 
 def measured_band(machine: Machine) -> tuple[float, float]:
-    """(lower, upper) factor on a forecast: how far it was off on the worst calibration point.
-
-    A factor of 2 either way where nothing was measured on the GPU itself.
-    """
+    """(lower, upper) factor on a forecast: how far it was off on the worst calibration point; 2
+    either way where nothing was measured on the GPU itself."""
     if not machine.calibrated or not _BAND.is_file():
         return 0.5, 2.0
     data = tomllib.loads(_BAND.read_text("utf-8"))

@@ -21,6 +21,8 @@ ALIASES = {"fp32": "ffma", "fp16": "hfma2", "alu": "lop3", "xu": "ex2", "mma_fp1
 
 Entry = dict[str, Any]
 """One number: value, low and high, unit, source."""
+Values = Sequence[float] | None
+Rows = list[dict[str, Any]]
 
 
 def _median(values: Sequence[float] | None) -> float:
@@ -79,9 +81,7 @@ class _Table:
         pairs = zip(sorted(short["values"]), sorted(long["values"]), strict=False)
         return [(b - a) / steps for a, b in pairs]
 
-    def put(
-        self, name: str, values: Sequence[float] | None, source: str, unit: str = "cycles"
-    ) -> None:
+    def put(self, name: str, values: Values, source: str, unit: str = "cycles") -> None:
         """Add a number, for example ``latency.l2``, unless there are no values."""
         if values:
             group, _, rest = name.partition(".")
@@ -112,20 +112,14 @@ def read_record(path: Path | str) -> dict[str, Any]:
             "labtools microbench writes one",
         ) from error
     if not isinstance(record, dict) or record.get("kind") != "microbench":
-        raise LabError(
-            f"{Path(path).name} is no record of microbenchmarks.",
-            "it does not say so",
-            "labtools microbench writes one",
-        )
+        what = f"{Path(path).name} is no record of microbenchmarks."
+        raise LabError(what, "it does not say so", "labtools microbench writes one")
     return record
 
 
 def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of what ``run_microbench`` kept, as a published one of ``latencies/`` reads.
-
-    ``about``; groups of entries, each with value (a median), low, high, unit and source, those of
-    one name by count or bytes a level deeper; ``curve``. Cycles are of the SM's clock.
-    """
+    """The table of what ``run_microbench`` kept, as one of ``latencies/`` reads: entries in groups,
+    those of one name by count or bytes a level deeper, and curves; cycles of the SM's clock."""
     if record.get("schema") != SCHEMA:
         raise LabError(
             "This record of microbenchmarks has another layout.",
@@ -143,19 +137,8 @@ def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
     clock = table.values("product.clock", test="clock")
     table.put("clock.products", clock, "product.clock", "MHz")
     for put in (
-        _put_pipes,
-        _put_chase,
-        _put_rows,
-        _put_async,
-        _put_barriers,
-        _put_products,
-        _put_phases,
-        _put_stores,
-        _put_boxes,
-        _put_branches,
-        _put_code,
-        _put_bandwidth,
-        _put_footprint,
+        *(_put_pipes, _put_chase, _put_rows, _put_async, _put_barriers, _put_products, _put_phases),
+        *(_put_stores, _put_boxes, _put_branches, _put_code, _put_bandwidth, _put_footprint),
         _put_launches,
     ):
         put(table)
@@ -164,14 +147,8 @@ def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 # -------------------------------------------------------------------------------- instructions
 
-_LATENCY_NAMES = {
-    "lds32": "shared.32",
-    "lds64": "shared.64",
-    "lds128": "shared.128",
-    "ldg32": "l1_row.128",
-    "ldg64": "l1_row.256",
-    "ldg128": "l1_row.512",
-}
+_LATENCY_NAMES = {f"lds{bits}": f"shared.{bits}" for bits in (32, 64, 128)}
+_LATENCY_NAMES |= {f"ldg{bits}": f"l1_row.{4 * bits}" for bits in (32, 64, 128)}
 
 
 def _put_pipes(table: _Table) -> None:
@@ -230,11 +207,8 @@ def _put_derived(table: _Table) -> None:
 
 def _put_chase(table: _Table) -> None:
     table.put("latency.l1", table.values("chase.l1", kib=16), "chase.l1: 16 KiB, one thread")
-    table.put(
-        "latency.l2",
-        table.values("chase.l2", kib=8192, warmed="by all"),
-        "chase.l2: 8 MiB that all SMs had read, one thread",
-    )
+    found, note = table.values("chase.l2", kib=8192, warmed="by all"), "8 MiB that all SMs had read"
+    table.put("latency.l2", found, f"chase.l2: {note}, one thread")
     slices = [float(v) for one in table.all("chase.slices") for v in one["values"]]
     if len(slices) >= 10:
         tenths = statistics.quantiles(slices, n=10)
@@ -248,19 +222,13 @@ def _put_chase(table: _Table) -> None:
         for name, mib in (("hbm", usual), ("hbm_beyond_tlb", most)):
             note = f"chase.hbm: {mib} MiB of random lines, one thread"
             table.put(f"latency.{name}", by_size[mib], note)
-    table.curve(
-        "chase",
-        [
-            {
-                "kib": one["what"].get("kib") or one["what"]["mib"] * 1024,
-                "cache": one["what"].get("cache", "ca"),
-                "warmed": one["what"].get("warmed", "no" if "mib" in one["what"] else "by itself"),
-                **_spread("cycles", one["values"]),
-            }
-            for name in ("chase.l1", "chase.l2", "chase.hbm")
-            for one in table.all(name)
-        ],
-    )
+    rows = []
+    for one in (one for name in ("l1", "l2", "hbm") for one in table.all(f"chase.{name}")):
+        what = one["what"]
+        shape = {"kib": what.get("kib") or what["mib"] * 1024, "cache": what.get("cache", "ca")}
+        warmed = what.get("warmed", "no" if "mib" in what else "by itself")
+        rows.append({**shape, "warmed": warmed, **_spread("cycles", one["values"])})
+    table.curve("chase", rows)
 
 
 def _put_rows(table: _Table) -> None:
@@ -364,21 +332,16 @@ def _put_barriers(table: _Table) -> None:
             if values:
                 late = {"warps": warps, "extra_cycles": round(extra * multiply, 3)}
                 rows.append({**late, **_spread("cycles", values)})
-        table.put(
-            f"latency.barrier_skew_share.{warps}",
-            [(value - _median(idle)) / (64 * multiply) for value in most],
-            "barrier.skew: what is added for each cycle that one warp is late",
-            "cycles a cycle",
-        )
+        share = [(value - _median(idle)) / (64 * multiply) for value in most]
+        source = "barrier.skew: what is added for each cycle that one warp is late"
+        table.put(f"latency.barrier_skew_share.{warps}", share, source, "cycles a cycle")
     table.curve("barrier_skew", rows)
 
 
 def _products_waiting(table: _Table, name: str, columns: int) -> list[float] | None:
-    """Products that are started and not done, where two warpgroups start as many as they can.
-
-    From the last one's start to the end of the wait pass the products that were before it in the
-    queue, its own, and what a product takes beyond its turn on the tensor cores.
-    """
+    """Products that are started and not done, where two warpgroups start as many as they can: from
+    the last one's start to the end of the wait pass those before it in the queue, its own, and what
+    a product takes beyond its turn on the tensor cores."""
     what = {"columns": columns, "groups": 2, "body": 16}
     whole, start = (table.all(name, test=test, **what) for test in ("product", "start"))
     alone = table.values(name, test="product", columns=columns, groups=1, body=1)
@@ -408,25 +371,19 @@ def _put_products(table: _Table) -> None:
                 found = table.slope(name, test="start", **what)
                 source = f"{name}: until {more} is started"
                 table.put(f"interval.start_{of}{end}.{columns}", found, source)
-            table.put(
-                f"interval.product_queue_{of}.{columns}",
-                _products_waiting(table, name, columns),
-                f"{name}: 16 of each of two warpgroups, those not done when the last is started",
-                "products",
-            )
+            queue = _products_waiting(table, name, columns)
+            source = "16 of each of two warpgroups, those not done when the last is started"
+            name_of = f"interval.product_queue_{of}.{columns}"
+            table.put(name_of, queue, f"{name}: {source}", "products")
 
 
 def _put_phases(table: _Table) -> None:
     """Waits for mbarriers and named barriers."""
+    turn = "from a wait's end to that of the other warp, which was waited for"
     for name, benchmark, handed, of in (
         ("phase_own", "phase.own", 1, "an arrival and the wait for its phase"),
         ("phase_ended", "phase.ended", 1, "a wait for a phase that has ended"),
-        (
-            "phase_turn",
-            "phase.turns",
-            2,
-            "from a wait's end to that of the other warp, which was waited for",
-        ),
+        ("phase_turn", "phase.turns", 2, turn),
         ("named_turn", "barrier.turns", 2, "from a wait's end to that of the other warpgroup"),
     ):
         found = table.slope(benchmark, per=handed)
@@ -462,14 +419,11 @@ def _put_code(table: _Table) -> None:
         passes = table.all("code.size", **{**what, "pass": 4})
         later = [value for one in passes for value in one["values"]]
         if later:
-            rows.append(
-                {
-                    **{name: what[name] for name in ("kib", "warps", "sms")},
-                    "instructions": 64 * what["kib"],
-                    "cold_cycles": round(statistics.median(first["values"]), 1),
-                    "warm_cycles": round(statistics.median(later), 1),
-                }
-            )
+            row = {name: what[name] for name in ("kib", "warps", "sms")}
+            row["instructions"] = 64 * what["kib"]
+            row["cold_cycles"] = round(statistics.median(first["values"]), 1)
+            row["warm_cycles"] = round(statistics.median(later), 1)
+            rows.append(row)
     table.curve("code", rows)
 
 
@@ -497,20 +451,14 @@ def _put_bandwidth(table: _Table) -> None:
             what = one["what"]
             sized = what.get("level") == "l2" and "mib" in what
             rows.append({**({"mib": what["mib"]} if sized else {}), **_bandwidth_row(one)})
-        _put_fastest(table, level, rows, found, f"bandwidth.{level}")
+        _put_fastest(table, level, rows, f"bandwidth.{level}", found)
     for level in ("hbm", "l2"):
         found = table.all("bandwidth.one_sm", level=level)
         rows = [{"level": level, **_bandwidth_row(one)} for one in found]
-        _put_fastest(table, f"one_sm_{level}", rows, found, "bandwidth.one_sm")
+        _put_fastest(table, f"one_sm_{level}", rows, "bandwidth.one_sm", found)
 
 
-def _put_fastest(
-    table: _Table,
-    name: str,
-    rows: Sequence[dict[str, Any]],
-    found: Sequence[Mapping[str, Any]],
-    source: str,
-) -> None:
+def _put_fastest(table: _Table, name: str, rows: Rows, source: str, found: Rows) -> None:
     table.curve(name, rows)
     best = max(map(_rates, found), key=statistics.median, default=None)
     table.put(f"memory.{name}_gb_per_s", best, f"{source}: the fastest shape", "GB/s")
@@ -567,11 +515,8 @@ def _put_launches(table: _Table) -> None:
                 table.put(f"launch.{name}", us, source, "us")
     table.curve("launch", rows)
     for threads in (32, 128, 256, 1024):
-        by_grid = {
-            row["grid"]: row["us"]
-            for row in rows
-            if row["kind"] == "empty" and row["threads"] == threads
-        }
+        empty = [one for one in rows if (one["kind"], one["threads"]) == ("empty", threads)]
+        by_grid = {one["grid"]: one["us"] for one in empty}
         if len(by_grid) > 1:
             fewer, most = sorted(by_grid)[-2:]
             rate = (by_grid[most] - by_grid[fewer]) / (most - fewer) * 1e3
@@ -592,15 +537,10 @@ def _rounded(value: Any) -> Any:
 
 def _whole(table: _Table, provenance: Mapping[str, Any]) -> dict[str, Any]:
     about = {
-        "gpu": provenance["gpu_slug"],
-        "title": provenance["gpu"],
-        "arch": provenance["arch"],
-        "num_sms": provenance.get("num_sms") or 0,
-        "l2_bytes": provenance.get("l2_bytes") or 0,
-        "calibrated": True,
-        "date": str(provenance["date"])[:10],
-        "driver": provenance.get("driver") or "unknown",
-        "nvrtc": provenance.get("nvrtc") or "unknown",
+        **{"gpu": provenance["gpu_slug"], "title": provenance["gpu"], "arch": provenance["arch"]},
+        **{name: provenance.get(name) or 0 for name in ("num_sms", "l2_bytes")},
+        **{"calibrated": True, "date": str(provenance["date"])[:10]},
+        **{name: provenance.get(name) or "unknown" for name in ("driver", "nvrtc")},
         "source": "microbenchmarks of this project, kernels/microbench",
     }
     found: dict[str, Any] = {"about": about}

@@ -1,8 +1,5 @@
-"""The simulation's loop as machine code where it was compiled, else the same file as Python.
-
-``make`` compiles `sm_loop` with mypyc under a name that holds the digest of its text: an edited
-file runs as Python until the next ``make``. Both give the same numbers.
-"""
+"""The simulation's loop as machine code where ``make`` compiled it, under a name that holds the
+digest of its text, else the same file as Python. Both give the same numbers."""
 
 from __future__ import annotations
 

@@ -54,25 +54,12 @@ class Waves:
 def occupancy(
     gpu: Gpu | str, threads: int, registers: int, smem_bytes: int, max_blocks: int | None = None
 ) -> Occupancy:
-    """Blocks and warps that fit on one SM.
-
-    The rules are those of NVIDIA's ``cuda_occupancy.h``: registers are given to whole warps in
-    units of 256 and each warp lives in one of four sub-partitions; shared memory is rounded up to
-    its unit after the driver's reserve is added.
-
-    Args:
-        threads: threads a block.
-        registers: 32-bit registers a thread.
-        smem_bytes: static plus dynamic shared memory a block.
-        max_blocks: a further limit of blocks an SM, or None.
-    """
+    """Blocks and warps that fit on one SM, by the rules of NVIDIA's ``cuda_occupancy.h``: registers
+    (32-bit, a thread) go to whole warps in units of 256 within four sub-partitions; shared memory a
+    block, static plus dynamic, is rounded up after the driver's reserve. ``max_blocks`` is a
+    further limit."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    if (
-        threads < 1
-        or registers < 0
-        or smem_bytes < 0
-        or (max_blocks is not None and max_blocks < 1)
-    ):
+    if min(threads, 1 if max_blocks is None else max_blocks) < 1 or min(registers, smem_bytes) < 0:
         raise LabError(
             "This block has no occupancy.",
             f"threads {threads}, registers {registers}, shared memory {smem_bytes} bytes, "
@@ -167,9 +154,7 @@ def _smem_limit(gpu: Gpu, smem: int) -> int | None:
     return gpu.smem_per_sm_bytes // smem if smem else None
 
 
-def _why_not(
-    gpu: Gpu, threads: int, registers: int, smem_bytes: int, limiters: tuple[str, ...]
-) -> str:
+def _why_not(gpu: Gpu, threads: int, registers: int, smem: int, limiters: tuple[str, ...]) -> str:
     if threads > gpu.max_threads_per_block:
         return f"a block may have {gpu.max_threads_per_block} threads, this one has {threads}"
     if registers > gpu.max_registers_per_thread:
@@ -182,8 +167,7 @@ def _why_not(
             f"{gpu.registers_per_block} registers that a block may have"
         )
     return (
-        f"a block may use {gpu.smem_per_block_bytes} bytes of shared memory, this one uses "
-        f"{smem_bytes}"
+        f"a block may use {gpu.smem_per_block_bytes} bytes of shared memory, this one uses {smem}"
     )
 
 

@@ -11,8 +11,16 @@ from labtools.toolchain.sass import SourceLine
 from .residency import Occupancy
 from .roofline import Floors
 
+MODEL_VERSION = 2
+"""The number of the model, raised by hand whenever a rule or a number of it moves any forecast. The
+goldens keep it, and refuse a forecast that moved under an unchanged number."""
 MEMORY_SLICE = "memory: "
 """What the names of waits for memory begin with; behind it comes where the data came from."""
+
+
+def model_name() -> str:
+    """For example ``chain model 2``; what a record says of its forecast."""
+    return f"chain model {MODEL_VERSION}"
 
 
 def waits_for_memory(name: str) -> bool:

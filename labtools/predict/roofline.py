@@ -29,11 +29,8 @@ class Floors:
 
 
 def sheet_floor_us(read_bytes: float, gpu: Gpu | str) -> float | None:
-    """Microseconds that bytes take at the data sheet's memory rate; None where none is known.
-
-    No cold kernel that must read them is faster. The best rate that was measured gives a longer
-    time, which its own kernel reaches by definition.
-    """
+    """Microseconds that bytes take at the data sheet's memory rate; None where none is known. No
+    cold kernel that must read them is faster."""
     try:
         rate = (load_gpu(gpu) if isinstance(gpu, str) else gpu).dram_gb_per_s
     except LabError:
@@ -42,11 +39,8 @@ def sheet_floor_us(read_bytes: float, gpu: Gpu | str) -> float | None:
 
 
 def floors(workload: Problem, gpu: Gpu | str, gb_per_s: float | None = None) -> Floors:
-    """Least time that a workload can take.
-
-    Args:
-        gb_per_s: a measured read rate, 10^9 bytes a second, for a second and tighter floor.
-    """
+    """Least time that a workload can take; a measured ``gb_per_s`` (10^9 bytes) adds a tighter
+    floor."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     if gb_per_s is not None and not gb_per_s > 0:
         raise LabError(

@@ -1,12 +1,6 @@
-"""What integer, predicate and move instructions compute, over many lanes at once.
-
-The forecast needs what decides control flow and addresses. Floating-point data are unknown (None)
-and stay so, except the reciprocal that an integer division is made of. An opcode that is not known
-here gives an unknown result, never a wrong one.
-
-A value is an array of uint32, one element a lane; a predicate is an array of bool. Semantics as
-published in NVIDIA, CUDA Binary Utilities (instruction set reference).
-"""
+"""What integer, predicate and move instructions compute, over many lanes at once: values are uint32
+[N], predicates bool [N], None is unknown, as is what an unknown opcode gives. Semantics as
+published in NVIDIA, CUDA Binary Utilities (instruction set reference)."""
 
 from __future__ import annotations
 
@@ -28,14 +22,7 @@ Written = list[tuple[str, Value]]
 """What an instruction writes: names and values."""
 Handler = Callable[["State", Instruction], Written]
 _MASK = np.uint64(0xFFFFFFFF)
-COMPARE = {
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-    "EQ": operator.eq,
-    "NE": operator.ne,
-}
+COMPARE = {name.upper(): getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
 COMBINE = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
 
 
@@ -90,20 +77,17 @@ class State:
             return
         old = self.values.get(name)
         if old is None:
+            self.values[name] = value
             if value is not None:
-                self.values[name] = value
                 self.valid[name] = executing
-            else:
-                self.values[name] = None
             return
         known = self.valid.get(name, self.lanes.true)
         if value is None:
             known = known & ~executing
-            if known.any():
-                self.valid[name] = known
-            else:
+            self.valid[name] = known
+            if not known.any():
                 self.values[name] = None
-                self.valid.pop(name, None)
+                del self.valid[name]
             return
         self.values[name] = np.where(executing, value, old)
         known = known | executing
@@ -143,15 +127,11 @@ class State:
             return self.read(operand.name)
         if operand.kind == "number":
             return self.lanes.constant(operand.bits)
-        if operand.kind == "constant":
-            return self._constant(operand, 0)
-        return None
+        return self._constant(operand, 0) if operand.kind == "constant" else None
 
     def read(self, name: str) -> Value:
         """A register by name; ``RZ`` and ``URZ`` are 0."""
-        if name in ("RZ", "URZ"):
-            return self.lanes.constant(0)
-        return self._known(name)
+        return self.lanes.constant(0) if name in ("RZ", "URZ") else self._known(name)
 
     def _constant(self, operand: Operand, plus: int) -> Value:
         if operand.bank != 0:
@@ -189,15 +169,11 @@ class State:
     def predicate(self, operand: Operand) -> Value:
         """A predicate operand as bool, ``!`` applied."""
         value = self.flag(operand.name)
-        if value is None:
-            return None
-        return ~value if operand.inverted else value
+        return ~value if operand.inverted and value is not None else value
 
     def flag(self, name: str) -> Value:
         """A predicate by name; ``PT`` and ``UPT`` are true."""
-        if name in ("PT", "UPT"):
-            return self.lanes.true
-        return self._known(name)
+        return self.lanes.true if name in ("PT", "UPT") else self._known(name)
 
     def address(self, operand: Operand, wide: bool) -> np.ndarray | None:
         """The byte address that a memory operand names, as uint64."""
@@ -246,10 +222,7 @@ def _register_number(name: str) -> int:
 
 
 def evaluate(state: State, one: Instruction) -> Written:
-    """What an instruction writes: (name, value) pairs; unknown results are None.
-
-    Every name in ``one.defines`` is in the answer.
-    """
+    """What an instruction writes, with every name in ``one.defines``; unknown results are None."""
     base = one.base
     handler = _HANDLERS.get(base) or _HANDLERS.get(base.removeprefix("U"))
     try:
@@ -398,8 +371,7 @@ def _multiply_add(state: State, one: Instruction) -> Written:
             found = _one(destination, (total >> np.uint64(32)).astype(np.uint32))
         else:
             found = as_pair(destination[0].name, total)
-        found += [(flag.name, total < product) for flag in flags]
-        return found
+        return found + [(flag.name, total < product) for flag in flags]
     c = state._plain(terms[2])
     if c is None:
         return []
@@ -486,20 +458,15 @@ def _logic(state: State, one: Instruction) -> Written:
 @cache
 def _independent_of_unknown(table: int, unknown: tuple[bool, ...]) -> bool:
     """Does a truth table give the same whatever the unknown inputs are?"""
-    for place in range(8):
-        for bit, missing in zip((4, 2, 1), unknown, strict=True):
-            if missing and (table >> place & 1) != (table >> (place ^ bit) & 1):
-                return False
-    return True
+    bits = [bit for bit, missing in zip((4, 2, 1), unknown, strict=True) if missing]
+    values = [table >> place & 1 for place in range(8)]
+    return all(values[place] == values[place ^ bit] for place in range(8) for bit in bits)
 
 
 @cache
 def _products(table: int) -> tuple[int, ...]:
-    """A truth table of three inputs as the products whose exclusive or it is.
-
-    Bit 4, 2 or 1 of a product: the first, second or third input is a factor. 0 is the product of
-    none, which is 1.
-    """
+    """A truth table of three inputs as the products whose exclusive or it is: bit 4, 2 or 1 of a
+    product, the first, second or third input is a factor; 0 is the empty product, 1."""
     return tuple(
         product
         for product in range(8)
@@ -980,10 +947,8 @@ SMALL_ACCESSES = {"U8": 8, "S8": 8, "U16": 16, "S16": 16}
 
 
 def store_memory(state: State, one: Instruction, executing: np.ndarray, unknown: bool) -> None:
-    """Remember what a store puts into local or shared memory.
-
-    Shared memory is kept only where one number is stored for a whole block, as a job's number is.
-    """
+    """Remember what a store puts into local memory, or shared, where one number is stored for a
+    whole block, as a job's number is."""
     kind = "local" if one.base == "STL" else "shared"
     source = one.operands[1]
     kept = [name for name in state.values if name.startswith(kind)] if kind in state.stored else []

@@ -118,10 +118,8 @@ def load_gpu(name: str) -> Gpu:
 
 
 def gpu_of_device(ordinal: int = 0) -> Gpu | None:
-    """The GPU of this machine: its sheet, replaced by its own answers; None without a GPU.
-
-    Where the two differ, `Gpu.differences` says so. A GPU without a sheet has no compute peaks.
-    """
+    """The GPU of this machine: its sheet, with its own answers (`Gpu.differences` tells where they
+    differ) and no compute peaks without a sheet; None without a GPU."""
     info = device_query(ordinal)
     return None if info is None else merge_device(info, query_clusters(ordinal))
 
@@ -134,11 +132,8 @@ def gpu_or_default(name: str | None = None) -> Gpu:
 
 
 def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gpu:
-    """The sheet of a device, if there is one, with the device's own answers in place.
-
-    Args:
-        clusters: those that fit, as its driver says; None where it was not asked.
-    """
+    """A device's sheet, if any, with its own answers and the ``clusters`` that fit, if it was
+    asked."""
     name = _find(info.name)
     sheet = _build(name) if name is not None else None
     fields = {one.name for one in dataclasses.fields(Gpu)} - {"name"}

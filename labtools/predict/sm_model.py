@@ -1,11 +1,7 @@
-"""An SM that issues in order, simulated until its loops settle.
-
-Every resident warp issues its own instructions in program order. An instruction waits for the
-stall count of the one before it, for its scoreboards, for a free issue slot of its sub-partition
-and for its pipe. Barriers wait for the last warp. Loops are cut short: once a few trips have
-passed, the rest are taken to cost what the last ones cost. Blocks whose warps spread evenly are
-simulated on one of the four sub-partitions.
-"""
+"""An SM that issues in order, simulated until its loops settle. An instruction waits for stall
+counts, scoreboards, an issue slot and its pipe. Once a few trips of a loop have passed, the rest
+are taken to cost what the last ones cost. Blocks whose warps spread evenly are simulated on one of
+the four sub-partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +20,6 @@ from .streams import (
     BlockStreams,
     FlatStreams,
     Mark,
-    Meeting,
     Op,
     Request,
     first_of,
@@ -105,10 +100,7 @@ class Pressure:
 
 class OccupiedSm:
     """One SM that holds ``blocks`` equal blocks, all started together, under any load on memory.
-
-    Args:
-        trips: trips of a loop that are simulated; the slope comes from the later half.
-        scale: factors on latencies by class, for "what if": shared, shuffle, memory, barrier, ...
+    ``trips`` of a loop are simulated; ``scale`` has factors on latencies by class, for "what if".
     """
 
     def __init__(
@@ -125,6 +117,8 @@ class OccupiedSm:
         gates = _gates(streams, placement)
         encode = _Encoder(streams.sass, machine, where, scale or {}, placement, gates)
         barrier = encode.factor("barrier")
+        held = where.resident_blocks_on_gpu / where.resident_blocks_on_sm
+        busy_sms = min(machine.sm_count, held)  # those that hold blocks
         self.numbers = partial(
             sm_loop.Numbers,
             pipes=len(UNITS),
@@ -136,9 +130,7 @@ class OccupiedSm:
             fill=self.placement.share / machine.fill_bytes_per_cycle,
             line=machine.cold_line(streams.sass),
             read=machine.operand_read_cycles,
-            box_memory=self.placement.share
-            * _busy_sms(machine, where)
-            / machine.box_bytes_per_cycle,
+            box_memory=self.placement.share * busy_sms / machine.box_bytes_per_cycle,
         )
         self.watched = 0
         if streams.meets:  # the first warp may copy for others; the one that works most is watched
@@ -154,18 +146,11 @@ class OccupiedSm:
         total: int | None = None,
         fair: bool = True,
     ) -> SmRun:
-        """Simulate the SM from start to end.
-
-        Args:
-            watch: keep the first warp's issues.
-            total: blocks that pass through the SM; each one that ends makes room for another. None
-                is ``blocks``.
-            fair: the warp that has been ready longest issues first, and loops are extrapolated from
-                their last trips. Otherwise a sub-partition goes on with the warp that it issued
-                last and else takes the youngest (Huerta et al., "Analyzing Modern NVIDIA GPU
-                cores", arXiv 2503.20481), and nothing is extrapolated: ``cycles`` is that of the
-                cut loops.
-        """
+        """Simulate the SM until ``total`` blocks (None: ``blocks``) have passed; ``watch`` keeps
+        the first warp's issues. If ``fair``, the warp that has been ready longest issues first, and
+        loops are extrapolated from their last trips. Otherwise a sub-partition goes on with the
+        warp that it issued last and else takes the youngest (Huerta et al., "Analyzing Modern
+        NVIDIA GPU cores", arXiv 2503.20481), and ``cycles`` is that of the cut loops."""
         pressure, placement = pressure or Pressure(), self.placement
         numbers = self.numbers(l2_pressure=pressure.l2, dram_pressure=pressure.dram)
         places = [(part, block) for _, part, block in placement.warps]
@@ -218,19 +203,15 @@ def _place_warps(streams: BlockStreams, blocks: int, parts: int) -> _Placement:
     if streams.meets:
         part = _part_for_all(streams, parts)
         if part is not None:
-            chosen = [
-                (warp, 0, block)
-                for block in range(blocks)
-                for warp in range(part, per_block, parts)
-            ]
+            warps = range(part, per_block, parts)
+            chosen = [(warp, 0, block) for block in range(blocks) for warp in warps]
             return _Placement(tuple(chosen), float(parts), total / len(chosen), 1)
     elif per_block == 1:
         chosen = [(0, 0, block) for block in range(-(-total // parts))]
         return _Placement(tuple(chosen), float(min(parts, total)), total / len(chosen), parts)
     elif per_block % parts == 0 and alike:
-        chosen = [
-            (warp, 0, block) for block in range(blocks) for warp in range(0, per_block, parts)
-        ]
+        warps = range(0, per_block, parts)
+        chosen = [(warp, 0, block) for block in range(blocks) for warp in warps]
         return _Placement(tuple(chosen), float(parts), total / len(chosen), 1)
     every = [divmod(number, per_block) for number in range(total)]
     chosen = [(warp, number % parts, block) for number, (block, warp) in enumerate(every)]
@@ -238,18 +219,14 @@ def _place_warps(streams: BlockStreams, blocks: int, parts: int) -> _Placement:
 
 
 def _part_for_all(streams: BlockStreams, parts: int) -> int | None:
-    """The sub-partition that stands for all; None where they do different work.
-
-    A warpgroup has a warp on each. They do as much, or one of them does what the group is there
-    for, as a warp that copies; then that one's sub-partition is taken.
-    """
+    """The sub-partition that stands for all: they do as much, or one does what a warpgroup is there
+    for, as a warp that copies. None where they do different work."""
     per_block = len(streams.warps)
     if per_block % parts:
         return None
     groups = [streams.issued[first : first + parts] for first in range(0, per_block, parts)]
-    working = {
-        max(range(parts), key=group.__getitem__) for group in groups if max(group) > 2 * min(group)
-    }
+    uneven = [group for group in groups if max(group) > 2 * min(group)]
+    working = {max(range(parts), key=group.__getitem__) for group in uneven}
     if len(working) > 1:
         return None
     part = working.pop() if working else 0
@@ -285,11 +262,6 @@ def _gates(streams: BlockStreams, placement: _Placement) -> dict[tuple[bool, int
     for barrier, takes in streams.phases.items():  # those at which copies alone count
         found.setdefault((False, barrier), float(takes))
     return found
-
-
-def _busy_sms(machine: Machine, where: Where) -> float:
-    """SMs that hold blocks."""
-    return min(machine.sm_count, where.resident_blocks_on_gpu / where.resident_blocks_on_sm)
 
 
 # ------------------------------------------------------------------- instructions with numbers
@@ -366,17 +338,12 @@ class _Encoder:
                 code.drain = machine.store_drain * self.factor("memory")
                 taken = machine.store_interval(op.request) * self.share
                 code.sm_interval = max(code.sm_interval, taken)
-        if op.meeting is not None and code.kind in _MEETING_KINDS:
-            self._add_meeting(code, op.meeting)
+        meeting = op.meeting
+        if meeting is not None and code.kind in _MEETING_KINDS:
+            place, code.bytes = meeting.place, float(meeting.bytes)
+            code.gate = meeting.barrier if meeting.named else self.numbers[place]
+            code.amount = self.gates[place] if meeting.named else float(meeting.count)
         return code
-
-    def _add_meeting(self, code: sm_loop.Code, meeting: Meeting) -> None:
-        """Which barrier it is, and what is said there."""
-        place = meeting.place
-        code.amount, code.bytes = float(meeting.count), float(meeting.bytes)
-        code.gate = meeting.barrier if meeting.named else self.numbers[place]
-        if meeting.named:
-            code.amount = self.gates[place]
 
     @staticmethod
     def _kind(op: Op, one: Instruction) -> int:
@@ -453,10 +420,8 @@ def _put_into_numbers(
     for which, _, _ in placement.warps:
         numbers = flat.warps[which]
         if id(numbers) not in known:
-            known[id(numbers)] = [
-                *(codes[place] if place >= 0 else turns[-1 - place] for place in numbers),
-                leave,
-            ]
+            stream = (codes[place] if place >= 0 else turns[-1 - place] for place in numbers)
+            known[id(numbers)] = [*stream, leave]
         found.append(known[id(numbers)])
     return found
 
@@ -469,11 +434,7 @@ def _turn(mark: Mark) -> sm_loop.Turn:
 
 def _event(issue: sm_loop.Issue) -> Event:
     """What the loop kept of an issue, with names."""
-    index, trip, ready, waited, issued, held, producer, level, *spent = issue
-    return Event(
-        *(index, trip, ready, waited, issued),
-        held if held >= 0 else None,
-        producer if producer >= 0 else None,
-        level,
-        *spent,
-    )
+    index, trip, ready, waited, issued, *_, level, barrier, fetch, before, weight, unit = issue
+    held, producer = (place if place >= 0 else None for place in issue[5:7])
+    spent = barrier, fetch, before, weight, unit
+    return Event(index, trip, ready, waited, issued, held, producer, level, *spent)

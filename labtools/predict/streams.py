@@ -1,8 +1,5 @@
-"""From a block's trace to what each of its warps issues, and where each load finds its data.
-
-Which sectors of a request are in the L1 follows from the addresses of the trips before; whether the
-rest come from the L2 or from memory follows from what the launch has touched, and from the cache.
-"""
+"""From a block's trace to what each warp issues, and where each load finds its data: in the L1 by
+the addresses of the trips before, else by what the launch has touched and the cache."""
 
 from __future__ import annotations
 
@@ -11,18 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
-from labtools.toolchain.operands import (
-    BOX_COPIES,
-    GLOBAL_ACCESSES,
-    GLOBAL_ATOMICS,
-    GLOBAL_LOADS,
-    GLOBAL_STORES,
-    MEETINGS,
-    SHARED_ACCESSES,
-)
+from labtools.toolchain import operands
+from labtools.toolchain.operands import BOX_COPIES, GLOBAL_ACCESSES, GLOBAL_LOADS, SHARED_ACCESSES
 from labtools.toolchain.sass import Instruction, Sass
 
 from .banks import bank_turns
@@ -102,10 +93,8 @@ Node = Op | LoopNode
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a trip of a loop begins in a flat stream; the loop's end where ``trip`` is None.
-
-    Of the loop's trips ``kept`` stand in the stream.
-    """
+    """Where a trip of a loop begins in a flat stream, in which ``kept`` of its trips stand; the
+    loop's end where ``trip`` is None."""
 
     loop: LoopNode
     trip: int | None
@@ -171,10 +160,8 @@ class BlockStreams:
         return {}
 
     def flat(self, trips: int) -> FlatStreams:
-        """The streams with at most so many trips of each loop.
-
-        Where warps wait for one another the same number of phases is left out of each.
-        """
+        """The streams with at most so many trips of each loop; the same number of phases is left
+        out of each where warps wait for one another."""
         if trips not in self._flat:
             kept = _keep_phases(self.warps, trips) if self.meets else None
             self._flat[trips] = _flatten(self.warps, trips, kept)
@@ -308,7 +295,7 @@ class _Streams:
             stays = self.requests.stays_at(item) if self.exits[item.index] else executing
             base = self.code[item.index].base
             asks = base in _ACCESSES or base in BOX_COPIES
-            meets = base in MEETINGS and item.numbers is not None
+            meets = base in operands.MEETINGS and item.numbers is not None
             last: tuple[bool, Request | None, Meeting | None, Op] | None = None
             for warp, stream in enumerate(found):
                 if not active[warp]:
@@ -333,10 +320,7 @@ class _Streams:
         return made
 
     def _loop(self, count: int, body: tuple[Node, ...]) -> LoopNode:
-        made = self._loops.get((count, id(body)))
-        if made is None:
-            made = self._loops[count, id(body)] = LoopNode(count, body)
-        return made
+        return self._loops.setdefault((count, id(body)), LoopNode(count, body))
 
 
 @dataclass
@@ -526,16 +510,9 @@ class _Requests:
 
     def _mark_intervals(self, items: Sequence[Executed]) -> None:
         """Which parts of buffers each segment touches, and whether an earlier one did."""
-        group: list[Executed] = []
-        for item in [*items, None]:
-            if isinstance(item, Execution):
-                group.append(item)
-                continue
-            if group:
-                self._segment(group)
-                group = []
-            if item is not None:
-                self._segment([item])
+        for plain, group in groupby(items, lambda item: isinstance(item, Execution)):
+            for segment in [list(group)] if plain else ([item] for item in group):
+                self._segment(segment)
 
     def _segment(self, items: Sequence[Executed]) -> None:
         spans: dict[int, tuple[int, int]] = {}
@@ -551,10 +528,8 @@ class _Requests:
                 self.again[id(step)] = distance
         start = self.total_bytes
         for buffer, (low, high) in spans.items():
-            if not any(
-                known.buffer == buffer and known.low <= low and high <= known.high
-                for known in self.intervals
-            ):
+            same = [known for known in self.intervals if known.buffer == buffer]
+            if not any(known.low <= low and high <= known.high for known in same):
                 self.total_bytes += high - low
             self.intervals.append(_Interval(buffer, low, high, start))
 
@@ -574,10 +549,8 @@ class _Requests:
         lanes = 32 * warp + np.flatnonzero(step.executing[32 * warp : 32 * warp + 32])
         barrier, said = (int(number[lanes[0]]) for number in numbers[:2])
         if (numbers[0][lanes] != barrier).any():
-            raise TraceError(
-                f"Lanes of one warp of {self.trace.sass.entry} are at several barriers.",
-                f"at {one.text}",
-            )
+            what = f"Lanes of one warp of {self.trace.sass.entry} are at several barriers."
+            raise TraceError(what, f"at {one.text}")
         threads = self.trace.lanes.count
         if one.base == "BAR":
             if barrier == 0 and said in (0, threads):
@@ -607,10 +580,8 @@ class _Requests:
                 continue
             for one, two in zip(first.numbers[:2], second.numbers[:2], strict=True):
                 if (one[first.executing] != two[first.executing]).any():
-                    raise TraceError(
-                        f"A loop of {self.trace.sass.entry} meets at another barrier each trip.",
-                        f"at {self.code[first.index].text}",
-                    )
+                    what = f"A loop of {self.trace.sass.entry} meets at another barrier each trip."
+                    raise TraceError(what, f"at {self.code[first.index].text}")
 
     def touched_bytes(self) -> dict[int, float]:
         """Bytes from the first to the last touched one, by buffer."""
@@ -632,25 +603,18 @@ class _Requests:
             return Request("box", 16, sectors, sectors, self.place.get(id(step), -1))
         if one.base in SHARED_ACCESSES:
             waves = self.shared.get(id(step), {}).get(warp)
-            if waves is None:
-                return None
-            return Request("shared", width, 0, 0, wavefronts=waves)
+            return None if waves is None else Request("shared", width, 0, 0, wavefronts=waves)
         tally = self.tally.get(id(step), {}).get(warp)
         if tally is None or tally.trips == 0:
             return None
         trips = max(1, tally.trips)
-        kinds = (("async", {"LDGSTS"}), ("store", GLOBAL_STORES), ("atomic", GLOBAL_ATOMICS))
-        kind = next((kind for kind, bases in kinds if one.base in bases), "load")
+        kind = "async" if one.base == "LDGSTS" else "load"
+        if one.base in operands.GLOBAL_STORES | operands.GLOBAL_ATOMICS:
+            kind = "store" if one.base in operands.GLOBAL_STORES else "atomic"
         sectors = max(1.0, tally.sectors / trips)
-        return Request(
-            kind=kind,
-            bytes_per_lane=width,
-            sectors=sectors,
-            new_sectors=tally.new / trips,
-            buffer=self.place.get(id(step), -1),
-            wavefronts=max(1, round(tally.lines / trips)),
-            again=self.again.get(id(step)),
-        )
+        buffer, lines = self.place.get(id(step), -1), max(1, round(tally.lines / trips))
+        again = self.again.get(id(step))
+        return Request(kind, width, sectors, tally.new / trips, buffer, lines, again)
 
 
 def matrices(one: Instruction) -> int:
@@ -708,7 +672,8 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
     ) -> None:
         for number, item in enumerate(items):
             if isinstance(item, Repeat):
-                walk(item.body, item.second, _trips(item) - 1)
+                trips = item.count if item.counts is None else np.maximum(1, item.counts)
+                walk(item.body, item.second, trips - 1)
                 continue
             one = trace.sass.instructions[item.index]
             if not _reads(one) or item.address is None or not item.executing.any():
@@ -725,10 +690,6 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
 
     walk(trace.items, None, 0)
     return {buffer: (np.where(end > 0, first, 0), end) for buffer, (first, end) in found.items()}
-
-
-def _trips(loop: Repeat) -> int | np.ndarray:
-    return loop.count if loop.counts is None else np.maximum(1, loop.counts)
 
 
 def union_bytes(low: np.ndarray, high: np.ndarray) -> float:

@@ -1,10 +1,6 @@
-"""What a launch executes, from its machine code: instruction streams, trip counts, addresses.
-
-The integer part of a kernel is run on all lanes of a block (or on one thread of each block), with
-the launch's own arguments in the constant bank. Data are unknown. A loop whose registers change by
-the same amount every trip is not walked through: its last trip is found by trying trips far ahead,
-and it becomes one `Repeat`.
-"""
+"""What a launch executes, from its machine code: instruction streams, trip counts, addresses. Its
+integer part is run on all lanes of a block, or on one thread of each; data are unknown. A loop
+whose registers change by the same amount every trip becomes one `Repeat`."""
 
 from __future__ import annotations
 
@@ -18,13 +14,8 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import LabError, TensorMap
-from labtools.toolchain.operands import (
-    BOX_COPIES,
-    GLOBAL_ACCESSES,
-    JUMPS,
-    MEETINGS,
-    SHARED_ACCESSES,
-)
+from labtools.toolchain import operands
+from labtools.toolchain.operands import BOX_COPIES, GLOBAL_ACCESSES, JUMPS, SHARED_ACCESSES
 from labtools.toolchain.sass import Instruction, Sass
 
 from .data import STORES, evaluate_data, load_space, memory_width, store_space, stored_values
@@ -33,6 +24,7 @@ from .semantics import (
     COMPARE,
     IntegerComparison,
     State,
+    Value,
     Written,
     evaluate,
     extend_sign,
@@ -133,6 +125,10 @@ class Repeat:
 
 
 Executed = Execution | Repeat
+Mask = np.ndarray
+"""[N] bool."""
+Groups = dict[int, Mask]
+"""By position in the kernel the lanes that stand there."""
 
 
 @dataclass(frozen=True)
@@ -327,14 +323,8 @@ class _Follower:
         returns: int = 0,
         within: frozenset[int] | None = None,
     ) -> bool:
-        """Run until every lane has left, or until ``stop_at`` was branched back to so often.
-
-        Args:
-            groups: instruction position to the lanes that stand there; changed.
-            within: positions that may be executed; at any other it stops.
-
-        Returns:
-            Whether it stopped at ``stop_at``.
+        """Run until every lane has left (False), ``stop_at`` was branched back to so often (True),
+        or a position not ``within`` comes (False). ``groups`` are lanes by position; they change.
         """
         watches: dict[int, _LoopWatch] = {}
         while groups:
@@ -381,12 +371,7 @@ class _Follower:
         return False
 
     def _step(
-        self,
-        state: State,
-        groups: dict[int, np.ndarray],
-        items: list[Executed],
-        one: Instruction,
-        active: np.ndarray,
+        self, state: State, groups: Groups, items: list[Executed], one: Instruction, active: Mask
     ) -> int | None:
         """Execute one instruction; returns where a taken backward branch went, or None."""
         executing, unknown_guard = self._executing(state, one, active)
@@ -397,7 +382,7 @@ class _Follower:
             items.append(Execution(one.index, active, executing))
             return self._jump(state, groups, one, active, executing)
         address = self._address(state, one) if base in _MEMORY else None
-        meets = base in MEETINGS and self.roles
+        meets = base in operands.MEETINGS and self.roles
         numbers = self._meeting(state, one, executing) if meets else None
         items.append(Execution(one.index, active, executing, address, numbers))
         if self.data and base in ("LDL", "STL"):
@@ -406,9 +391,7 @@ class _Follower:
         self._join(groups, one.index + 1, active)
         return None
 
-    def _executing(
-        self, state: State, one: Instruction, active: np.ndarray
-    ) -> tuple[np.ndarray, bool]:
+    def _executing(self, state: State, one: Instruction, active: Mask) -> tuple[Mask, bool]:
         """Lanes whose guard holds, and whether the guard is unknown (then: all lanes)."""
         executing = state.active = active
         if self.unconditional[one.index]:
@@ -438,16 +421,11 @@ class _Follower:
         return executing, unknown
 
     def _write(
-        self,
-        state: State,
-        one: Instruction,
-        executing: np.ndarray,
-        unknown_guard: bool,
-        address: np.ndarray | None,
+        self, state: State, one: Instruction, executing: Mask, unknown_guard: bool, address: Value
     ) -> None:
         kind = "local" if one.base in ("STL", "LDL") else "shared"
         if kind in state.spaces and one.base in STORES:
-            self._store(state, one, kind, executing, unknown_guard, address)
+            self._store(state, one, kind, executing, not unknown_guard, address)
         elif one.base in ("STL", "STS"):
             store_memory(state, one, executing, unknown_guard)
             return
@@ -457,7 +435,7 @@ class _Follower:
         if kind in state.spaces and one.base in ("LDL", "LDS"):
             found = load_space(state, one, kind, address, executing)
         if one.base in ("LDG", "LD") and address is not None:
-            found = self._read_known(state, one, address, executing)
+            found = self._read_known(one, address, executing)
         elif one.base in ("ATOM", "ATOMG") and address is not None and not unknown_guard:
             found = self._count_up(state, one, address, executing)
         if found is None and self.roles and one.base in ("SYNCS", "USETMAXREG"):
@@ -475,32 +453,24 @@ class _Follower:
         return self.looked_at[1]
 
     def _store(
-        self,
-        state: State,
-        one: Instruction,
-        kind: str,
-        executing: np.ndarray,
-        unknown_guard: bool,
-        address: np.ndarray | None,
+        self, state: State, one: Instruction, kind: str, executing: Mask, sure: bool, address: Value
     ) -> None:
         """What a store, or a copy from global memory, leaves in shared or local memory."""
         width, values = memory_width(one), [None] * max(1, memory_width(one) // 4)
         found: list[np.ndarray | None] = list(values)
-        if one.base in ("STS", "STL") and not unknown_guard:
+        if one.base in ("STS", "STL") and sure:
             found = stored_values(state, one, executing)
         if one.base == "LDGSTS":
             source = address
             address = state.address(one.operands[0], wide=False)
-            if source is not None and executing.any() and not unknown_guard:
+            if source is not None and executing.any() and sure:
                 somewhere = np.where(executing, source, source[executing][0])
                 found = self.buffers.read(somewhere, width, len(values), deciding=True)
         elif one.base not in ("STS", "STL", "ATOMS"):
             address = None  # many bytes at once, written by a unit of its own
         store_space(state, kind, address, found, width, executing)
 
-    def _read_known(
-        self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
-    ) -> Written | None:
+    def _read_known(self, one: Instruction, address: np.ndarray, executing: Mask) -> Written | None:
         names = sorted(one.defines, key=lambda name: int(name[1:]))
         width = one.access_bytes
         somewhere = np.where(executing, address, address[executing][0]) if executing.any() else None
@@ -522,11 +492,9 @@ class _Follower:
     def _count_up(
         self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
     ) -> Written | None:
-        """A counter: blocks are taken to come by in their order, in rounds.
-
-        One counter for the whole grid hands out work. Of several counters each is passed by the
-        blocks that name its address, and the one that comes last there may have more to do.
-        """
+        """A counter: blocks are taken to come by in their order, in rounds. One for the whole grid
+        hands out work; of several each is passed by the blocks that name its address, and the one
+        that comes last there may have more to do."""
         lanes = state.lanes
         single = lanes.independent or int(executing.sum()) == 1
         kind = next((m for m in one.modifiers if m in ("ADD", "INC")), None)
@@ -579,12 +547,7 @@ class _Follower:
         return [(result, value)]
 
     def _jump(
-        self,
-        state: State,
-        groups: dict[int, np.ndarray],
-        one: Instruction,
-        active: np.ndarray,
-        executing: np.ndarray,
+        self, state: State, groups: Groups, one: Instruction, active: Mask, executing: Mask
     ) -> int | None:
         base, after = one.base, one.index + 1
         if base == "BRA" and "DIV" in one.modifiers:
@@ -610,13 +573,10 @@ class _Follower:
         return target if target < after and executing.any() else None
 
     def _assume(self, one: Instruction) -> bool:
-        """Whether a jump that depends on data is taken: what does the usual work is executed.
-
-        Slow paths (a division by a denormal number, say) are skipped, loops are not left, and of
-        two ways the one with more instructions is gone. Who asks the whole warp first (a vote)
-        does so to leave out work that is rare: there the one with fewer is gone. Who asks whether
-        a number is infinite asks for a beginning, which is over.
-        """
+        """Whether a jump that depends on data is taken: of two ways the one with more instructions
+        is gone, slow paths (a division by a denormal number, say) are skipped, loops are not left.
+        A vote leaves out work that is rare: there the one with fewer is gone. Who asks whether a
+        number is infinite asks for a beginning, which is over."""
         known = self.assumed.get(one.index)
         if known is None:
             known = self.assumed[one.index] = self._guess(one)
@@ -630,8 +590,9 @@ class _Follower:
         if (one.base != "BRA" and one.base != "JMP") or one.target is None:
             return True
         target = self.places[one.target]
-        if self._is_slow_path(place + 1, target):
-            return True
+        skipped = self.code[place + 1 : target]
+        if any(one.base == "CALL" and "__internal" in one.text for one in skipped):
+            return True  # over the compiler's own code for rare numbers
         if target <= place:
             self._note(one, "taken as not going round again", trips=True)
             return False
@@ -661,19 +622,14 @@ class _Follower:
         flags |= {branch.predicate} if branch.predicate else set()
         if len(flags) != 1:
             return None
-        one = next(
-            (one for one in reversed(self.code[: branch.index]) if flags & one.defines), None
-        )
+        before = reversed(self.code[: branch.index])
+        one = next((one for one in before if flags & one.defines), None)
         if one is None:
             return None
         infinite = any(o.kind == "number" and o.value == -math.inf for o in one.operands)
         equal = one.modifiers[:1] in (("EQ",), ("NE",), ("NEU",))
         known = one.base == "VOTE" or (one.base == "FSETP" and infinite and equal)
         return one if known else None
-
-    def _is_slow_path(self, start: int, end: int) -> bool:
-        """Does the compiler's own code for rare numbers stand between two places?"""
-        return any(one.base == "CALL" and "__internal" in one.text for one in self.code[start:end])
 
     def _reach(self, start: int, branch: int) -> frozenset[int]:
         """Positions that lie ahead of one within its innermost loop; none if it leaves the loop."""
@@ -702,11 +658,11 @@ class _Follower:
         self.notes.append(text)
         self.assumptions[one.index] = Assumption(one.index, text, trips, swing)
 
-    def _go(self, groups: dict[int, np.ndarray], place: int, lanes: np.ndarray) -> None:
+    def _go(self, groups: Groups, place: int, lanes: Mask) -> None:
         if lanes.any():
             self._join(groups, place, lanes)
 
-    def _join(self, groups: dict[int, np.ndarray], place: int, lanes: np.ndarray) -> None:
+    def _join(self, groups: Groups, place: int, lanes: Mask) -> None:
         """Some lanes, at least one, go on at a place."""
         if place < len(self.code):
             there = groups.get(place)
@@ -868,13 +824,10 @@ class _Follower:
         period: _Period,
         next_two: tuple[list[IntegerComparison], list[IntegerComparison]] | None,
     ) -> np.ndarray:
-        """[N] How many more periods run exactly like the last one.
-
-        The comparisons of the next two periods show, lane by lane, in which period the first of
-        them turns. Where those of the last two do not tell them, the next two are run ahead. Lanes
-        of one block go on together, so they stop at the first that turns; independent lanes each
-        run to their own last period.
-        """
+        """[N] How many more periods run exactly like the last one: the comparisons of the next two
+        show when the first of them turns, and are run ahead where the last two do not tell them.
+        Lanes of one block stop at the first that turns; independent lanes run to their own last
+        period."""
         now, wanted = period.now, period.wanted
         lanes = now.state.lanes
         if next_two is None:
@@ -896,13 +849,9 @@ class _Follower:
         return np.where(looping, turns, 0)
 
     def _proven(self, period: _Period, turns: np.ndarray, strict: bool) -> np.ndarray:
-        """[N] How many of the ``turns`` periods run like the last one, by trying some of them.
-
-        Comparisons tell where a counter reaches its end. What bits, shifts and carries do in
-        between they do not tell, so many periods are run, all at once: the near ones, those at
-        powers of two, the last ones and some in between. Each must take the same path and change
-        every live register by the same amount.
-        """
+        """[N] How many of the ``turns`` periods run like the last one, by trying many of them at
+        once, near and far: bits, shifts and carries may change where comparisons do not. Each must
+        take the same path and change every live register by the same amount."""
         lanes = _sample_lanes(period.now.state.lanes, turns)
         samples = int(min(MOST_SAMPLES, max(16, MOST_SAMPLED_LANES // len(lanes))))
         far = int(turns[lanes].max())
@@ -1034,11 +983,8 @@ ENDLESS = 1 << 40
 def _next_comparisons(
     first: Sequence[IntegerComparison], second: Sequence[IntegerComparison]
 ) -> tuple[list[IntegerComparison], list[IntegerComparison]] | None:
-    """The comparisons of the next two periods, as they follow from those of the last two.
-
-    None where they do not follow: the last two compared other things, or one of the next turns out
-    otherwise or wraps.
-    """
+    """The comparisons of the next two periods, as they follow from those of the last two; None
+    where those compared other things, or one of the next turns out otherwise or wraps."""
     near: list[IntegerComparison] = []
     far: list[IntegerComparison] = []
     if len(first) != len(second):
@@ -1070,11 +1016,8 @@ def _next_comparisons(
 def _first_turns(
     near: Sequence[IntegerComparison], far: Sequence[IntegerComparison], count: int
 ) -> np.ndarray:
-    """[N] In how many periods the first comparison of a lane gives another answer, or `NEVER`.
-
-    ``near`` and ``far`` are the comparisons of two periods in a row. What is compared changes by
-    the same amount each period.
-    """
+    """[N] In how many periods the first comparison of a lane gives another answer, or `NEVER`, from
+    those of two periods in a row; what is compared changes by the same amount each period."""
     turns = np.full(count, NEVER)
 
     def turn(lanes: np.ndarray, when: np.ndarray) -> None:
@@ -1220,10 +1163,8 @@ def _forget_irregular(
     live: frozenset[str],
     kept: frozenset[str],
 ) -> None:
-    """Make unknown what does not change by a fixed amount, so that the rest can be followed.
-
-    What is ``kept`` stays known: a jump depends on it, and the trips are walked through.
-    """
+    """Make unknown what does not change by a fixed amount, so that the rest can be followed; not
+    what is ``kept``, since a jump depends on it: those trips are walked through."""
     other = _change(before, after, live)
     if change is None or other is None:
         names = {

@@ -129,10 +129,8 @@ def kernel_supports(
         if reason := refuse_kind(problem, dtypes, layouts, empty):
             return reason
         if groups is not None and problem.group_size not in groups:
-            return (
-                f"{problem.group_size} query heads share a KV head; this kernel is written for "
-                f"{list(groups)}"
-            )
+            shared = f"{problem.group_size} query heads share a KV head"
+            return f"{shared}; this kernel is written for {list(groups)}"
         return None
 
     return supports
@@ -141,9 +139,6 @@ def kernel_supports(
 def head_dims(*choices: int) -> Callable[[Any], str | None]:
     """A ``supports`` function for fp16 kernels over a contiguous cache, for certain dimensions."""
     return kernel_supports(choices)
-
-
-# ---------------------------------------------------------------------------- inputs
 
 
 def draw_qkv(
@@ -212,9 +207,6 @@ def altered_rows(
     other = int(rng.integers(len(keys)))
     fresh = _ALTERED * rng.standard_normal(len(q), dtype=np.float32)
     return [("v", top, fresh.astype(keys.dtype)), ("k", other, keys[top])]
-
-
-# ---------------------------------------------------------------------------- the answer
 
 
 def softmax(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -65,11 +65,8 @@ class Baseline:
 
     @property
     def own_page_size(self) -> int | None:
-        """Tokens of the pages that it copies a contiguous cache into, outside the timed call.
-
-        None of one that reads the cache as it lies. A file says it with ``PAGE_SIZE``, or takes it
-        from the one that it shares its code with.
-        """
+        """Tokens of the pages that it copies a contiguous cache into, outside the timed call; None
+        of one that reads it as it lies. Its file, or the one it shares, says ``PAGE_SIZE``."""
         module = load_by_path(self.path)
         return getattr(getattr(module, "_SHARED", module), "PAGE_SIZE", None)
 
@@ -101,9 +98,6 @@ def load_baseline(name: str) -> Baseline:
     """One baseline by id; a LabError where there is none of that name."""
     known = {baseline.id: baseline for baseline in list_baselines(None)}
     if name not in known:
-        raise LabError(
-            f"There is no baseline {name!r}.",
-            f"the baselines are {', '.join(known)}",
-            "name one of them",
-        )
+        why = f"the baselines are {', '.join(known)}"
+        raise LabError(f"There is no baseline {name!r}.", why, "name one of them")
     return known[name]

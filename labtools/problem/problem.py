@@ -354,8 +354,6 @@ class Problem(ABC):
         """How many parts an oracle in float64 gets through quickly."""
         return int(np.clip(visits // self.part_visits, 2, most))
 
-    # ---- forms
-
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read the short form, such as ``rows:8192,4096/bf16``, or the path of a JSON file; options
@@ -465,8 +463,6 @@ class Problem(ABC):
         """The defaults of the fields that have one."""
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
         return {one.name: one.default for one in fields if one.default is not dataclasses.MISSING}
-
-    # ---- refusals
 
     @classmethod
     def refuse(cls, what: str, why: str) -> NoReturn:

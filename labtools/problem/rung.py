@@ -268,8 +268,9 @@ def reset_launch(finished: Workspace) -> Launch:
     blocks."""
     count = finished.shape[0]
     args = (finished.name, np.int32(count))
-    shape = ((-(-count // 128), 1, 1), (128, 1, 1))
-    return Launch("reset_counters", *shape, args=args, workspace=(finished,), prepare=True)
+    grid = (-(-count // 128), 1, 1)
+    launch = Launch("reset_counters", grid, (128, 1, 1), args=args, workspace=(finished,))
+    return dataclasses.replace(launch, prepare=True)
 
 
 LaunchFunction = Callable[[Any, Limits, Mapping[str, int]], list[Launch]]

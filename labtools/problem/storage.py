@@ -101,12 +101,9 @@ class StorageFormat:
         known = self.codec in CODECS and self.axis in AXES and grouped == (self.group > 0)
         as_given = self.codec == AS_GIVEN and not (self.axis or self.group or self.asymmetric)
         if not (known or as_given):
-            raise LabError(
-                f"There is no storage format {self!r}.",
-                f"codec is one of {[*CODECS]}, axis one of {AXES}, and group belongs to row_group "
-                "and channel",
-                "correct the format",
-            )
+            why = f"codec is one of {[*CODECS]}, axis one of {AXES}, and group belongs to row_group"
+            what = f"There is no storage format {self!r}."
+            raise LabError(what, f"{why} and channel", "correct the format")
 
     @property
     def coded(self) -> Codec:

@@ -43,7 +43,7 @@ Number = float | tuple[float, ...]
 class Claim(BaseModel):
     """One thing that a source says."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")  # names it
     group: str  # claims that one cell of the page checks
@@ -90,7 +90,7 @@ class Claim(BaseModel):
 class Ledger(BaseModel):
     """Figures by table, and the claims in their order."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     figures: dict[str, dict[str, Any]]
     claims: tuple[Claim, ...]
@@ -111,7 +111,7 @@ class Ledger(BaseModel):
 class Finding(BaseModel):
     """What a check found out."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     value: Number | None = None  # our value in the claim's unit; None where there is none
     verdict: Verdict  # see `VERDICTS`

@@ -43,7 +43,7 @@ class JournalError(LabError):
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     entry_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -172,14 +172,16 @@ class Notes(_Entry):
 
 
 AnyEntry = Prediction | Reveal | ModelPrediction | Hint | Notes
-ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="kind")])
+ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(
+    Annotated[AnyEntry, Field(discriminator="kind")], config=ConfigDict(defer_build=True)
+)
 """Reads an entry of any kind from JSON."""
 
 
 class Score(BaseModel):
     """How a guess did."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     predicted_ratio: float
     measured_ratio: float
@@ -194,7 +196,7 @@ class Score(BaseModel):
 class JournalRow(BaseModel):
     """A prediction with the reveal that followed it, if any, and its score."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     prediction: Prediction
     reveal: Reveal | None = None
@@ -206,7 +208,7 @@ class JournalRow(BaseModel):
 class ForecastComparison(BaseModel):
     """The reader and the model on the questions that both answered before the reveal."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     rows: tuple[tuple[JournalRow, Score], ...]
     reader_off_by: float | None  # geometric mean of the factors; None without rows

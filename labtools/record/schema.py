@@ -31,7 +31,7 @@ _Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 class _Schema(BaseModel):
     # Unknown fields are kept out: a misspelt field would otherwise vanish without a word.
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Reading(_Schema):

@@ -14,22 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from labtools.optimize import events
 from labtools.optimize.attribution import AA, Attribution
 from labtools.optimize.budget import Budget
-from labtools.optimize.events import (
-    AblateDone,
-    BranchDone,
-    BranchTried,
-    BudgetDone,
-    CheckDone,
-    FrontierScored,
-    GapsDone,
-    InitDone,
-    LoopStopped,
-    PickDone,
-    PointTimed,
-    UpdateDone,
-)
 from labtools.optimize.family import Family
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import open_loop
@@ -86,7 +73,7 @@ def time_of(point: str, number: int) -> float:
     return 100.0 / number + zlib.crc32(point.encode()) % 100 / 10
 
 
-def begin(**changes: Any) -> InitDone:
+def begin(**changes: Any) -> events.InitDone:
     """How the loop begins."""
     values: dict[str, Any] = {
         "family": "tunable",
@@ -101,10 +88,10 @@ def begin(**changes: Any) -> InitDone:
         "start_knobs": {"split": 1},
         "env": {},
     }
-    return InitDone(**{**values, **changes})
+    return events.InitDone(**{**values, **changes})
 
 
-def gaps_of(number: int) -> GapsDone:
+def gaps_of(number: int) -> events.GapsDone:
     """Gaps and counters; in the first round one counter is missing."""
     gaps = Gaps(
         compute=0.9,
@@ -120,10 +107,10 @@ def gaps_of(number: int) -> GapsDone:
         "issue_slot_pct": 30.0,
         "registers": 64.0 + number,
     }
-    return GapsDone(number, START if number == 1 else f"r{number - 1}b2", gaps, counters)
+    return events.GapsDone(number, START if number == 1 else f"r{number - 1}b2", gaps, counters)
 
 
-def pick_of(number: int) -> PickDone:
+def pick_of(number: int) -> events.PickDone:
     """The round's three methods, and one that did not pass."""
     checks = MethodChecks(not_taken=True, architecture=True, not_skipped=True, trigger=True)
     taken = tuple(
@@ -133,7 +120,7 @@ def pick_of(number: int) -> PickDone:
     missing = replace(checks, trigger=None)
     left = Considered("memory.l2", "memory", 2, None, missing, False, "a counter is missing")
     forms = dict.fromkeys(METHODS[number], 0)
-    return PickDone(number, Pick(METHODS[number], forms, (*taken, left), 0))
+    return events.PickDone(number, Pick(METHODS[number], forms, (*taken, left), 0))
 
 
 def measure(
@@ -143,7 +130,7 @@ def measure(
     for point in folder.plan(purpose, points):
         taken = time_of(point, number)
         folder.keep(
-            PointTimed(
+            events.PointTimed(
                 number, purpose, point, folder.next_call, samples_of(taken), knobs={"split": number}
             )
         )
@@ -159,8 +146,8 @@ def branch(folder: LoopFolder, number: int, said: Acknowledge) -> None:
         one = folder.measured(point, round=number, purpose="branch")
         assert one is not None
         failure = "wrong at row 3" if k == 4 else ""
-        tried.append(BranchTried(k, point, one.time_us, 50.0, "forecast", failure))
-    folder.keep(BranchDone(number, tuple(tried), points[1], {"too much shared memory": 7}))
+        tried.append(events.BranchTried(k, point, one.time_us, 50.0, "forecast", failure))
+    folder.keep(events.BranchDone(number, tuple(tried), points[1], {"too much shared memory": 7}))
 
 
 def ablate(folder: LoopFolder, number: int, said: Acknowledge) -> None:
@@ -175,19 +162,9 @@ def ablate(folder: LoopFolder, number: int, said: Acknowledge) -> None:
         METHODS[number], (0.3, 0.001, 0.02), ("above", "below", None), strict=True
     ):
         low, high = relative - 0.005, relative + 0.005
-        found.append(
-            Attribution(
-                method,
-                variants[method],
-                base * relative,
-                relative,
-                low,
-                high,
-                0.02,
-                decided,  # type: ignore[arg-type]
-            )
-        )
-    folder.keep(AblateDone(number, AA(0.004, 40, "made up"), tuple(found)))
+        told: Any = (variants[method], base * relative, relative, low, high, 0.02, decided)
+        found.append(Attribution(method, *told))
+    folder.keep(events.AblateDone(number, AA(0.004, 40, "made up"), tuple(found)))
 
 
 def step(folder: LoopFolder, number: int, said: Acknowledge) -> None:
@@ -197,7 +174,9 @@ def step(folder: LoopFolder, number: int, said: Acknowledge) -> None:
     if name == "gaps":
         folder.keep(gaps_of(number))
     elif name == "budget":
-        folder.keep(BudgetDone(number, Budget(1, 1, 1, "largest-remainder", "by their gaps")))
+        folder.keep(
+            events.BudgetDone(number, Budget(1, 1, 1, "largest-remainder", "by their gaps"))
+        )
     elif name == "pick":
         folder.keep(pick_of(number))
     elif name == "branch":
@@ -206,22 +185,18 @@ def step(folder: LoopFolder, number: int, said: Acknowledge) -> None:
         ablate(folder, number, said)
     elif name == "check":
         verdicts = ("present", "absent", "no signature")
-        folder.keep(
-            CheckDone(
-                number,
-                tuple(
-                    SassVerdict(method, verdict, (("HMMA", 3),), "kernel", "")  # type: ignore[arg-type]
-                    for method, verdict in zip(methods, verdicts, strict=True)
-                ),
-            )
-        )
+        found: Any = zip(methods, verdicts, strict=True)
+        checked = [SassVerdict(*one, (("HMMA", 3),), "kernel", "") for one in found]
+        folder.keep(events.CheckDone(number, tuple(checked)))
     else:
         classes: Any = dict(
             zip(methods, ("effective", "implementation_failed", "undecided"), strict=True)
         )
         champion = folder.state.current.champion
         assert champion is not None
-        point = UpdateDone(number, classes, champion, time_of(champion, number), 0.1, "as wished")
+        point = events.UpdateDone(
+            number, classes, champion, time_of(champion, number), 0.1, "as wished"
+        )
         folder.keep(point)
     said(folder.lines[-1].hash)
 
@@ -235,8 +210,8 @@ def play(path: Path, said: Acknowledge = lambda text: None, rounds: int = 3) -> 
         while not folder.state.stopped and folder.state.round <= rounds:
             step(folder, folder.state.round, said)
         if not folder.state.stopped:
-            folder.keep(FrontierScored({"r1b1": {"1,32,8,4096,128": 20.0}}))
-            folder.keep(LoopStopped(rounds, "the rounds are over"))
+            folder.keep(events.FrontierScored({"r1b1": {"1,32,8,4096,128": 20.0}}))
+            folder.keep(events.LoopStopped(rounds, "the rounds are over"))
             said(folder.lines[-1].hash)
 
 

@@ -42,6 +42,13 @@ WORKLOADS = (
     *("1_0,1,1,1,64", "+8,1,1,1,64", "\u0668,1,1,1,64", "rows:1_0,8", "rows:\uff18,8", ":8,8"),
     *("/dev/zero.json", "x" * 5000, "x" * 5000 + ".json", "~nobody/x.json", ".json", "1,1\x001"),
 )
+CHANGED = (
+    *('"layout":{}', '"layout":"ring"', '"layout":"paged"', '"page_size":16'),
+    *(f'"layout":"paged","page_size":{size}' for size in ("-16", "32", "true")),
+    *('"dtype":"float80"', '"distribution":"zeros"', '"cache_state":"tepid"'),
+    *(f'"seq_lens":{given}' for given in ("[9]", "[-1]", "[1,2]", "5", '["a"]', "[1.5]")),
+    *('"seed":"x"', '"seed":-1', f'"batch":{10**23}'),
+)
 JSON = {
     **{"empty": "", "brace": "{", "list": "[1, 2]", "null": "null", "text": '"x"', "number": "3"},
     **{"nested": "[" * 100_000, "nested objects": '{"a":' * 5000 + "1" + "}" * 5000},
@@ -50,21 +57,7 @@ JSON = {
     **{"endless": f'{{{SHAPE},"seed":1e999}}', "no number": f'{{{SHAPE},"seed":NaN}}'},
     **{"no lengths": f'{{{SHAPE},"seq_lens":[]}}', "lengths": f'{{{SHAPE},"seq_lens":[1e308]}}'},
     **{"named lengths": f'{{{SHAPE},"seq_lens":{{"a":1}}}}', "type": f'{{{SHAPE},"dtype":[]}}'},
-    **{
-        f"field {number}": f"{{{SHAPE},{changed}}}"
-        for number, changed in enumerate(
-            (
-                *('"layout":{}', '"layout":"ring"', '"layout":"paged"', '"page_size":16'),
-                *(f'"layout":"paged","page_size":{size}' for size in ("-16", "32", "true")),
-                *('"dtype":"float80"', '"distribution":"zeros"', '"cache_state":"tepid"'),
-                *(
-                    f'"seq_lens":{given}'
-                    for given in ("[9]", "[-1]", "[1,2]", "5", '["a"]', "[1.5]")
-                ),
-                *('"seed":"x"', '"seed":-1', f'"batch":{10**23}'),
-            )
-        )
-    },
+    **{f"field {number}": f"{{{SHAPE},{changed}}}" for number, changed in enumerate(CHANGED)},
 }
 ARGUMENTS: tuple[tuple[str, ...], ...] = (
     *(("compile", "r03", "-k", knob) for knob in ("unroll", "=4", "unroll=3", "nope=1")),
@@ -265,9 +258,8 @@ def test_code_that_ends_the_process_is_told_too(write: Write) -> None:
 
 def run_labtools(*arguments: str, redirect: str = "") -> subprocess.CompletedProcess[str]:
     command = ["sh", "-c", f'"$@" {redirect}', "sh", sys.executable, "-m", "labtools", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=child_environment(), check=False, timeout=120
-    )
+    env = child_environment()
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=120)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -354,11 +346,8 @@ def test_a_killed_build_leaves_no_compiler_and_its_folder_goes(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     cache = tmp_path / "cache" / "labtools" / "cpu"
-    building = subprocess.Popen(
-        [sys.executable, "-c", BUILDS, write()],
-        stdout=subprocess.PIPE,
-        env=child_environment({"XDG_CACHE_HOME": str(tmp_path / "cache")}),
-    )
+    command, env = [sys.executable, "-c", BUILDS, write()], child_environment()
+    building = subprocess.Popen(command, stdout=subprocess.PIPE, env=env)
     end = time.monotonic() + 60
     while not (left := compilers_in(cache)) and time.monotonic() < end:
         time.sleep(0.02)

@@ -16,11 +16,12 @@ from live_fake import use_fake_gpu
 from test_judge import ENTRY, R03, STORE, edited
 
 from labtools.measure import check_rung
+from labtools.measure.check import CheckReport
 from labtools.measure.gpu import timing
-from labtools.measure.gpu.job import Candidate, make_job
+from labtools.measure.gpu.job import Candidate, Job, make_job
 from labtools.measure.gpu.measure import time_candidates
 from labtools.measure.residency import refuse_kept_lines
-from labtools.problem import KernelError, Workload, kernels_dir, load_rung
+from labtools.problem import KernelError, Rung, Workload, kernels_dir, load_rung
 from labtools.toolchain import CompileError, compile_cubin, compile_rung
 from labtools.toolchain.compiler import CompilerName
 from labtools.toolchain.hints import kept_lines
@@ -58,6 +59,14 @@ def cheating_rung(folder: Path, before: str = "", within: str = "") -> Path:
     return path
 
 
+def make_job_of(rung: Rung) -> Job:
+    return make_job(Candidate(rung, "rung", rung.resolve_knobs()), WORKLOAD, LIMITS)
+
+
+def check_quickly(rung: Rung) -> CheckReport:
+    return check_rung(rung, WORKLOAD, quick=True)
+
+
 def test_a_rung_that_patches_the_timer_is_refused(tmp_path: Path) -> None:
     real, cupy = timing.time_group, sys.modules.get("cupy")
     with pytest.raises(KernelError, match=r"changes labtools\.measure\.gpu\.timing\.time_group"):
@@ -84,10 +93,9 @@ def test_a_launch_that_patches_what_judges_is_refused(
 ) -> None:
     rung = load_rung(cheating_rung(tmp_path, within=f"    {line}"))
     held = [time.perf_counter, statistics.median, np.abs]
-    with pytest.raises(KernelError, match=f"changes {changed}"):
-        check_rung(rung, WORKLOAD, quick=True)
-    with pytest.raises(KernelError, match=f"changes {changed}"):
-        make_job(Candidate(rung, "rung", rung.resolve_knobs()), WORKLOAD, LIMITS)
+    for judge in (check_quickly, make_job_of):
+        with pytest.raises(KernelError, match=f"changes {changed}"):
+            judge(rung)
     assert [time.perf_counter, statistics.median, np.abs] == held
     assert isinstance(sys.modules.get("cupy"), ModuleType | None)
 
@@ -95,7 +103,7 @@ def test_a_launch_that_patches_what_judges_is_refused(
 def test_an_honest_rung_may_import_and_compute(tmp_path: Path) -> None:
     line = "    import fractions, numpy.fft, statistics; statistics.median([1, 2, 3])"
     rung = load_rung(cheating_rung(tmp_path, before="import decimal", within=line))
-    assert make_job(Candidate(rung, "rung", rung.resolve_knobs()), WORKLOAD, LIMITS).launches
+    assert make_job_of(rung).launches
 
 
 def test_a_patch_that_got_by_reaches_no_process_that_times(
@@ -138,21 +146,16 @@ IN_BRACES = """asm volatile("{{ .reg .b64 p; createpolicy.fractional.L2::evict_{
                " prefetch.global.L2 [%0]; .reg .b32 w; ld.global.L2::cache_hint.u32 w, [%0], p; }}"
                : : "l"(out));
   """
+U64 = "unsigned long long"
 KEPT = {
     "a policy": POLICY.format(form=FRACTION.format("last"), of="1.0", more=""),
     "a policy on the line of others": IN_BRACES.format("last"),
     "a policy, by its number": f"unsigned long long policy = 0x14F0000000000000ull;\n  {ASKED}",
-    "a number that is computed": (
-        f"unsigned long long policy = 0x14F0ull << (kv_len > 0 ? 48 : 47);\n  {ASKED}"
-    ),
-    "a policy from memory": (
-        f"unsigned long long policy = *(const unsigned long long*)seq_lens;\n  {ASKED}"
-    ),
-    "an argument": f"unsigned long long policy = (unsigned long long)kv_len << 40;\n  {ASKED}",
+    "a number that is computed": f"{U64} policy = 0x14F0ull << (kv_len > 0 ? 48 : 47);\n  {ASKED}",
+    "a policy from memory": f"{U64} policy = *(const {U64}*)seq_lens;\n  {ASKED}",
+    "an argument": f"{U64} policy = ({U64})kv_len << 40;\n  {ASKED}",
     "an access property": POLICY.format(form="cvt.L2", of="%1", more=' : "l"((long long)kv_len)'),
-    "one of two policies": (
-        f"unsigned long long policy = seq_lens[0];\n  if (kv_len > 5) {FIRST}\n  {ASKED}"
-    ),
+    "one of two policies": f"{U64} policy = seq_lens[0];\n  if (kv_len > 5) {FIRST}\n  {ASKED}",
     "a prefetch": 'asm volatile("prefetch.global.L2::evict_" "last [%0];" : : "l"(out));\n  ',
 }
 WELCOME = {
@@ -170,10 +173,9 @@ WELCOME = {
 @pytest.mark.parametrize("kept", KEPT)
 def test_a_kernel_that_keeps_lines_in_l2_is_refused(kept: str) -> None:
     cheat = edited((STORE, f"\n#ifdef __CUDA_ARCH__\n{KEPT[kept]}\n#endif\n{STORE}"))
-    with pytest.raises(KernelError, match="can keep lines in L2"):
-        check_rung(cheat, WORKLOAD, quick=True)
-    with pytest.raises(KernelError, match="can keep lines in L2"):
-        make_job(Candidate(cheat, "rung", cheat.resolve_knobs()), WORKLOAD, LIMITS)
+    for judge in (check_quickly, make_job_of):
+        with pytest.raises(KernelError, match="can keep lines in L2"):
+            judge(cheat)
 
 
 @pytest.mark.parametrize("policy", WELCOME)
@@ -189,11 +191,8 @@ def test_registers_are_those_of_one_function() -> None:
     loaded = "ld.param.u64 %rd1, [a];"
     apart = f".entry a() {{ {made} {hinted} }} .func b() {{ {loaded} }}"
     assert kept_lines(apart) == ""
-    for function in (
-        f"{hinted} }}",
-        f"{made} {loaded} {hinted} }}",
-        f"mov.b64 %rd1, %rd3; {hinted}",
-    ):
+    for before in ("", f"{made} {loaded} ", "mov.b64 %rd1, %rd3; "):
+        function = f"{before}{hinted} }}"
         assert "L2::cache_hint" in kept_lines(f".entry a() {{ {made} }} .func b() {{ {function}")
     vector = f"ld.global.v2.u64 {{%rd4, %rd1}}, [%rd2]; {hinted}"
     assert "that ld.global.v2.u64 makes" in kept_lines(f".func b() {{ {made} {vector} }}")

@@ -84,16 +84,6 @@ def test_an_edit_that_no_longer_applies_is_an_error():
             edit_source(wrong)
 
 
-def test_planted_race_names_both_lines():
-    report = check_rung(make_wrong("no_barrier"), SMALL)
-    lines = make_wrong("no_barrier").source_text.splitlines()
-    races = [fault for fault in report.faults if fault.kind == "race"]
-    named = {line for fault in races for _, line in fault.places}
-    texts = [lines[line - 1] for line in named]
-    assert any("partial_smem[n % 2][warp] = score" in text for text in texts)
-    assert any("score += partial_smem" in text for text in texts)
-
-
 def test_a_case_is_drawn_twice(monkeypatch):
     seen = []
     true_run = cpu.run_on_cpu

@@ -35,9 +35,6 @@ def derived(text: str, gpu: str = "h200") -> PrefillDesign:
     return derive(text, gpu, quick=True)
 
 
-# ------------------------------------------------------------------------- counted by enumeration
-
-
 def walk(problem: Prefill, heads: int, queries: int, keys: int, stays: str) -> int:
     """Bytes that one loop nest of one (sequence, KV head) moves, tile by tile."""
     dim, seen = problem.head_dim, problem.keys_seen()
@@ -139,9 +136,6 @@ def test_blocks_are_dealt_to_whoever_is_free() -> None:
     assert model.dealt_cycles(tile, lasts, 10_000) == lasts.max()
     even = PrefillModel(Prefill.parse("prefill:3,5,5,900,64"), H200, "wgmma")
     assert even.dealt_cycles(tile, np.full(15, 8.0), 100) == 3 * 8
-
-
-# --------------------------------------------------------------------------------- the design
 
 
 @pytest.mark.parametrize("text", SOME)

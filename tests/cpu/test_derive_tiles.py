@@ -33,9 +33,6 @@ def derived(op: str, text: str | None = None, gpu: str = "h200") -> Any:
     return derive(text, gpu, op=op, quick=True)
 
 
-# ------------------------------------------------------------------------- counted by enumeration
-
-
 def walk(work: TiledWork, sizes: tuple[int, int, int], order: tuple[str, ...]) -> int:
     """Bytes that one loop nest moves: each tile that is not the one just held."""
     (rows, columns, deep), (m,) = sizes, work.rows
@@ -154,9 +151,6 @@ def test_the_pick_is_the_best_of_the_model(op: str, text: str, gpu: str) -> None
     assert fitting > 50
 
 
-# --------------------------------------------------------------------------------------- layouts
-
-
 def test_a_row_of_65_is_rejected_with_its_reason() -> None:
     proof = prove_alignment("cp.async 16 B", half_tile(64, 64, 1), 2, 64 * 130)
     assert not proof.holds
@@ -222,9 +216,6 @@ def test_xor_and_72_satisfy_both_and_the_others_do_not() -> None:
         "LDS.128 along rows": "64",
         "2 B down a column": "66",
     }
-
-
-# ------------------------------------------------------------------------------------ the design
 
 
 def test_few_rows_are_bound_by_memory_and_many_by_the_matrix_units() -> None:

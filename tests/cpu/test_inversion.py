@@ -24,9 +24,6 @@ SHAPES = (
 )
 
 
-# ---------------------------------------------------------------------------------- lane by lane
-
-
 def test_one_element_of_padding_is_found_misaligned() -> None:
     found = check_tile(half_tile(64, 64, 1), ("copy", "matrix", "column"))
     copy, matrix, column = found.accesses
@@ -110,9 +107,6 @@ def test_tiles_that_are_none() -> None:
             wrong()
 
 
-# --------------------------------------------------------------------------------- the derivation
-
-
 def test_bytes_in_flight_and_their_share_are_inverse() -> None:
     for share in (0.3, 0.8, 0.95, 0.99):
         assert share_in_flight(MACHINE.bytes_in_flight(share), MACHINE) == pytest.approx(share)
@@ -178,9 +172,6 @@ def test_a_larger_group_uses_more_columns() -> None:
     one, many = (derive(Workload(8, 8 * g, 8, 4096, 128), "h200") for g in (1, 16))
     shares = [d.step("arithmetic").result("issue slots, CUDA cores") for d in (one, many)]
     assert shares[0] < 0.25 and shares[1] > 1
-
-
-# ---------------------------------------------------------------------------- against the rungs
 
 
 @given(

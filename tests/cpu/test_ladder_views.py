@@ -71,20 +71,14 @@ def test_confound_has_a_line_a_variant(store: RecordStore) -> None:
 
 def test_counters_are_shares_and_missing_stays_missing(tmp_path: Path) -> None:
     rung = load_rung("r03")
-    values = {
-        "warp_latency_cycles": 200.0,
-        "stall_long_scoreboard_cycles": 150.0,
-        "stall_barrier_cycles": None,
-        "l2_hit_pct": None,
-    }
-    record = make_record(
-        rung.id, 5.0, rung.resolve_knobs(), counters={"tool": "ncu", "values": values}
-    )
+    values = {"warp_latency_cycles": 200.0, "stall_long_scoreboard_cycles": 150.0}
+    values |= dict.fromkeys(("stall_barrier_cycles", "l2_hit_pct"))
+    counters = {"tool": "ncu", "values": values}
+    record = make_record(rung.id, 5.0, rung.resolve_knobs(), counters=counters)
     store = RecordStore([tmp_path])
     store.append("test.jsonl", [record])
     text = show_counters("r03_one_warp", store=store).text
-    assert re.search(r"waiting: long scoreboard +75\.0", text)
-    assert "barrier" not in text
+    assert re.search(r"waiting: long scoreboard +75\.0", text) and "barrier" not in text
     assert re.search(r"L2 hit rate +- ", text)
     assert "no record" in show_counters("r03_one_warp", knobs={"unroll": 1}, store=store).text
 

@@ -101,9 +101,6 @@ def test_a_gpu_without_clusters_is_not_asked(monkeypatch: pytest.MonkeyPatch) ->
     clusters.query_clusters.cache_clear()
 
 
-# ---------------------------------------------------------------------------------- the records
-
-
 def test_shipped_records_have_the_limits_of_their_gpu() -> None:
     records = [one for one in RecordStore().load() if (one.file or "").find("h200") >= 0]
     rungs = [one for one in records if one.kind == "rung"]
@@ -145,9 +142,6 @@ def test_the_knob_of_an_old_record_becomes_its_limits() -> None:
     assert read.limits == assumed_limits(
         *(read.provenance.gpu_slug, read.provenance.arch, 108, read.provenance.l2_bytes or 0)
     )
-
-
-# --------------------------------------------------------------------------------- the launch form
 
 
 def test_every_function_of_a_rung_has_the_form() -> None:

@@ -26,20 +26,15 @@ from labtools.problem import (
 )
 from labtools.problem.rung import load_by_path
 
-SHAPES = (
-    Workload(2, 8, 2, 130, 64),
-    Workload(1, 8, 1, 33, 128),
-    Workload(3, 4, 4, 31, 128),
-    Workload(1, 4, 1, 1, 64),
-)
+GIVEN = ((2, 8, 2, 130, 64), (1, 8, 1, 33, 128), (3, 4, 4, 31, 128), (1, 4, 1, 1, 64))
+SHAPES = [Workload(*shape) for shape in GIVEN]
 
 
 SDPA = ("sdpa", "sdpa_flash", "sdpa_math", "sdpa_efficient", "sdpa_expanded")
 """Those that run on a CPU, where torch's flash kernel stands in for the memory-efficient one."""
-FLASHINFER = (
-    *("flashinfer", "flashinfer_tensor_cores"),
-    *("flashinfer_fp8", "flashinfer_fp8_tensor_cores"),
-)
+FLASHINFER = [
+    f"flashinfer{bits}{cores}" for bits in ("", "_fp8") for cores in ("", "_tensor_cores")
+]
 
 
 def to_torch(array):

@@ -42,14 +42,8 @@ from labtools.record import Clocks, Reading
 
 L2 = 60 * 2**20
 FREE = 140 * 2**30
-SHAPES = st.builds(
-    Workload,
-    st.integers(1, 64),
-    st.just(32),
-    st.sampled_from([1, 8, 32]),
-    st.integers(1, 8192),
-    st.sampled_from([64, 128]),
-)
+HEADS, DIMS = st.sampled_from([1, 8, 32]), st.sampled_from([64, 128])
+SHAPES = st.builds(Workload, st.integers(1, 64), st.just(32), HEADS, st.integers(1, 8192), DIMS)
 
 
 @given(SHAPES)
@@ -400,14 +394,9 @@ def test_a_folder_of_locks_that_is_not_safe_is_refused(monkeypatch, tmp_path):
 
 
 def test_clocks_are_merged_over_processes_and_missing_is_missing():
-    one: dict[str, object] = {
-        "source": "NVML",
-        "sm_mhz": {"low": 1900, "median": 1950, "high": 1980},
-        "memory_mhz": None,
-        "temperature_c": {"low": 40, "median": 41, "high": 42},
-    }
-    two = {**one, "sm_mhz": {"low": 1800, "median": 1960, "high": 1970}}
-    merged = merge_clocks([Clocks.model_validate(one), Clocks.model_validate(two)])
+    one = Clocks(source="NVML", sm_mhz=Reading(low=1900, median=1950, high=1980))
+    two = Clocks(source="NVML", sm_mhz=Reading(low=1800, median=1960, high=1970))
+    merged = merge_clocks([one, two])
     assert (merged.sm_mhz.low, merged.sm_mhz.high) == (1800, 1980)
     assert merged.memory_mhz is None
     assert merge_clocks([Clocks(source=None), None]) is None

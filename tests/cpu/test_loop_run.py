@@ -142,12 +142,9 @@ def test_half_of_the_branches_are_the_forecasts_first_and_half_are_drawn(family)
         drawn.add(frozenset(one.point for one in found[2:]))
     assert len(drawn) > 1, "the seed draws"
     assert len(choose_branches(ordered, {}, 4, random.Random(0))) == 4, "without a forecast"
-
-
-def test_what_the_forecast_holds_for_much_slower_does_not_run(family):
-    forecasts = said_forecasts(family, 1.3)
-    found = choose_branches(list(forecasts), forecasts, 4, random.Random(0))
-    assert [one.why for one in found] == ["forecast"]
+    slower = said_forecasts(family, 1.3)
+    (only,) = choose_branches(list(slower), slower, 4, random.Random(0))
+    assert only.why == "forecast", "what is held for much slower does not run"
 
 
 def test_what_was_timed_before_is_no_branch(family, bench):
@@ -172,10 +169,7 @@ def test_a_verdict_counts_where_the_loop_went_on_from():
     again = RoundKept(5, classes={"h": "ineffective", "e": "effective"}, gain=0.2)
     found = loop.settled([*rounds, again], gains, 0.02)
     assert found == {**held, "h": "ineffective", "e": "effective"}
-
-
-def test_a_method_that_harmed_a_round_which_is_not_taken_may_be_taken_again():
-    """Without it the round lost nothing, so its gain says no more than that."""
+    # Without the method that harmed it a round lost nothing, so its gain says no more than that.
     harmed = RoundKept(1, classes={"a": "ineffective"}, gain=0.0)
     assert loop.settled([harmed], {1: -0.7}, 0.02) == {}
     taken_without_it = RoundKept(1, classes={"a": "ineffective"}, gain=0.3)
@@ -294,8 +288,11 @@ def test_what_is_wrong_without_a_method_leads_nowhere(tmp_path, family, monkeypa
     classes = state.current.classes or {}
     assert {classes[name] for name in untimed} <= {"undecided", "implementation_failed"}
     assert state.point not in [one.key for one in wrong]
-    found = loop.ablate_point(family, None, "forecast", knobs)
-    assert set(found.untimed) == set(untimed)
+    found = loop.ablate_point(family, None, "forecast", knobs, pairs=True)
+    assert {name for name in found.untimed if name in (wide, larger)} == set(untimed)
+    assert list(found.classes) == [one.method for one in found.sass_check]
+    assert set(found.classes) == {wide, larger} - set(untimed)
+    assert found.interactions == (), "what one of the two does alone is not known"
 
 
 def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path):
@@ -623,6 +620,12 @@ def test_a_family_that_changes_is_no_longer_the_loops(tmp_path, ending):
 
 def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path, family):
     begin(tmp_path / "loop", family)
+    _, cache = loop.export(tmp_path / "loop", family, tmp_path / "none")
+    kept = json.loads(cache.read_text())
+    assert kept["device_name"] == f"forecast of {load_gpu('h200').title}", "no measurement"
+    knobs = {one.name: sorted(one.choices) for one in family.rung.knobs}
+    assert (kept["cache"], kept["tune_params"]) == ({}, knobs)
+    assert kept["tune_params_keys"] == list(knobs)
     found = loop.run(tmp_path / "loop", family, max_rounds=1)
     rung_path, cache = loop.export(tmp_path / "loop", family, tmp_path / "out")
     rung = load_rung(rung_path)
@@ -630,31 +633,6 @@ def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path, family):
     assert rung.launches(family.workloads[0], load_gpu("h200").limits, None)
     kept = json.loads(cache.read_text())
     assert len(kept["cache"]) == found.runs
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, wrong: Point) -> None:
-    """Benches of forecasts have no time for this point: its answers are wrong."""
-    timed = ForecastBench.time
-
-    def refuses_one(self: ForecastBench, points: Sequence[Point], *rest: Any) -> TimedPoints:
-        found = timed(self, points, *rest)
-        samples = {one: held for one, held in found.samples.items() if one != wrong}
-        return TimedPoints(samples, {wrong: "its answers are wrong"} if wrong in points else {})
-
-    monkeypatch.setattr(ForecastBench, "time", refuses_one)
-
-
-def test_a_removal_without_a_time_says_why_and_has_no_class(family, monkeypatch):
-    knobs = {"wide": 1, "threads": 256}
-    wrong = family.remove(family.point(knobs), "memory.wide_accesses")
-    both = "memory.wide_accesses + compute.larger_blocks"
-    refuse(monkeypatch, wrong)
-    found = loop.ablate_point(family, None, "forecast", knobs, pairs=True)
-    assert found.untimed == {"memory.wide_accesses": "its answers are wrong"}
-    assert list(found.classes) == [one.method for one in found.sass_check]
-    assert list(found.classes) == ["compute.larger_blocks"]
-    assert {one.method for one in found.pairs} <= {both, " + ".join(reversed(both.split(" + ")))}
-    assert found.interactions == (), "what one of the two does alone is not known"
 
 
 def test_a_restart_tries_on_after_rounds_without_a_gain(tmp_path, family, monkeypatch):
@@ -688,13 +666,3 @@ def test_a_pick_answers_with_what_a_branch_may_set(tmp_path, family):
     for name, forms in found["forms"].items():
         assert forms == family.method(name).on
     assert found["hyperparameters"] == {one.knob: one.values for one in family.hypers}
-
-
-def test_an_exported_forecast_is_no_measurement(tmp_path, family):
-    begin(tmp_path / "loop", family)
-    _, cache = loop.export(tmp_path / "loop", family, tmp_path / "out")
-    kept = json.loads(cache.read_text())
-    assert kept["device_name"] == f"forecast of {load_gpu('h200').title}"
-    assert kept["cache"] == {}
-    knobs = {one.name: sorted(one.choices) for one in family.rung.knobs}
-    assert kept["tune_params"] == knobs and kept["tune_params_keys"] == list(knobs)

@@ -93,10 +93,11 @@ def test_the_page_is_whole_and_needs_nothing_else(state):
     addresses = set(re.findall(r"https?://[^\s\"'<)]+", text))
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert len(text) < 400_000
-
-
-def test_the_same_loop_is_the_same_page(state):
-    assert summary_html(state) == summary_html(state)
+    assert summary_html(state) == text
+    ids = re.findall(r'\bid="([^"]*)"', text)
+    assert ids and len(set(ids)) == len(ids)
+    used = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', text)
+    assert used and {first or second for first, second in used} <= set(ids)
 
 
 def test_what_is_written_into_a_loop_is_text(tmp_path):
@@ -114,10 +115,6 @@ def test_a_loop_that_has_just_begun_has_a_summary(tmp_path):
         page.feed(summary_html(folder.state))
         assert not page.open
         assert "svg" not in page.tags
-
-
-def nothing(text: str) -> None:
-    """Nobody has to know."""
 
 
 def table_of(state: LoopState, title: str) -> SummaryTable:
@@ -162,11 +159,3 @@ def test_the_forecast_is_held_against_what_it_chose(state):
     assert "forecast" not in dict(table_of(replace(state, on="forecast"), "Result").rows)
     one = replace(state, history=state.history[:1])
     assert str(one.forecast_hits).endswith("led 1 of 1 round")
-
-
-def test_no_two_parts_of_the_page_have_one_id(state):
-    text = summary_html(state)
-    ids = re.findall(r'\bid="([^"]*)"', text)
-    assert ids and len(set(ids)) == len(ids)
-    used = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', text)
-    assert used and {first or second for first, second in used} <= set(ids)

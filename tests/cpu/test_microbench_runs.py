@@ -188,9 +188,6 @@ def test_the_committed_record_is_the_source_of_the_forecasts() -> None:
     }
 
 
-# ------------------------------------------------------------------------------------ the child
-
-
 class Report(Reporter[BenchmarkAnswer]):
     """A reporter that keeps the items."""
 
@@ -251,9 +248,6 @@ def test_a_dead_context_ends_the_child(report, monkeypatch) -> None:
     monkeypatch.setitem(microbench_child.RUNS, "chase.l1", fault)
     run_jobs(report, child_request("clock", "chase.l1", "branch.skip"))
     assert list(report.items) == ["clock", "chase.l1"]
-
-
-# ----------------------------------------------------------------------------------- the parent
 
 
 def play_children(monkeypatch, children: list[Any]) -> list[list[str]]:

@@ -100,7 +100,6 @@ TWO_SIDES = {
     ("Gpu", "Limits"): "what the data sheet says, and the part that a launch may depend on",
     ("Gpu", "DeviceInfo"): "what the data sheet says, and what the device answers",
     ("Limits", "DeviceInfo"): "what a launch may depend on, and what the device answers",
-    ("Instruction", "_Printed"): "an instruction at its place, and what its text alone says",
 }
 """Types that share fields and are two, with the reason."""
 BY_AGREEMENT = {"main", "load_ipython_extension", "__getattr__", "__all__", "write"}

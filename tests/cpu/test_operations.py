@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from live_fake import use_fake_gpu
 
+import labtools.problem as lp
 from labtools.cli import main
 from labtools.measure.campaign.plan import Plan, Section, load_plan
 from labtools.measure.campaign.recording import Effort, record_campaign
@@ -23,61 +24,41 @@ from labtools.measure.check import check_rung
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import forecast, list_gpus, load_gpu
-from labtools.problem import (
-    HEADLINE,
-    Gemm,
-    LabError,
-    Prefill,
-    Problem,
-    Rows,
-    Workload,
-    list_baselines,
-    list_rungs,
-    load_rung,
-    operation_of,
-    operations,
-    parse_problem,
-    poisoned,
-    problem_from_dict,
-)
 from labtools.record import RecordStore, freshness, median_problems
 
 ROOT = Path(__file__).resolve().parents[2]
-SHIPPED = tuple(operations())
-N00 = load_rung("n00")
+SHIPPED = tuple(lp.operations())
+N00 = lp.load_rung("n00")
 
 
-# ------------------------------------------------------------------- what each of them promises
-
-
-def examples(name: str) -> list[Problem]:
-    operation = operation_of(name)
+def examples(name: str) -> list[lp.Problem]:
+    operation = lp.operation_of(name)
     few = [operation.small, operation.watched, *operation.draw_problems(6, seed=3)]
     return [*few, *operation.battery(operation.watched)]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_forms_are_read_back(name: str) -> None:
-    operation = operation_of(name)
+    operation = lp.operation_of(name)
     keys = set()
     for one in [operation.headline, *examples(name)]:
-        assert problem_from_dict(json.loads(json.dumps(one.to_dict()))) == one
-        usual = parse_problem(one.short())
+        assert lp.problem_from_dict(json.loads(json.dumps(one.to_dict()))) == one
+        usual = lp.parse_problem(one.short())
         assert usual == one.replace(**{field: getattr(usual, field) for field in unsaid(one)})
         keys.add(one.key())
     assert len(keys) == len({operation.headline, *examples(name)})
     assert operation.problem.parse(operation.headline.short()) == operation.headline
 
 
-def unsaid(one: Problem) -> list[str]:
+def unsaid(one: lp.Problem) -> list[str]:
     """The fields that a short form does not hold."""
     fields = {"distribution", "seed", "cache_state"}
-    return [*fields, "seq_lens"] if isinstance(one, Workload) else [*fields]
+    return [*fields, "seq_lens"] if isinstance(one, lp.Workload) else [*fields]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_inputs_are_the_buffers_that_the_problem_names(name: str) -> None:
-    operation = operation_of(name)
+    operation = lp.operation_of(name)
     for one in examples(name):
         drawn, again = operation.draw(one), operation.draw(one)
         assert drawn.problem == one
@@ -115,27 +96,27 @@ def brute_force(drawn: Any) -> np.ndarray:
     """The answer once more, by loops over single numbers."""
     one = drawn.problem
     out = np.zeros(one.output.shape)
-    if isinstance(one, Rows):
+    if isinstance(one, lp.Rows):
         for r in range(one.rows):
             squares = sum(float(x) ** 2 for x in drawn.x[r])
             for c in range(one.columns):
                 scale = (squares / one.columns + 1e-6) ** 0.5
                 out[r, c] = float(drawn.x[r, c]) / scale * float(drawn.weight[c])
         return out
-    if isinstance(one, Prefill):
+    if isinstance(one, lp.Prefill):
         for b, h, i in np.ndindex(one.part_shape):
             seen = one.kv_len - one.num_queries + i + 1 if one.causal else one.kv_len
             kv_head = h // (one.num_qo_heads // one.num_kv_heads)
             k, v = drawn.k[b, kv_head, :seen], drawn.v[b, kv_head, :seen]
             out[b, h, i] = attend(drawn.q[b, h, i], k, v)
         return out
-    if isinstance(one, Gemm):
+    if isinstance(one, lp.Gemm):
         for i, j in np.ndindex(one.m, one.n):
             out[i, j] = sum(
                 float(x) * float(y) for x, y in zip(drawn.a[i], drawn.b[j], strict=True)
             )
         return out
-    assert isinstance(one, Workload)
+    assert isinstance(one, lp.Workload)
     for b, h in np.ndindex(one.batch, one.num_qo_heads):
         k, v = drawn.kv_rows(b, h // one.group_size)
         out[b, h] = attend(drawn.q[b, h], k, v)
@@ -155,8 +136,8 @@ def brute_force(drawn: Any) -> np.ndarray:
     ],
 )
 def test_the_oracle_is_what_loops_over_single_numbers_give(text: str) -> None:
-    one = parse_problem(text)
-    operation = operation_of(one)
+    one = lp.parse_problem(text)
+    operation = lp.operation_of(one)
     for distribution in one.distributions:
         drawn = operation.draw(one.replace(distribution=distribution))
         assert np.allclose(operation.oracle(drawn), brute_force(drawn), rtol=1e-9, atol=1e-12)
@@ -164,7 +145,7 @@ def test_the_oracle_is_what_loops_over_single_numbers_give(text: str) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_some_parts_are_the_same_as_all(name: str) -> None:
-    operation = operation_of(name)
+    operation = lp.operation_of(name)
     for one in examples(name)[:8]:
         drawn = operation.draw(one)
         whole = operation.expect(drawn)
@@ -188,13 +169,13 @@ def test_some_parts_are_the_same_as_all(name: str) -> None:
         assert one.compare(written, some).ok
         for name, buffer in one.outputs.items():
             assert not one.compare(
-                {**written, name: poisoned(buffer.shape, buffer.dtype)}, whole
+                {**written, name: lp.poisoned(buffer.shape, buffer.dtype)}, whole
             ).ok
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_battery_begins_with_the_problem_and_keeps_its_type(name: str) -> None:
-    operation = operation_of(name)
+    operation = lp.operation_of(name)
     for one in (operation.watched, operation.small.replace(dtype="bfloat16", seed=5)):
         cases = operation.battery(one)
         assert cases[0] is one
@@ -207,7 +188,7 @@ def test_a_battery_begins_with_the_problem_and_keeps_its_type(name: str) -> None
 @pytest.mark.parametrize("name", SHIPPED)
 def test_altered_inputs_have_another_answer_in_every_part(name: str) -> None:
     """Hardly an element is another one, so that what an answer is looked up by is the same."""
-    operation = operation_of(name)
+    operation = lp.operation_of(name)
     for one in examples(name):
         inputs = operation.draw(one)
         changed = operation.alter(inputs, np.random.default_rng(3))
@@ -222,7 +203,7 @@ def test_altered_inputs_have_another_answer_in_every_part(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_what_a_gpu_draws_are_inputs_of_the_problem(name: str) -> None:
-    operation = operation_of(name)
+    operation = lp.operation_of(name)
     for one in examples(name):
         fills = operation.fills(one, 7)
         if fills is None:
@@ -237,22 +218,22 @@ def test_what_a_gpu_draws_are_inputs_of_the_problem(name: str) -> None:
 
 
 def test_an_odd_number_of_elements_is_drawn_on_the_cpu() -> None:
-    assert operation_of("rows").fills(Rows(3, 5), 0) is None
+    assert lp.operation_of("rows").fills(lp.Rows(3, 5), 0) is None
 
 
 def test_a_rung_runs_its_own_operation_alone() -> None:
-    r03 = load_rung("r03")
-    assert r03.supports(Rows(4, 4)) == "it computes decode and not rows"
-    assert N00.supports(HEADLINE) == "it computes rows and not decode"
-    assert {one.operation for one in list_rungs()} == {"decode"}
-    assert [one.id for one in list_rungs("rows")] == ["n00_rms_norm"]
-    assert {one.operation for one in list_rungs("prefill")} <= {"prefill"}
-    assert {one.operation for one in list_baselines("prefill")} == {"prefill"}
-    assert {one.operation for one in list_baselines()} == {"decode"}
-    assert [one.id for one in list_baselines("rows")] == ["torch_rms_norm"]
-    assert [one.id for one in list_rungs("gemm")] == [*("g00_tiled", "g01_ring", "g02_hopper")]
-    assert [one.id for one in list_baselines("gemm")] == ["torch_matmul"]
-    ids = [one.id for one in list_baselines(None)]
+    r03 = lp.load_rung("r03")
+    assert r03.supports(lp.Rows(4, 4)) == "it computes decode and not rows"
+    assert N00.supports(lp.HEADLINE) == "it computes rows and not decode"
+    assert {one.operation for one in lp.list_rungs()} == {"decode"}
+    assert [one.id for one in lp.list_rungs("rows")] == ["n00_rms_norm"]
+    assert {one.operation for one in lp.list_rungs("prefill")} <= {"prefill"}
+    assert {one.operation for one in lp.list_baselines("prefill")} == {"prefill"}
+    assert {one.operation for one in lp.list_baselines()} == {"decode"}
+    assert [one.id for one in lp.list_baselines("rows")] == ["torch_rms_norm"]
+    assert [one.id for one in lp.list_rungs("gemm")] == [*("g00_tiled", "g01_ring", "g02_hopper")]
+    assert [one.id for one in lp.list_baselines("gemm")] == ["torch_matmul"]
+    ids = [one.id for one in lp.list_baselines(None)]
     assert len(set(ids)) == len(ids)
 
 
@@ -275,47 +256,44 @@ def test_a_rung_runs_its_own_operation_alone() -> None:
     ],
 )
 def test_a_form_that_is_none_is_refused(text: str, words: str) -> None:
-    with pytest.raises(LabError, match=words):
-        parse_problem(text)
+    with pytest.raises(lp.LabError, match=words):
+        lp.parse_problem(text)
 
 
 def test_a_prefill_has_one_form_and_counts_what_its_mask_leaves() -> None:
-    assert parse_problem("prefill:1,2,2,8,64/q8") == Prefill(1, 2, 2, 8, 64)
-    one = parse_problem("prefill:3,4,2,9,64/causal/q4/bf16")
-    assert one == Prefill(3, 4, 2, 9, 64, qo_len=4, causal=True, dtype="bfloat16")
+    assert lp.parse_problem("prefill:1,2,2,8,64/q8") == lp.Prefill(1, 2, 2, 8, 64)
+    one = lp.parse_problem("prefill:3,4,2,9,64/causal/q4/bf16")
+    assert one == lp.Prefill(3, 4, 2, 9, 64, qo_len=4, causal=True, dtype="bfloat16")
     assert one.short() == "prefill:3,4,2,9,64/causal/bf16/q4"
-    assert isinstance(one, Prefill)
+    assert isinstance(one, lp.Prefill)
     assert one.keys_seen().tolist() == [6, 7, 8, 9]
     for case in (one, one.replace(causal=False), one.replace(qo_len=0), one.replace(qo_len=1)):
         assert case.pairs == case.keys_seen().sum()
         assert case.flops == 4 * 3 * 4 * 64 * case.pairs
         assert case.minimal_bytes == 2 * 64 * 3 * (2 * 4 * case.num_queries + 2 * 2 * 9)
     # The case study's workload: 4 B H S^2 D, and q, k, v and the output once.
-    study = parse_problem("prefill:4,8,8,512,64")
+    study = lp.parse_problem("prefill:4,8,8,512,64")
     assert study.flops == 2_147_483_648
     assert study.minimal_bytes == 8_388_608
 
 
 def test_the_default_operation_is_written_as_before() -> None:
-    assert "operation" not in HEADLINE.to_dict()
-    assert problem_from_dict({**HEADLINE.to_dict(), "operation": "decode"}) == HEADLINE
-    assert Rows(2, 3).to_dict()["operation"] == "rows"
-    with pytest.raises(LabError, match="operation 'rows'"):
-        Workload.from_dict(Rows(2, 3).to_dict())
-
-
-# ---------------------------------------------------------------------------- the row-wise kernel
+    assert "operation" not in lp.HEADLINE.to_dict()
+    assert lp.problem_from_dict({**lp.HEADLINE.to_dict(), "operation": "decode"}) == lp.HEADLINE
+    assert lp.Rows(2, 3).to_dict()["operation"] == "rows"
+    with pytest.raises(lp.LabError, match="operation 'rows'"):
+        lp.Workload.from_dict(lp.Rows(2, 3).to_dict())
 
 
 @pytest.mark.parametrize("threads", [32, 256])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_row_kernel_is_right(threads: int, dtype: str) -> None:
-    report = check_rung(N00, Rows(9, 264, dtype=dtype), {"threads": threads}, quick=True)
+    report = check_rung(N00, lp.Rows(9, 264, dtype=dtype), {"threads": threads}, quick=True)
     assert report.ok, report.summary
 
 
 def test_the_row_kernel_is_right_on_drawn_problems() -> None:
-    for one in operation_of("rows").draw_problems(5, seed=11):
+    for one in lp.operation_of("rows").draw_problems(5, seed=11):
         run = run_on_cpu(N00, one, orders=(0, 3))
         assert run.ok, f"{one}: {run}"
 
@@ -350,7 +328,7 @@ def test_a_wrong_row_kernel_is_rejected(name: str) -> None:
     old, new = WRONG[name]
     assert old in N00.source_text
     # Vectors and single elements are two loops; a mistake in one is enough.
-    report = check_rung(N00.with_source(N00.source_text.replace(old, new)), Rows(5, 131))
+    report = check_rung(N00.with_source(N00.source_text.replace(old, new)), lp.Rows(5, 131))
     assert not report.ok, f"{name} was accepted"
 
 
@@ -358,10 +336,10 @@ def test_a_wrong_row_kernel_is_rejected(name: str) -> None:
 def test_the_row_kernel_is_forecast_on_every_sheet(gpu: str) -> None:
     sheet = load_gpu(gpu)
     if sheet.boost_clock_mhz is None:  # nothing is forecast for such a GPU
-        with pytest.raises(LabError, match="clock"):
-            forecast(N00, Rows(8192, 4096), sheet)
+        with pytest.raises(lp.LabError, match="clock"):
+            forecast(N00, lp.Rows(8192, 4096), sheet)
         return
-    said = forecast(N00, Rows(8192, 4096), sheet)
+    said = forecast(N00, lp.Rows(8192, 4096), sheet)
     assert said.band_us is not None
     low, high = said.band_us
     assert high is not None
@@ -369,7 +347,7 @@ def test_the_row_kernel_is_forecast_on_every_sheet(gpu: str) -> None:
     assert said.floor.time_us is not None
     assert said.floor.time_us < said.time_us < 6 * said.floor.time_us
     # Twice the rows take about twice as long.
-    ratio = forecast(N00, Rows(16384, 4096), sheet).time_us / said.time_us
+    ratio = forecast(N00, lp.Rows(16384, 4096), sheet).time_us / said.time_us
     assert 1.7 < ratio < 2.2
 
 
@@ -387,35 +365,36 @@ def test_a_row_workload_goes_through_the_command_line(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.json"
-    path.write_text(json.dumps(Rows(64, 100, seed=3).to_dict()))
+    path.write_text(json.dumps(lp.Rows(64, 100, seed=3).to_dict()))
     named = [str(path) if word == "FILE" else word for word in command]
     assert main([*named, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     if command[0] != "records":
         assert said["rung"] == "n00_rms_norm"
-        used = {"run": Rows(5, 33), "compile": Rows(8192, 4096), "forecast": Rows(64, 100, seed=3)}
+        used = {
+            "run": lp.Rows(5, 33),
+            "compile": lp.Rows(8192, 4096),
+            "forecast": lp.Rows(64, 100, seed=3),
+        }
         assert said["workload"] == used[command[0]].to_dict()
-
-
-# ------------------------------------------------------------------- the same code, on a fake GPU
 
 
 def test_rows_are_checked_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_fake_gpu(monkeypatch, tmp_path)
-    assert run_on_gpu(N00, Rows(6, 40)).ok
+    assert run_on_gpu(N00, lp.Rows(6, 40)).ok
     use_fake_gpu(monkeypatch, tmp_path, {"rms_norm": "wrong"})
-    run = run_on_gpu(N00, Rows(6, 40))
+    run = run_on_gpu(N00, lp.Rows(6, 40))
     assert not run.ok
     assert "1 of 6 rows are off" in str(run)
 
 
 def test_rows_are_timed_and_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_fake_gpu(monkeypatch, tmp_path)
-    plan = Plan("tiny", "", (Section((Rows(6, 40), Rows(3, 5)), (("n00_rms_norm", {}),)),))
+    plan = Plan("tiny", "", (Section((lp.Rows(6, 40), lp.Rows(3, 5)), (("n00_rms_norm", {}),)),))
     report = record_campaign(plan, tmp_path / "out", Effort(2, 5))
     assert report.ok, report.failures
     records = RecordStore([tmp_path / "out"]).query()
-    assert {record.problem for record in records} == {Rows(6, 40), Rows(3, 5)}
+    assert {record.problem for record in records} == {lp.Rows(6, 40), lp.Rows(3, 5)}
     for record in records:
         assert median_problems(record) == []
         assert freshness(record).fresh, freshness(record)
@@ -424,25 +403,23 @@ def test_rows_are_timed_and_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         assert record.forecast is not None
         assert record.comparison.pairs > 0
     found = RecordStore([tmp_path / "out"]).query(rung="n00", workload="rows:6,40")
-    assert [one.problem for one in found] == [Rows(6, 40)]
+    assert [one.problem for one in found] == [lp.Rows(6, 40)]
 
 
-@pytest.mark.parametrize("name", operations())
+@pytest.mark.parametrize("name", lp.operations())
 def test_an_operation_names_what_it_streams_and_what_it_is_held_against(name: str) -> None:
-    operation = operation_of(name)
+    operation = lp.operation_of(name)
     assert operation.bytes_name
     assert operation.minimal_name
-    assert operation.baseline in [one.id for one in list_baselines(name) if one.fair]
+    assert operation.baseline in [one.id for one in lp.list_baselines(name) if one.fair]
 
 
 def test_the_plan_of_rows_names_what_is_there() -> None:
     for section in load_plan("rows").sections:
-        assert all(isinstance(one, Rows) for one in section.workloads)
-        assert all(load_rung(name).resolve_knobs(knobs) for name, knobs in section.rungs)
-        assert set(section.baselines) <= {one.id for one in list_baselines("rows")}
+        assert all(isinstance(one, lp.Rows) for one in section.workloads)
+        assert all(lp.load_rung(name).resolve_knobs(knobs) for name, knobs in section.rungs)
+        assert set(section.baselines) <= {one.id for one in lp.list_baselines("rows")}
 
-
-# ------------------------------------------------------------------------------ what is decode's
 
 DECODES_OWN = (
     # Files of attention, and of decode and prefill: their part of a room is a folder of that name,

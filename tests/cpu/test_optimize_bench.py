@@ -23,7 +23,7 @@ from labtools.optimize.attribution import (
     relative_gain,
     threshold_of,
 )
-from labtools.optimize.bench import RecordedBench, open_bench
+from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import load_family, source_hash_of
 from labtools.optimize.grid import (
     Grid,
@@ -34,6 +34,7 @@ from labtools.optimize.grid import (
     grid_contradictions,
 )
 from labtools.optimize.live_bench import LiveBench
+from labtools.optimize.opening import open_bench
 from labtools.predict import load_gpu
 from labtools.predict.machine import machine_of
 from labtools.problem import Comparison, LabError, Rows
@@ -196,18 +197,14 @@ def test_swapped_roles_are_caught_by_a_known_slower_kernel():
     assert wide.relative == pytest.approx(0.25, abs=0.03)
 
 
-def test_points_of_other_processes_are_not_compared():
-    one = samples_of_rows([[1.0, 1.1]])
-    other = Samples(processes=(one.processes[0].model_copy(update={"process": 3}),))
+def test_points_of_other_processes_are_not_compared_and_noise_widens():
+    one, other = samples_of_rows([[40.0] * 5]), samples_of_rows([[40.4] * 5])
+    assert ratio_of(other, one).low == ratio_of(other, one).high
+    wider = ratio_of(other, one, noise=0.02)
+    assert wider.low < 1.0 < wider.high, "no narrower than identical kernels in two batches"
+    third = Samples(processes=(one.processes[0].model_copy(update={"process": 3}),))
     with pytest.raises(LabError, match="share no process"):
-        ratio_of(one, other)
-
-
-def test_what_was_not_timed_side_by_side_is_no_narrower_than_identical_kernels():
-    a, b = samples_of_rows([[40.0] * 5]), samples_of_rows([[40.4] * 5])
-    assert ratio_of(b, a).low == ratio_of(b, a).high
-    wider = ratio_of(b, a, noise=0.02)
-    assert wider.low < 1.0 < wider.high
+        ratio_of(one, third)
 
 
 # --------------------------------------------------------------------------------- the recorded

@@ -58,6 +58,13 @@ def test_gaps_follow_from_the_counters(counted):
     assert found.latency == pytest.approx(share)
     assert (found.waits_for, found.missing) == ("long_scoreboard", ())
     assert found.bound == "bandwidth"
+    assert not found.near_peak, "memory is as full as it can be, and warps wait"
+    assert found.memory < 0.2 < min(found.compute, found.latency)
+    # A small state that was not measured hides nothing, and issuing is no wait.
+    assert gaps_of_counters({**counted, "stall_gmma_cycles": None}).latency == found.latency
+    values = {f"stall_{reason}_cycles": 0.0 for reason in STALL_REASONS}
+    values |= {"stall_selected_cycles": 1.0, "stall_wait_cycles": 0.1, "warp_latency_cycles": 1.1}
+    assert gaps_of_counters(values).waits_for == "wait"
 
 
 def test_counters_of_unlike_runs_decide_no_bound(counted):
@@ -73,14 +80,6 @@ def test_counters_of_unlike_runs_decide_no_bound(counted):
     assert (found.compute, found.memory, found.latency) == (
         *(alone.compute, alone.memory, alone.latency),
     )
-
-
-def test_near_peak_cannot_fire_on_the_best_kernel(counted):
-    """Its memory is nearly full, and nearly full is what it can be: warps still wait, and the
-    pipes that compute have little to do."""
-    found = gaps_of_counters(counted)
-    assert not found.near_peak
-    assert found.memory < 0.2 < min(found.compute, found.latency)
 
 
 @pytest.mark.parametrize(
@@ -99,17 +98,6 @@ def test_a_missing_counter_leaves_its_gap_missing(counted, name, axis, how):
     assert found.missing in ((name,), ("stalls",))
     assert not found.near_peak
     assert allocate(found).of(axis) == 0
-
-
-def test_a_small_state_that_was_not_measured_hides_nothing(counted):
-    found = gaps_of_counters({**counted, "stall_gmma_cycles": None})
-    assert found.latency == gaps_of_counters(counted).latency
-
-
-def test_issuing_is_no_wait():
-    values = {f"stall_{reason}_cycles": 0.0 for reason in STALL_REASONS}
-    values |= {"stall_selected_cycles": 1.0, "stall_wait_cycles": 0.1, "warp_latency_cycles": 1.1}
-    assert gaps_of_counters(values).waits_for == "wait"
 
 
 def test_near_peak_needs_all_three():
@@ -174,11 +162,8 @@ def test_rules_differ_where_they_should():
     assert found["adams"] == found["hill"] == (1, 1, 1)
 
 
-def test_the_cap_sends_slots_on():
+def test_the_cap_sends_slots_on_and_the_threshold_is_not_negligible():
     assert seats(allocate(gaps(0.99, 0.11, 0.01))) == (2, 1, 0)
-
-
-def test_a_gap_at_the_threshold_is_not_negligible():
     assert seats(allocate(gaps(NEGLIGIBLE, None, None))) == (2, 0, 0)
     used = {f"pipe_{name}_pct": 90.0 for name in ("fma", "alu", "xu", "tensor")}
     assert gaps_of_counters(used).compute == NEGLIGIBLE

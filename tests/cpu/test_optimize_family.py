@@ -114,16 +114,11 @@ def test_a_point_is_canonical_and_says_what_differs_from_the_start():
         point.knobs["wide"] = 0
 
 
-@pytest.mark.parametrize("key", ["wide", "wide=1 wide=1", "wide=x", "narrow=1", "wide=7", ""])
-def test_what_is_no_key_is_refused(key):
-    if key:
-        with pytest.raises(LabError):
-            ROWS.read_key(key)
-    else:
-        assert ROWS.read_key(key) == ROWS.start
-
-
-def test_an_invalid_point_gives_the_reason():
+@pytest.mark.parametrize("key", ["wide", "wide=1 wide=1", "wide=x", "narrow=1", "wide=7"])
+def test_what_is_no_key_or_no_point_is_refused(key):
+    with pytest.raises(LabError):
+        ROWS.read_key(key)
+    assert ROWS.read_key("") == ROWS.start
     with pytest.raises(InvalidPoint) as refused:
         ROWS.point({"early": 2, "threads": 512})
     assert refused.value.why.startswith("left out")
@@ -148,6 +143,8 @@ def test_what_a_method_needs_comes_along_and_is_kept_where_it_holds():
     wide_blocks = ROWS.point({"threads": 512})
     assert ROWS.apply(wide_blocks, [EARLY]).knobs["threads"] == 64
     assert ROWS.apply(ROWS.point({"threads": 256}), [EARLY]).knobs["threads"] == 256
+    with pytest.raises(InvalidPoint):
+        ROWS.apply(ROWS.start, [EARLY], {"threads": 512})
 
 
 def test_what_goes_along_is_set_but_need_not_stay(tmp_path):
@@ -157,11 +154,6 @@ def test_what_goes_along_is_set_but_need_not_stay(tmp_path):
     other = family.apply(family.start, [SHUFFLES], {"threads": 512})
     assert other.knobs["threads"] == 512
     assert family.has(other, SHUFFLES)
-
-
-def test_a_method_whose_need_is_overruled_is_refused():
-    with pytest.raises(InvalidPoint):
-        ROWS.apply(ROWS.start, [EARLY], {"threads": 512})
 
 
 def test_the_grid_is_the_valid_products_each_once():
@@ -204,6 +196,8 @@ def test_three_files_anywhere_are_a_family(tmp_path):
     assert family.workloads[0] == Rows(8192, 4096)
     assert [one.id for one in family.methods] == [one.id for one in ROWS.methods]
     assert family.rung.launches(family.workloads[0], LIMITS, family.start.knobs)
+    with pytest.raises(LabError, match="no kernel family"):
+        load_family("r03_one_warp")
 
 
 WRONG = {
@@ -279,8 +273,3 @@ def test_a_canonical_rule_makes_equal_kernels_one_point(tmp_path):
     assert family.methods_on(both) == (WIDE, EARLY)
     assert family.remove(both, WIDE) == family.start
     assert family.dependents(both, WIDE) == (EARLY,)
-
-
-def test_a_rung_without_methods_is_no_family():
-    with pytest.raises(LabError, match="no kernel family"):
-        load_family("r03_one_warp")

@@ -115,11 +115,8 @@ def test_what_is_settled_is_not_taken_again(listed):
     assert found.methods == (EARLY,)
     assert why(found, SHUFFLES).checks.not_taken is False
     assert choose(slots(latency=1), taken=Taken(undecided=(SHUFFLES,))).methods == (SHUFFLES,)
-
-
-def test_what_is_on_is_not_taken():
-    point = ROWS.apply(ROWS.start, [SHUFFLES])
-    assert choose(slots(latency=1), point=point).methods == (EARLY,)
+    on = ROWS.apply(ROWS.start, [SHUFFLES])
+    assert choose(slots(latency=1), point=on).methods == (EARLY,)
 
 
 def test_a_failed_method_needs_an_acknowledgement_and_takes_another_form():
@@ -206,25 +203,21 @@ def test_an_older_architecture_is_refused(tmp_path):
     assert why(found, EARLY).checks.architecture is False
 
 
-def test_a_skip_condition_is_kept_to():
-    odd = choose(slots(memory=1), problem=Rows(100, 4095))
-    assert odd.methods == ()
-    assert why(odd, WIDE).checks.not_skipped is False
+@pytest.mark.parametrize(
+    ("how", "checks"),
+    [
+        ({"problem": Rows(100, 4095)}, {"not_skipped": False}),
+        ({"gaps": Gaps(0.9, 0.05, 0.6, "counters", {})}, {"trigger": False}),
+        ({"gaps": Gaps(None, None, None, "counters", {})}, {"trigger": None}),
+    ],
+)
+def test_a_condition_that_does_not_hold_or_misses_its_value_leaves_the_method(how, checks):
     assert choose(slots(memory=1)).methods == (WIDE,)
-
-
-def test_a_missing_value_fires_nothing():
-    found = choose(slots(1, 1, 1), gaps=Gaps(None, None, None, "counters", {}))
+    found = choose(slots(memory=1), **how)
     assert found.methods == ()
-    assert {one.checks.trigger for one in found.considered} == {None}
-    assert {one.strength for one in found.considered} == {None}
-
-
-def test_a_trigger_that_does_not_fire():
-    found = choose(slots(memory=1), gaps=Gaps(0.9, 0.05, 0.6, "counters", {}))
-    assert found.methods == ()
-    assert why(found, WIDE).strength == 0
-    assert why(found, WIDE).checks.trigger is False
+    seen = vars(why(found, WIDE).checks)
+    assert {name: seen[name] for name in checks} == checks
+    assert (why(found, WIDE).strength is None) == (checks.get("trigger", 0) is None)
 
 
 @pytest.mark.parametrize(
@@ -382,35 +375,29 @@ def test_another_function_of_the_file_proves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("signature", "verdict"),
     [
+        ("more SHFL", "present"),
+        ('more SHFL", "fewer BAR', "present"),
+        ("fewer SHFL", "absent"),
+        ('more SHFL", "more BAR', "absent"),
+        ("fewer EXIT", "absent"),
         (">=5 SHFL\\\\.BFLY", "present"),
         (">=500 SHFL\\\\.BFLY", "absent"),
         ('SHFL", "!EXIT', "absent"),
         ('SHFL", "!HMMA', "present"),
     ],
 )
-def test_counts_and_exclusions_are_kept_to(tmp_path, signature, verdict):
-    family = load_family(stranger(tmp_path, (">=5 SHFL\\\\.BFLY", signature)))
-    on = family.apply(family.start, [SHUFFLES])
-    assert check_sass(family, [SHUFFLES], code_of(on, family))[0].verdict == verdict
-
-
-@pytest.mark.parametrize(
-    ("signature", "verdict"),
-    [
-        ("more SHFL", "present"),
-        ('more SHFL", "fewer BAR', "present"),
-        ("fewer SHFL", "absent"),
-        ('more SHFL", "more BAR', "absent"),
-        ("fewer EXIT", "absent"),
-    ],
-)
-def test_a_comparison_needs_the_code_without_the_method(tmp_path, signature, verdict):
+def test_counts_are_kept_to_and_a_comparison_needs_the_code_without_the_method(
+    tmp_path, signature, verdict
+):
     family = load_family(stranger(tmp_path, (">=5 SHFL\\\\.BFLY", signature)))
     on = family.apply(family.start, [SHUFFLES])
     with_it, without = code_of(on, family), code_of(family.start, family)
     assert check_sass(family, [SHUFFLES], with_it, without)[0].verdict == verdict
     assert check_sass(family, [SHUFFLES], with_it, {SHUFFLES: without})[0].verdict == verdict
     (open_one,) = check_sass(family, [SHUFFLES], with_it)
+    if "more" not in signature and "fewer" not in signature:
+        assert open_one.verdict == verdict
+        return
     assert (open_one.verdict, str(open_one)) == ("no signature", "cannot be told")
     assert "compares" in open_one.note
     assert classify(Told("above"), open_one) == "undecided"
@@ -457,26 +444,18 @@ class Told:
     decided: str | None
 
 
-@pytest.mark.parametrize(
-    ("decided", "expected"), [("above", "effective"), ("below", "ineffective"), (None, "undecided")]
-)
-def test_planted_compiled_methods_are_classed_by_their_time(decided, expected):
-    assert classify(Told(decided), look(WIDE)) == expected
-
-
 @pytest.mark.parametrize("decided", ["above", "below", None])
-def test_a_planted_dropped_method_failed_whatever_the_time_did(decided):
-    assert classify(Told(decided), look(EARLY)) == "implementation_failed"
-
-
-def test_without_signature_or_proof_nothing_is_believed():
+def test_a_method_is_classed_by_its_code_and_then_by_its_time(decided):
+    by_time = {"above": "effective", "below": "ineffective", None: "undecided"}[decided]
     bare = look(LARGER)
-    assert classify(Told("above"), bare) == "undecided"
-    proved = dataclasses.replace(bare, proved=True)
-    assert classify(Told("above"), proved) == "effective"
-    assert classify(Told("below"), proved) == "ineffective"
-    refuted = dataclasses.replace(bare, proved=False)
-    assert classify(Told("above"), refuted) == "implementation_failed"
+    for verdict, expected in (
+        (look(WIDE), by_time),
+        (look(EARLY), "implementation_failed"),
+        (bare, "undecided"),
+        (dataclasses.replace(bare, proved=True), by_time),
+        (dataclasses.replace(bare, proved=False), "implementation_failed"),
+    ):
+        assert classify(Told(decided), verdict) == expected
 
 
 def test_what_was_wrong_in_every_branch_is_not_picked_again():

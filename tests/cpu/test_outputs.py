@@ -44,9 +44,6 @@ N01 = load_rung("n01")
 ONE = AddNorm(5, 131)
 
 
-# ------------------------------------------------------------------------ RMSNorm with residual
-
-
 @pytest.mark.parametrize("text", ["add_norm:5,131", "add_norm:4,264/bf16", "add_norm:3,40/fp32"])
 def test_the_fused_norm_is_right_in_every_type(text: str) -> None:
     run = run_on_cpu(N01, parse_problem(text), orders=(0, 3))
@@ -129,9 +126,6 @@ def test_fusion_saves_what_one_kernel_writes_for_the_next() -> None:
     fused, alone = AddNorm(8192, 4096), parse_problem("rows:8192,4096")
     assert fused.streamed_bytes == 2 * alone.streamed_bytes == 4 * fused.output.bytes
     assert forecast(N01, fused, "h200").bound == "bandwidth"
-
-
-# ------------------------------------------------------- outputs of other types, shapes and places
 
 
 @dataclass(frozen=True)
@@ -338,9 +332,6 @@ def test_a_buffer_is_one_thing_before_and_after(accumulate: Callable[..., Rung])
 
     with pytest.raises(LabError, match="the buffer c"):
         Changes(2, 3)
-
-
-# --------------------------------------------------------------------------- fp32 and lengths of 0
 
 
 @pytest.mark.parametrize("text", ["rows:9,260/fp32", "rows:3,33003/fp32"])

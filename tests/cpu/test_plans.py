@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+import labtools.problem as lp
 from labtools.measure.campaign import points as campaign_points
 from labtools.measure.campaign.plan import (
     FAMILY_OF,
@@ -22,21 +23,12 @@ from labtools.measure.campaign.points import points_by_stratum, stratum_of
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import accuracy
 from labtools.predict.accuracy import point_families, point_strata, points_file
-from labtools.problem import (
-    HEADLINE,
-    LabError,
-    Workload,
-    list_baselines,
-    list_rungs,
-    list_studies,
-    load_baseline,
-)
 from labtools.record import RecordStore, fair_peers
 
 WARM_BYTES = 24_000_000
 MOST_WORKLOADS = 40
 CALIBRATION, TEST = (load_plan(name) for name in FAMILY_OF)
-SMALL = Workload(2, 4, 2, 64, 64)
+SMALL = lp.Workload(2, 4, 2, 64, 64)
 
 
 def family_of(label: str) -> str:
@@ -46,7 +38,7 @@ def family_of(label: str) -> str:
     return side
 
 
-def points() -> list[tuple[str, Workload, str]]:
+def points() -> list[tuple[str, lp.Workload, str]]:
     """(label, workload, stratum) of every point."""
     workloads = {
         group.workload.key(): group.workload
@@ -75,7 +67,7 @@ def test_a_line_of_a_plan_names_choices(text: str, knobs: list[dict[str, int]]) 
 
 def test_every_shipped_plan_expands() -> None:
     assert all(expand_plan(load_plan(name))[0] for name in plan_names())
-    with pytest.raises(LabError, match="There is no plan"):
+    with pytest.raises(lp.LabError, match="There is no plan"):
         load_plan("nothing")
 
 
@@ -83,7 +75,7 @@ def test_the_ladder_begins_with_the_headline_and_has_its_range_of_workloads() ->
     groups, left_out = expand_plan(load_plan("ladder"))
     by_key = {group.workload.key(): group for group in groups}
     assert len(by_key) == len(groups)
-    headline = by_key[HEADLINE.key()]
+    headline = by_key[lp.HEADLINE.key()]
     assert headline is groups[0]
     for name in ("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"):
         assert any(label.startswith(name) for label in headline.candidates)
@@ -92,7 +84,7 @@ def test_the_ladder_begins_with_the_headline_and_has_its_range_of_workloads() ->
     assert sum(label.startswith(("r02", "r03")) for label in headline.candidates) == 4 * 2 * 4
     assert all(group.workload.kv_bytes <= 2.2e9 and group.ceiling for group in groups)
     for batch in (1, 4, 16, 64, 128):
-        assert HEADLINE.replace(batch=batch, kv_len=512).key() in by_key
+        assert lp.HEADLINE.replace(batch=batch, kv_len=512).key() in by_key
     assert all("not installed" in reason for reason in left_out.values())
 
 
@@ -105,36 +97,36 @@ def test_equal_workloads_are_merged_into_one_group() -> None:
 
 
 def test_a_candidate_that_cannot_run_a_shape_is_left_out_there() -> None:
-    for workload, labels in ((SMALL, ["baseline:sdpa_expanded"]), (Workload(2, 4, 4, 64, 64), [])):
+    for workload, labels in (
+        (SMALL, ["baseline:sdpa_expanded"]),
+        (lp.Workload(2, 4, 4, 64, 64), []),
+    ):
         plan = Plan("some", "", (Section((workload,), baselines=("sdpa_expanded",)),))
         (group,), left_out = expand_plan(plan)
         assert list(group.candidates) == labels
         assert labels or left_out == {}
 
 
-# ------------------------------------------------------------------------------- the bench
-
-
 def test_every_workload_of_the_bench_has_every_fair_peer_and_the_ceiling() -> None:
     bench = load_plan("bench")
     groups = {group.workload.key(): group for group in expand_plan(bench)[0]}
-    fair = {one.id for one in list_baselines() if one.fair}
+    fair = {one.id for one in lp.list_baselines() if one.fair}
     peers = set(bench.sections[2].baselines)
     assert fair - peers == {"sdpa_math"}  # torch's plain arithmetic, on the headline only
-    assert set(bench.sections[0].baselines) == {one.id for one in list_baselines()}
+    assert set(bench.sections[0].baselines) == {one.id for one in lp.list_baselines()}
     for text in bench.lists["table"] + bench.lists["noted"]:
-        workload = Workload.parse(text)
+        workload = lp.Workload.parse(text)
         group = groups[workload.key()]
         assert group.ceiling
         for name in peers:
-            reason = load_baseline(name).supports(workload)
+            reason = lp.load_baseline(name).supports(workload)
             assert reason or f"baseline:{name}" in group.candidates
 
 
 def test_varied_workloads_have_flashinfer_as_peer() -> None:
     bench = load_plan("bench")
     workloads = [one for section in bench.sections for one in section.workloads]
-    for base in map(Workload.parse, bench.lists["varied"]):
+    for base in map(lp.Workload.parse, bench.lists["varied"]):
         assert base.replace(dtype="bfloat16") in workloads
         for size in (16, 64):
             assert base.replace(layout="paged", page_size=size) in workloads
@@ -142,15 +134,12 @@ def test_varied_workloads_have_flashinfer_as_peer() -> None:
     assert [one.batch for one in uneven] == [8, 64]
     for one in uneven:
         assert max(one.seq_lens) == one.kv_len and min(one.seq_lens) >= one.kv_len // 20
-    assert {"contiguous", "paged"} == set(load_baseline("flashinfer").layouts)
+    assert {"contiguous", "paged"} == set(lp.load_baseline("flashinfer").layouts)
 
 
 def test_the_recorded_headline_has_fair_peers() -> None:
-    records = RecordStore().query("h200", workload=HEADLINE, kind="baseline")
+    records = RecordStore().query("h200", workload=lp.HEADLINE, kind="baseline")
     assert len({one.name for one in fair_peers(records)}) >= 4
-
-
-# ------------------------------------------------------------------------------- the points
 
 
 def test_every_kernel_is_on_one_side() -> None:
@@ -158,7 +147,7 @@ def test_every_kernel_is_on_one_side() -> None:
     assert set(split) == {"calibration", "test"}
     ids = [one for side in split.values() for one in side]
     assert len(ids) == len(set(ids))
-    written = {rung.id for rung in (*list_rungs(), *list_studies())} | {"read_sweep"}
+    written = {rung.id for rung in (*lp.list_rungs(), *lp.list_studies())} | {"read_sweep"}
     later = set(points_file()["later"]["rungs"])
     assert set(ids) | later == written
     assert not set(ids) & later
@@ -167,13 +156,13 @@ def test_every_kernel_is_on_one_side() -> None:
 def test_a_kernel_on_both_sides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     split = {"families": {"calibration": ["r00_two_passes"], "test": ["r00_two_passes"]}}
     monkeypatch.setattr(accuracy, "points_file", lambda: split)
-    with pytest.raises(LabError, match="no test of it"):
+    with pytest.raises(lp.LabError, match="no test of it"):
         point_families()
 
 
 def test_a_kernel_without_a_side_is_refused() -> None:
-    extra = Section((HEADLINE,), (("r99_unknown", {}),), stratum="chain")
-    with pytest.raises(LabError, match="belong to no family"):
+    extra = Section((lp.HEADLINE,), (("r99_unknown", {}),), stratum="chain")
+    with pytest.raises(lp.LabError, match="belong to no family"):
         of_family("test", [extra])
 
 
@@ -232,9 +221,9 @@ def test_workloads_fit_their_strata_and_the_device() -> None:
 
 def test_a_record_finds_its_stratum() -> None:
     label = rung_candidate("r03", {"unroll": 1}).label
-    assert stratum_of(label, Workload.parse("1,32,8,4096,128")) == "chain"
-    assert stratum_of(label, Workload.parse("1,32,8,4097,128")) is None
-    warm = Workload.parse("1,32,8,1024,128").replace(cache_state="warm")
+    assert stratum_of(label, lp.Workload.parse("1,32,8,4096,128")) == "chain"
+    assert stratum_of(label, lp.Workload.parse("1,32,8,4097,128")) is None
+    warm = lp.Workload.parse("1,32,8,1024,128").replace(cache_state="warm")
     assert stratum_of(label, warm) == "warm_l2"
     assert stratum_of(label, warm.replace(cache_state="cold")) is None
 
@@ -245,7 +234,7 @@ def test_a_point_in_two_strata_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(campaign_points, "load_plan", lambda name: doubled)
     points_by_stratum.cache_clear()
     try:
-        with pytest.raises(LabError, match="two strata"):
+        with pytest.raises(lp.LabError, match="two strata"):
             points_by_stratum()
     finally:
         points_by_stratum.cache_clear()

@@ -154,12 +154,9 @@ def test_planted_slowdowns_of_twice_the_least_effect_are_found(planted):
 
 # ------------------------------------------------------------------------- on the recorded grid
 
+FIRST_POINT = "math=1 load=2 width=16 unroll=1 stages=3 warps=4 split=4"
 REAL: Mapping[str, tuple[str, str, MethodClass]] = {
-    "no effect": (
-        "math=1 load=2 width=16 unroll=1 stages=3 warps=4 split=4",
-        "memory.l2_prefetch",
-        "ineffective",
-    ),
+    "no effect": (FIRST_POINT, "memory.l2_prefetch", "ineffective"),
     "harmful": ("rows=8 unroll=1 warps=4", "compute.exponent_base_2", "ineffective"),
     "dropped by the compiler": (
         "gqa=1 math=1 load=2 width=16 unroll=1 stages=3 swizzle=1 warps=8 split=4 merge=2 ilp=1 "

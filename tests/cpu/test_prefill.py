@@ -72,9 +72,6 @@ def test_other_tiles_are_right_too(rung: Rung, knobs: dict[str, int]) -> None:
     assert run.ok, str(run)
 
 
-# ------------------------------------------------------------------------- p03, made wrong
-
-
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
@@ -100,9 +97,6 @@ def test_what_is_wrong_in_p03_is_found(right: str, wrong: str, said: str) -> Non
     run = run_on_cpu(P03.with_source(text.replace(right, wrong)), one, knobs)
     assert not run.ok
     assert said in str(run), str(run)
-
-
-# ---------------------------------------------------------------------- as they were written
 
 
 @pytest.mark.parametrize("rung", [P00, P01], ids=lambda rung: rung.id)
@@ -215,9 +209,6 @@ def test_a_wrong_kernel_is_rejected(name: str) -> None:
         if not run_on_cpu(wrong, one, orders=(0,)).ok:
             return
     pytest.fail(f"{name} was accepted")
-
-
-# ---------------------------------------------------------------------- compiled, forecast
 
 
 @pytest.mark.parametrize("rung", [P00, P01, P02], ids=lambda rung: rung.id)

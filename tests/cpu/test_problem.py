@@ -11,50 +11,34 @@ from devices import LIMITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labtools.problem import (
-    DISTRIBUTIONS,
-    HEADLINE,
-    LabError,
-    Launch,
-    Workload,
-    Workspace,
-    attention_oracle,
-    battery,
-    compare_output,
-    element_dtype,
-    is_poison,
-    list_rungs,
-    load_rung,
-    make_inputs,
-    poisoned,
-)
+import labtools.problem as lp
 from labtools.problem import rung as rung_module
 
-SMALL = Workload(2, 4, 2, 33, 64)
+SMALL = lp.Workload(2, 4, 2, 33, 64)
 
 
 @st.composite
-def workloads(draw: st.DrawFn) -> Workload:
+def workloads(draw: st.DrawFn) -> lp.Workload:
     batch = draw(st.integers(1, 4))
     kv_heads = draw(st.integers(1, 3))
     kv_len = draw(st.integers(1, 60))
     ragged = draw(st.booleans())
-    return Workload(
+    return lp.Workload(
         batch,
         kv_heads * draw(st.integers(1, 5)),
         kv_heads,
         kv_len,
         draw(st.sampled_from([64, 128])),
         seq_lens=tuple(draw(st.integers(1, kv_len)) for _ in range(batch)) if ragged else None,
-        distribution=draw(st.sampled_from(DISTRIBUTIONS)),
+        distribution=draw(st.sampled_from(lp.DISTRIBUTIONS)),
         seed=draw(st.integers(0, 99)),
     )
 
 
 @given(workloads())
 @settings(max_examples=50, deadline=None)
-def test_long_form_round_trips(workload: Workload) -> None:
-    again = Workload.from_dict(json.loads(json.dumps(workload.to_dict())))
+def test_long_form_round_trips(workload: lp.Workload) -> None:
+    again = lp.Workload.from_dict(json.loads(json.dumps(workload.to_dict())))
     assert again == workload
     assert again.key() == workload.key()
 
@@ -62,21 +46,21 @@ def test_long_form_round_trips(workload: Workload) -> None:
 def test_json_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(SMALL.replace(seq_lens=(33, 7)).to_dict()))
-    assert Workload.parse(str(path)).seq_lens == (33, 7)
+    assert lp.Workload.parse(str(path)).seq_lens == (33, 7)
 
 
 def test_bytes_and_flops_of_the_headline_by_hand() -> None:
     kv_bytes = 2 * 8 * 8 * 4096 * 128 * 2
-    assert HEADLINE.kv_bytes == kv_bytes == 134_217_728
-    assert HEADLINE.minimal_bytes == kv_bytes + 2 * 8 * 32 * 128 * 2 + 8 * 4
-    assert HEADLINE.flops == 4 * 8 * 32 * 4096 * 128
-    assert HEADLINE.visits == 8 * 32 * 4096
+    assert lp.HEADLINE.kv_bytes == kv_bytes == 134_217_728
+    assert lp.HEADLINE.minimal_bytes == kv_bytes + 2 * 8 * 32 * 128 * 2 + 8 * 4
+    assert lp.HEADLINE.flops == 4 * 8 * 32 * 4096 * 128
+    assert lp.HEADLINE.visits == 8 * 32 * 4096
 
 
 @given(workloads())
 @settings(max_examples=40, deadline=None)
-def test_inputs_are_reproducible_finite_and_nan_past_the_length(workload: Workload) -> None:
-    inputs, again = make_inputs(workload), make_inputs(workload)
+def test_inputs_are_reproducible_finite_and_nan_past_the_length(workload: lp.Workload) -> None:
+    inputs, again = lp.make_inputs(workload), lp.make_inputs(workload)
     for name, array in inputs.buffers().items():
         assert array.tobytes() == again.buffers()[name].tobytes()
     for sequence, length in enumerate(workload.lengths):
@@ -85,8 +69,8 @@ def test_inputs_are_reproducible_finite_and_nan_past_the_length(workload: Worklo
             assert np.isnan(array[sequence, :, length:]).all()
 
 
-def scores(workload: Workload) -> np.ndarray:
-    inputs = make_inputs(workload)
+def scores(workload: lp.Workload) -> np.ndarray:
+    inputs = lp.make_inputs(workload)
     k = inputs.k[0, 0, : workload.lengths[0]].astype(np.float64)
     return inputs.sm_scale * k @ inputs.q[0, 0].astype(np.float64)
 
@@ -103,15 +87,15 @@ def test_each_distribution_does_what_it_is_for() -> None:
         assert np.isinf(np.exp(large.astype(np.float32))).all()
     one_hot = np.sort(scores(workload.replace(distribution="one_hot")))
     assert one_hot[-1] > one_hot[-2] + 30
-    v = make_inputs(workload.replace(distribution="constant_v")).v
+    v = lp.make_inputs(workload.replace(distribution="constant_v")).v
     assert (v == v[:, :, :1]).all()
 
 
 @given(workloads())
 @settings(max_examples=40, deadline=None)
-def test_oracle_agrees_with_the_textbook_formula(workload: Workload) -> None:
-    inputs = make_inputs(workload)
-    out, lse = attention_oracle(inputs)
+def test_oracle_agrees_with_the_textbook_formula(workload: lp.Workload) -> None:
+    inputs = lp.make_inputs(workload)
+    out, lse = lp.attention_oracle(inputs)
     for sequence, head in np.ndindex(*lse.shape):
         length = workload.lengths[sequence]
         kv_head = head // workload.group_size
@@ -126,35 +110,35 @@ def test_oracle_agrees_with_the_textbook_formula(workload: Workload) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_comparison_accepts_rounding_and_rejects_the_rest(dtype: str) -> None:
-    expected, _ = attention_oracle(make_inputs(SMALL.replace(dtype=dtype)))
-    good = expected.astype(element_dtype(dtype))
-    assert compare_output(good, expected).ok
-    assert not compare_output(good, expected, 1e-9).ok
+    expected, _ = lp.attention_oracle(lp.make_inputs(SMALL.replace(dtype=dtype)))
+    good = expected.astype(lp.element_dtype(dtype))
+    assert lp.compare_output(good, expected).ok
+    assert not lp.compare_output(good, expected, 1e-9).ok
     slightly = good.copy()
     slightly[1, 2] = (good[1, 2].astype(float) * 1.01).astype(good.dtype)
-    assert not compare_output(slightly, expected).ok
+    assert not lp.compare_output(slightly, expected).ok
     for value in (np.nan, np.inf, -np.inf):
         bad = good.copy()
         bad[1, 2, 5] = value
-        assert not compare_output(bad, expected).ok
+        assert not lp.compare_output(bad, expected).ok
     stale = good.copy()
-    stale[1, 2, 5] = poisoned((1,), dtype)[0]
-    verdict = compare_output(stale, expected)
+    stale[1, 2, 5] = lp.poisoned((1,), dtype)[0]
+    verdict = lp.compare_output(stale, expected)
     assert not verdict.ok
     assert "never written, the first at axis 0 1, axis 1 2, axis 2 5" in verdict.problems[0]
     assert "the first at sequence 1, head 2, dim 5" in SMALL.compare(stale, expected).problems[0]
     one_head = good.copy()
     one_head[1, 3] = good[1, 2]
-    assert compare_output(one_head, expected).worst_index == (1, 3)
-    assert not compare_output(one_head, expected).ok
-    assert not compare_output(good[:1], expected).ok
-    assert not compare_output(good, np.full_like(expected, np.nan)).ok
+    assert lp.compare_output(one_head, expected).worst_index == (1, 3)
+    assert not lp.compare_output(one_head, expected).ok
+    assert not lp.compare_output(good[:1], expected).ok
+    assert not lp.compare_output(good, np.full_like(expected, np.nan)).ok
 
 
 def test_only_parts_that_the_oracle_computed_are_compared_and_named_by_their_places() -> None:
-    inputs = make_inputs(SMALL)
-    whole, _ = attention_oracle(inputs)
-    some, _ = attention_oracle(inputs, pairs=[(1, 3), (0, 2)])
+    inputs = lp.make_inputs(SMALL)
+    whole, _ = lp.attention_oracle(inputs)
+    some, _ = lp.attention_oracle(inputs, pairs=[(1, 3), (0, 2)])
     out = whole.astype(np.float16)
     out[0, 1] = np.nan  # nobody knows what is right there
     verdict = SMALL.compare(out, some)
@@ -173,23 +157,23 @@ def test_one_wrong_head_is_not_lost_among_many() -> None:
     expected = np.random.default_rng(0).standard_normal((64, 64, 64))
     out = expected.astype(np.float16)
     out[40, 7] *= np.float16(1.01)
-    assert not compare_output(out, expected).ok
+    assert not lp.compare_output(out, expected).ok
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32", "uint8"])
 def test_poison_is_recognised_bit_by_bit(dtype: str) -> None:
-    array = poisoned((5,), dtype)
-    assert is_poison(array).all()
+    array = lp.poisoned((5,), dtype)
+    assert lp.is_poison(array).all()
     if "float" in dtype:
         assert np.isnan(array.astype(np.float64)).all()
     array[2] = np.nan if "float" in dtype else 0
-    assert is_poison(array).tolist() == [True, True, False, True, True]
+    assert lp.is_poison(array).tolist() == [True, True, False, True, True]
 
 
 def test_battery_covers_what_a_workload_leaves_out() -> None:
-    cases = battery(Workload(1, 4, 4, 256, 128))
+    cases = lp.battery(lp.Workload(1, 4, 4, 256, 128))
     assert cases[0].short() == "1,4,4,256,128"
-    assert {case.distribution for case in cases} == set(DISTRIBUTIONS)
+    assert {case.distribution for case in cases} == set(lp.DISTRIBUTIONS)
     assert {1, 31, 33} <= {case.kv_len for case in cases}
     assert any(case.seq_lens and min(case.seq_lens) == 1 for case in cases)
     assert any(case.group_size > 1 and case.num_kv_heads > 1 for case in cases)
@@ -197,23 +181,25 @@ def test_battery_covers_what_a_workload_leaves_out() -> None:
 
 
 def test_launch_refuses_what_would_crash_later() -> None:
-    unknown = Launch("f", (1,), (32,), args=("kk",))  # only the problem knows its buffers
-    with pytest.raises(LabError, match="names a buffer 'kk'"):
-        load_rung("r03").with_launch(lambda problem, limits, knobs: [unknown]).launches(
+    unknown = lp.Launch("f", (1,), (32,), args=("kk",))  # only the problem knows its buffers
+    with pytest.raises(lp.LabError, match="names a buffer 'kk'"):
+        lp.load_rung("r03").with_launch(lambda problem, limits, knobs: [unknown]).launches(
             SMALL, LIMITS
         )
-    with pytest.raises(LabError, match="type int"):
-        Launch("f", (1,), (32,), args=(4,))
-    with pytest.raises(LabError, match="grid"):
-        Launch("f", (0,), (32,))
-    launch = Launch("f", (2, 3), (32,), args=("w",), workspace=(Workspace("w", (4,), "int32"),))
+    with pytest.raises(lp.LabError, match="type int"):
+        lp.Launch("f", (1,), (32,), args=(4,))
+    with pytest.raises(lp.LabError, match="grid"):
+        lp.Launch("f", (0,), (32,))
+    launch = lp.Launch(
+        "f", (2, 3), (32,), args=("w",), workspace=(lp.Workspace("w", (4,), "int32"),)
+    )
     assert launch.grid == (2, 3, 1)
     assert launch.num_blocks == 6
     assert launch.workspace[0].bytes == 16
 
 
 def test_every_rung_changes_one_that_stands_before_it() -> None:
-    rungs = list_rungs()
+    rungs = lp.list_rungs()
     assert [rung.id[:3] for rung in rungs] == [f"r{i:02d}" for i in range(len(rungs))]
     for index, rung in enumerate(rungs[1:], start=1):
         (parent,) = (one for one in rungs[:index] if one.id == rung.parent)
@@ -223,50 +209,50 @@ def test_every_rung_changes_one_that_stands_before_it() -> None:
 
 def test_unrolling_and_launch_bounds_are_equal_along_the_ladder() -> None:
     """Up to r07 no rung may win by its unrolling; from r08 on loads in flight are the idea."""
-    defaults = [rung.resolve_knobs() for rung in list_rungs() if rung.id < "r08"]
+    defaults = [rung.resolve_knobs() for rung in lp.list_rungs() if rung.id < "r08"]
     assert len({(knobs["unroll"], knobs["launch_bounds"]) for knobs in defaults}) == 1
 
 
 def test_rungs_are_found_by_id_number_and_path() -> None:
-    by_id = load_rung("r03_one_warp")
-    assert load_rung("r03").id == by_id.id == load_rung(by_id.source.with_suffix(".py")).id
-    with pytest.raises(LabError, match="no rung"):
-        load_rung("r99")
-    with pytest.raises(LabError, match="no rung at"):
-        load_rung("/nowhere/mine.py")
+    by_id = lp.load_rung("r03_one_warp")
+    assert lp.load_rung("r03").id == by_id.id == lp.load_rung(by_id.source.with_suffix(".py")).id
+    with pytest.raises(lp.LabError, match="no rung"):
+        lp.load_rung("r99")
+    with pytest.raises(lp.LabError, match="no rung at"):
+        lp.load_rung("/nowhere/mine.py")
 
 
 def test_a_shipped_rung_is_loaded_anew_when_its_text_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shipped = load_rung("r03")
-    assert load_rung("r03_one_warp") is shipped
+    shipped = lp.load_rung("r03")
+    assert lp.load_rung("r03_one_warp") is shipped
     folder = tmp_path / "kernels"
     monkeypatch.setattr(rung_module, "kernels_dir", lambda: folder)
     path, text = folder / "decode/r03_mine.py", shipped.source.with_suffix(".py").read_text()
     path.parent.mkdir(parents=True)
     path.write_text(text.replace("r03_one_warp", "r03_mine"))
     path.with_suffix(".cu").write_text(shipped.source_text)
-    mine = load_rung("r03")
-    assert mine.id == "r03_mine" and load_rung("r03") is mine and load_rung(path) is mine
+    mine = lp.load_rung("r03")
+    assert mine.id == "r03_mine" and lp.load_rung("r03") is mine and lp.load_rung(path) is mine
     path.write_text(path.read_text() + "\nRUNG = RUNG.with_source('// another text')\n")
-    assert load_rung("r03").source_text == "// another text"
+    assert lp.load_rung("r03").source_text == "// another text"
     path.write_text("1 / 0\n")
-    with pytest.raises(LabError, match="could not be loaded"):
-        load_rung("r03")
+    with pytest.raises(lp.LabError, match="could not be loaded"):
+        lp.load_rung("r03")
     path.write_text(text)
     path.with_suffix(".cu").unlink()
-    with pytest.raises(LabError, match="no source"):
-        load_rung("r03")
+    with pytest.raises(lp.LabError, match="no source"):
+        lp.load_rung("r03")
     monkeypatch.setattr(rung_module, "kernels_dir", lambda: tmp_path / "elsewhere")
     path.with_suffix(".cu").write_text(shipped.source_text)
-    assert load_rung(path) is not load_rung(path)  # a reader's own
+    assert lp.load_rung(path) is not lp.load_rung(path)  # a reader's own
 
 
 def test_an_edited_copy_knows_that_it_is_edited() -> None:
-    rung = load_rung("r03")
+    rung = lp.load_rung("r03")
     assert not rung.with_source(rung.source_text).edited
     assert rung.with_source(rung.source_text + "// mine\n").edited
     assert rung.with_launch(lambda workload, limits, knobs: []).edited
-    with pytest.raises(LabError, match="launches nothing"):
+    with pytest.raises(lp.LabError, match="launches nothing"):
         rung.with_launch(lambda workload, limits, knobs: []).launches(SMALL, LIMITS)

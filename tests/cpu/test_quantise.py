@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import labtools.problem as lp
 from labtools.measure.cpu import run_on_cpu
 from labtools.notebook import Measured
 from labtools.notebook.labs.lab06_quant.figures import plot_frontier, show_frontier, show_levels
@@ -22,35 +23,9 @@ from labtools.notebook.labs.lab06_quant.view import (
     quant_tables,
 )
 from labtools.predict import load_gpu
-from labtools.problem import (
-    CHOSEN_INT4,
-    CHOSEN_INT8,
-    CODECS,
-    HEADLINE,
-    PER_ROW_INT4,
-    SCHEMES,
-    Inputs,
-    LabError,
-    Launch,
-    Rung,
-    Scheme,
-    StorageFormat,
-    Workload,
-    dequantise_inputs,
-    dequantise_tensor,
-    frontier,
-    kernels_dir,
-    load_rung,
-    lowest_error_at,
-    make_inputs,
-    make_outlier_inputs,
-    quantise_launches,
-    quantise_tensor,
-    scheme_errors,
-)
 from labtools.problem.decode.scheme import padded_rows
 
-PARTS = sorted({part for s in SCHEMES.values() for part in (s.k, s.v)}, key=str)
+PARTS = sorted({part for s in lp.SCHEMES.values() for part in (s.k, s.v)}, key=str)
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: type) -> np.ndarray:
@@ -71,8 +46,8 @@ def test_the_way_back_is_within_half_a_step(part):
     rng = np.random.default_rng(3)
     x = rng.standard_normal((2, 3, 130, 128)).astype(np.float16)
     lengths = np.array([130, 67], np.int32)
-    there = quantise_tensor(x, lengths, part)
-    back = dequantise_tensor(there)
+    there = lp.quantise_tensor(x, lengths, part)
+    back = lp.dequantise_tensor(there)
     assert np.isnan(back[1, :, 67:]).all() and np.isfinite(back[0]).all()
     # A scale is rounded to fp16, and at the edge of the range that adds up over half the codes.
     step = float(there.scale.max())
@@ -90,8 +65,8 @@ def test_codes_of_what_was_read_back_stand_for_the_same_values(seed, part):
     """Quantising is settled after one turn wherever the extremes were kept exactly."""
     rng = np.random.default_rng(seed)
     x = values(rng, (1, 2, 70, 64), np.float16)
-    there = quantise_tensor(x, np.array([70], np.int32), part)
-    back = dequantise_tensor(there)
+    there = lp.quantise_tensor(x, np.array([70], np.int32), part)
+    back = lp.dequantise_tensor(there)
     assert np.isfinite(back).all()
     span = float(there.scale.max()) * 2 * -part.coded.lowest + 1e-9
     assert np.abs(back - x.astype(np.float32)).max() <= span
@@ -102,41 +77,43 @@ def test_a_constant_row_and_a_zero_row_come_back_exactly():
     x[0, 0, 1] = 0.7
     lengths = np.array([2], np.int32)
     for bits in (4, 8):
-        there = quantise_tensor(x, lengths, StorageFormat(f"int{bits}", "row", asymmetric=True))
-        assert np.array_equal(dequantise_tensor(there), x.astype(np.float32))
-        zero = quantise_tensor(x, lengths, StorageFormat(f"int{bits}", "row"))
-        assert (dequantise_tensor(zero)[0, 0, 0] == 0).all()
+        there = lp.quantise_tensor(
+            x, lengths, lp.StorageFormat(f"int{bits}", "row", asymmetric=True)
+        )
+        assert np.array_equal(lp.dequantise_tensor(there), x.astype(np.float32))
+        zero = lp.quantise_tensor(x, lengths, lp.StorageFormat(f"int{bits}", "row"))
+        assert (lp.dequantise_tensor(zero)[0, 0, 0] == 0).all()
 
 
 def test_nibbles():
     codes = np.arange(16, dtype=np.uint8)[None]
-    packed = CODECS["int4"].pack(codes)
+    packed = lp.CODECS["int4"].pack(codes)
     assert packed[0, 0] == 0x10 and packed[0, 7] == 0xFE
-    assert np.array_equal(CODECS["int4"].unpack(packed), codes)
+    assert np.array_equal(lp.CODECS["int4"].unpack(packed), codes)
 
 
 def test_the_mark_of_each_scheme():
-    assert len(SCHEMES) >= 8
-    assert SCHEMES[CHOSEN_INT8].k.bits == 8 and SCHEMES[CHOSEN_INT4].v.bits == 4
+    assert len(lp.SCHEMES) >= 8
+    assert lp.SCHEMES[lp.CHOSEN_INT8].k.bits == 8 and lp.SCHEMES[lp.CHOSEN_INT4].v.bits == 4
     for refused in (("int3", "row"), ("int4", "row", 64), ("int4", "channel"), ("int8", "column")):
-        with pytest.raises(LabError):
-            StorageFormat(*refused)
-    with pytest.raises(LabError):
-        quantise_tensor(
+        with pytest.raises(lp.LabError):
+            lp.StorageFormat(*refused)
+    with pytest.raises(lp.LabError):
+        lp.quantise_tensor(
             np.zeros((1, 1, 1, 48), np.float16),
             np.array([1]),
-            StorageFormat("int4", "row_group", 32),
+            lp.StorageFormat("int4", "row_group", 32),
         )
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", lp.SCHEMES)
 def test_bytes_agree_with_the_arrays(name):
-    scheme = SCHEMES[name]
-    workload = Workload(1, 2, 2, 256, 128)
-    inputs = make_inputs(workload)
+    scheme = lp.SCHEMES[name]
+    workload = lp.Workload(1, 2, 2, 256, 128)
+    inputs = lp.make_inputs(workload)
     total = 0
     for part, x in ((scheme.k, inputs.k), (scheme.v, inputs.v)):
-        there = quantise_tensor(x, inputs.seq_lens, part)
+        there = lp.quantise_tensor(x, inputs.seq_lens, part)
         total += there.codes.nbytes + there.scale.nbytes
         total += there.bias.nbytes if there.bias is not None else 0
     assert scheme.kv_bytes(workload) == total
@@ -146,11 +123,11 @@ def test_bytes_agree_with_the_arrays(name):
 
 
 def test_pages_hold_what_the_rows_hold():
-    workload = Workload(2, 4, 2, 90, 64, seq_lens=(90, 33))
+    workload = lp.Workload(2, 4, 2, 90, 64, seq_lens=(90, 33))
     paged = workload.replace(layout="paged", page_size=16)
-    for name in (CHOSEN_INT4, "int8_krow_vrow"):
-        flat = dequantise_inputs(make_outlier_inputs(workload), SCHEMES[name])
-        there = dequantise_inputs(make_outlier_inputs(paged), SCHEMES[name])
+    for name in (lp.CHOSEN_INT4, "int8_krow_vrow"):
+        flat = lp.dequantise_inputs(lp.make_outlier_inputs(workload), lp.SCHEMES[name])
+        there = lp.dequantise_inputs(lp.make_outlier_inputs(paged), lp.SCHEMES[name])
         assert there.k.shape == paged.kv_shape
         for sequence in range(2):
             for head in range(2):
@@ -161,10 +138,10 @@ def test_pages_hold_what_the_rows_hold():
 
 
 def test_the_generator_has_outliers_that_stay_in_their_channels():
-    inputs = make_outlier_inputs(Workload(1, 4, 2, 512, 128, seed=5))
-    again = make_outlier_inputs(Workload(1, 4, 2, 512, 128, seed=5))
+    inputs = lp.make_outlier_inputs(lp.Workload(1, 4, 2, 512, 128, seed=5))
+    again = lp.make_outlier_inputs(lp.Workload(1, 4, 2, 512, 128, seed=5))
     assert np.array_equal(inputs.k, again.k) and np.array_equal(inputs.q, again.q)
-    other = make_outlier_inputs(Workload(1, 4, 2, 512, 128), seed=6)
+    other = lp.make_outlier_inputs(lp.Workload(1, 4, 2, 512, 128), seed=6)
     assert not np.array_equal(inputs.k, other.k)
     k = inputs.k.astype(np.float32)
     large = np.abs(k.mean(axis=2)) > 4  # [B, Hkv, D]
@@ -174,19 +151,17 @@ def test_the_generator_has_outliers_that_stay_in_their_channels():
 
 
 def test_frontier_meets_what_the_guide_says_of_it():
-    rows = frontier()
+    rows = lp.frontier()
     by_name = {row.scheme.name: row for row in rows}
     assert min(row.pairs for row in rows) >= 12 and len(rows) >= 8
-    assert by_name[CHOSEN_INT8].worst_error <= 1.5e-2
-    chosen = by_name[CHOSEN_INT4]
-    assert chosen.worst_error <= 1.25 * lowest_error_at(rows, chosen)
+    assert by_name[lp.CHOSEN_INT8].worst_error <= 1.5e-2
+    chosen = by_name[lp.CHOSEN_INT4]
+    assert chosen.worst_error <= 1.25 * lp.lowest_error_at(rows, chosen)
     assert by_name["int4_ktensor_vtensor"].worst_error > 4 * chosen.worst_error
     for bits in (4, 8):  # the outliers cost a scheme with a scale a row, and not one a channel
         row = by_name[f"int{bits}_krow_vrow"].median_error
         assert row > 2 * by_name[f"int{bits}_kc64_vrow"].median_error
 
-
-# ---- the kernels ----
 
 DUMP = """
 #define UNUSED 0xffff
@@ -200,13 +175,13 @@ extern "C" __global__ void dump(const {type}* __restrict__ source, unsigned shor
 """
 
 
-def packer(name: str, part: StorageFormat) -> str:
+def packer(name: str, part: lp.StorageFormat) -> str:
     macro = "QUANTISE_CHANNELS" if part.axis == "channel" else "QUANTISE_ROWS"
     group = "HEAD_DIM" if part.axis == "row" else str(part.group)
     return f"{macro}{'_BIASED' if part.asymmetric else ''}({name}, {part.bits}, {group})"
 
 
-def dumping_rung(folder: Path, scheme: Scheme, buffer: str) -> Rung:
+def dumping_rung(folder: Path, scheme: lp.Scheme, buffer: str) -> lp.Rung:
     """A rung whose output is the bits of one buffer of the quantised cache."""
     codes = buffer.endswith("codes")
     source = folder / f"dump_{scheme.name}_{'codes' if codes else 'scales'}.cu"
@@ -217,26 +192,26 @@ def dumping_rung(folder: Path, scheme: Scheme, buffer: str) -> Rung:
     source.write_text(DUMP.format(packers=packers, type=word))
 
     def launch(workload, limits, knobs):
-        cache, prepare = quantise_launches(workload, scheme)
+        cache, prepare = lp.quantise_launches(workload, scheme)
         size = {space.name: int(np.prod(space.shape)) for space in cache}[buffer]
         room = workload.batch * workload.num_qo_heads * workload.head_dim
         assert size <= room
-        dump = Launch(
+        dump = lp.Launch(
             "dump", (4,), (32,), args=(buffer, "out", np.int32(size), np.int32(room)),
             workspace=cache,
         )  # fmt: skip
         return [*prepare, dump]
 
-    return Rung(
+    return lp.Rung(
         source.stem, "dump", source, "", "", "", launch, supports=lambda workload: None,
         stores=lambda workload, knobs: scheme,
     )  # fmt: skip
 
 
-def mixed_inputs(workload: Workload, seed: int) -> Inputs:
+def mixed_inputs(workload: lp.Workload, seed: int) -> lp.Inputs:
     """Rows of every kind, in the workload's layout; NaN behind the lengths."""
     rng = np.random.default_rng(seed)
-    inputs = make_inputs(workload)
+    inputs = lp.make_inputs(workload)
     changed = {}
     for name in ("k", "v"):
         old = getattr(inputs, name)
@@ -248,7 +223,7 @@ def mixed_inputs(workload: Workload, seed: int) -> Inputs:
     return dataclasses.replace(inputs, **changed)
 
 
-def expected_words(inputs: Inputs, scheme: Scheme, buffer: str, shape: tuple[int, ...]):
+def expected_words(inputs: lp.Inputs, scheme: lp.Scheme, buffer: str, shape: tuple[int, ...]):
     """What numpy packs, in the buffer's layout, and a mask of what the kernel must write."""
     workload, name = inputs.workload, buffer[0]
     part = getattr(scheme, name)
@@ -257,7 +232,7 @@ def expected_words(inputs: Inputs, scheme: Scheme, buffer: str, shape: tuple[int
     for sequence, head in np.ndindex(rows.shape[:2]):
         x = inputs.kv_rows(sequence, head)["kv".index(name)]
         rows[sequence, head, : len(x)] = x
-    there = quantise_tensor(rows, inputs.seq_lens, part)
+    there = lp.quantise_tensor(rows, inputs.seq_lens, part)
     found = getattr(there, buffer[2:])
     found = found if found.dtype == np.uint8 else found.view(np.uint16)
     written = np.ones(found.shape, bool)
@@ -278,7 +253,7 @@ def expected_words(inputs: Inputs, scheme: Scheme, buffer: str, shape: tuple[int
     return pages, mask
 
 
-PLAIN = Workload(2, 2 * 152, 2, 150, 128, seq_lens=(150, 67))
+PLAIN = lp.Workload(2, 2 * 152, 2, 150, 128, seq_lens=(150, 67))
 CASES = [
     ("int8", "c128a", "rowa", PLAIN),
     ("int4", "c128a", "rowa", PLAIN),
@@ -293,16 +268,16 @@ CASES = [
 ]  # fmt: skip
 
 
-def part_of(bits: str, name: str) -> StorageFormat:
+def part_of(bits: str, name: str) -> lp.StorageFormat:
     axis = {"r": "row", "g": "row_group", "c": "channel"}[name[0]]
     group = 0 if axis == "row" else int(name[1:].rstrip("a"))
-    return StorageFormat(bits, axis, group, name.endswith("a"))
+    return lp.StorageFormat(bits, axis, group, name.endswith("a"))
 
 
-def differing_buffers(folder: Path, scheme: Scheme, workload: Workload) -> list[str]:
+def differing_buffers(folder: Path, scheme: lp.Scheme, workload: lp.Workload) -> list[str]:
     """Buffers in which the kernels' bits are not those of numpy."""
     inputs = mixed_inputs(workload, 11)
-    spaces, _ = quantise_launches(workload, scheme)
+    spaces, _ = lp.quantise_launches(workload, scheme)
     found = []
     for space in spaces:
         rung = dumping_rung(folder, scheme, space.name)
@@ -320,7 +295,7 @@ def differing_buffers(folder: Path, scheme: Scheme, workload: Workload) -> list[
 
 @pytest.mark.parametrize(("bits", "k", "v", "workload"), CASES, ids=str)
 def test_kernels_make_the_same_bits(tmp_path, bits, k, v, workload):
-    scheme = Scheme(f"{bits}_{k}_{v}", part_of(bits, k), part_of(bits, v))
+    scheme = lp.Scheme(f"{bits}_{k}_{v}", part_of(bits, k), part_of(bits, v))
     assert differing_buffers(tmp_path, scheme, workload) == []
 
 
@@ -334,36 +309,34 @@ def test_kernels_make_the_same_bits(tmp_path, bits, k, v, workload):
     ],
 )
 def test_a_packer_that_is_off_in_one_bit_is_found(tmp_path, right, wrong, seen):
-    text = (kernels_dir() / "include" / "quantise.cuh").read_text()
+    text = (lp.kernels_dir() / "include" / "quantise.cuh").read_text()
     assert right in text
     (tmp_path / "quantise.cuh").write_text(text.replace(right, wrong))
-    differ = differing_buffers(tmp_path, SCHEMES[CHOSEN_INT4], PLAIN)
+    differ = differing_buffers(tmp_path, lp.SCHEMES[lp.CHOSEN_INT4], PLAIN)
     assert seen <= set(differ)
 
 
 def test_rows_behind_a_length_are_not_read(tmp_path):
     """The dump of the scales: 0 behind a length, where the cache holds NaN."""
-    rung = dumping_rung(tmp_path, SCHEMES["int8_krow_vrow"], "k_scale")
-    run = run_on_cpu(rung, PLAIN, orders=(0,), inputs=make_inputs(PLAIN))
+    rung = dumping_rung(tmp_path, lp.SCHEMES["int8_krow_vrow"], "k_scale")
+    run = run_on_cpu(rung, PLAIN, orders=(0,), inputs=lp.make_inputs(PLAIN))
     size = 2 * 2 * padded_rows(150)
     scale = np.ascontiguousarray(run.out).view(np.float16).ravel()[:size].reshape(2, 2, -1)
     assert (scale[1, :, :67] > 0).all() and (scale[1, :, 67:] == 0).all()
     assert (scale[0, :, :150] > 0).all() and (scale[0, :, 150:] == 0).all()
 
 
-# ---- r07's knob: one scale a row, or the published scheme ----
-
 BY_CHANNEL = {"k_group": 32}
 
 
 def test_the_knob_of_r07_changes_what_is_kept_and_counted():
-    rung, limits = load_rung("r07_int4"), load_gpu("h200").limits
-    assert rung.scheme(HEADLINE) == SCHEMES[PER_ROW_INT4]
-    kept = rung.scheme(HEADLINE, BY_CHANNEL)
+    rung, limits = lp.load_rung("r07_int4"), load_gpu("h200").limits
+    assert rung.scheme(lp.HEADLINE) == lp.SCHEMES[lp.PER_ROW_INT4]
+    kept = rung.scheme(lp.HEADLINE, BY_CHANNEL)
     assert (kept.k.axis, kept.k.group, kept.v.axis) == ("channel", BY_CHANNEL["k_group"], "row")
-    spaces = {one.name: one for one in rung.launches(HEADLINE, limits, BY_CHANNEL)[-1].workspace}
+    spaces = {one.name: one for one in rung.launches(lp.HEADLINE, limits, BY_CHANNEL)[-1].workspace}
     assert spaces.keys() == {"k_codes", "v_codes", "k_scale", "v_scale"}
-    assert sum(one.bytes for one in spaces.values()) == kept.kv_bytes(HEADLINE)
+    assert sum(one.bytes for one in spaces.values()) == kept.kv_bytes(lp.HEADLINE)
 
 
 @pytest.mark.parametrize(
@@ -372,26 +345,23 @@ def test_the_knob_of_r07_changes_what_is_kept_and_counted():
     ids=["as it is", "the first group's scales", "a row of each group left out"],
 )
 def test_groups_of_r07_are_checked_against_the_oracle(right, wrong):
-    rung = load_rung("r07_int4")
+    rung = lp.load_rung("r07_int4")
     rung = rung.with_source(rung.source_text.replace(right, wrong)) if right else rung
-    workload = Workload(2, 2, 1, 70, 64, seq_lens=(70, 33))
+    workload = lp.Workload(2, 2, 1, 70, 64, seq_lens=(70, 33))
     assert run_on_cpu(rung, workload, BY_CHANNEL, orders=(0,)).ok == (not right)
 
 
-# ---- what pages show ----
-
-
 def test_the_bench_shows_what_the_frontier_says():
-    sample = Workload(1, 4, 2, 96, 128)
+    sample = lp.Workload(1, 4, 2, 96, 128)
     tables = quant_tables(
         load_gpu("h200"), sample=sample, seeds=(3,), outliers={"as is": OUTLIERS["half"]},
         measured=lambda scheme: [Measured(12.0, "recorded", "here")] if scheme.k.bits == 4 else [],
     )  # fmt: skip
-    drawn = [make_outlier_inputs(sample, 3, outlier_mean=OUTLIERS["half"])]
+    drawn = [lp.make_outlier_inputs(sample, 3, outlier_mean=OUTLIERS["half"])]
     for b, bits in enumerate(tables["bits"]):
         for i, k in enumerate(parts_of(K_AXES, bits)):
-            schemes = [Scheme(str(j), k, v) for j, v in enumerate(parts_of(V_AXES, bits))]
-            for j, row in enumerate(scheme_errors(drawn, schemes)):
+            schemes = [lp.Scheme(str(j), k, v) for j, v in enumerate(parts_of(V_AXES, bits))]
+            for j, row in enumerate(lp.scheme_errors(drawn, schemes)):
                 worst, median = tables["errors"][0][b][i][j]
                 assert worst == pytest.approx(row.worst_error, rel=1e-3)
                 assert median == pytest.approx(row.median_error, rel=1e-3)
@@ -404,12 +374,14 @@ def test_the_bench_shows_what_the_frontier_says():
 
 
 def test_figures_say_what_they_draw():
-    rows = frontier(Workload(1, 4, 2, 96, 128), (0,))
-    table = show_frontier(rows, 128, (CHOSEN_INT8,), only=(CHOSEN_INT8, "int8_krow_vrow"))
+    rows = lp.frontier(lp.Workload(1, 4, 2, 96, 128), (0,))
+    table = show_frontier(rows, 128, (lp.CHOSEN_INT8,), only=(lp.CHOSEN_INT8, "int8_krow_vrow"))
     assert table.text.count("INT8") == 2 and "(chosen)" in table.text
-    assert CHOSEN_INT4 in plot_frontier(rows, (CHOSEN_INT4,), 1e-2).text
-    workload = Workload(8, 32, 8, 4096, 128)
+    assert lp.CHOSEN_INT4 in plot_frontier(rows, (lp.CHOSEN_INT4,), 1e-2).text
+    workload = lp.Workload(8, 32, 8, 4096, 128)
     levels = show_levels(
-        {"headline": workload}, {"fp16": None, "INT4": SCHEMES[CHOSEN_INT4]}, [load_gpu("h200")]
+        {"headline": workload},
+        {"fp16": None, "INT4": lp.SCHEMES[lp.CHOSEN_INT4]},
+        [load_gpu("h200")],
     )
     assert [line.split()[-2] for line in levels.text.splitlines()[-2:]] == ["not", "fits"]

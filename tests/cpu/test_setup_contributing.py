@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from labtools.optimize.bench import open_bench
 from labtools.optimize.family import load_family
+from labtools.optimize.opening import open_bench
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ROOT / "tests" / "families"

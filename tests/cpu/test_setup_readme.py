@@ -14,9 +14,8 @@ from labtools.record import Record, RecordStore
 from tools.readme_table import (
     BEGIN,
     END,
-    GUESS_FIRST,
-    NOTHING_YET,
     ROOT,
+    TEXTS,
     final_table,
     replace_table,
     results_plot,
@@ -242,17 +241,17 @@ def test_the_headline_is_said_where_there_are_records(tmp_path: Path) -> None:
     text, plot = whole_results(RecordStore([tmp_path]), list_rungs())
     assert "no record yet" in text and plot is None
     assert "<details>" not in text
-    assert NOTHING_YET in text
+    assert TEXTS["nothing_yet"] in text
     text, plot = whole_results(final(tmp_path), list_rungs())
     assert "is 2.00 times" in text and "as fast as sdpa" in text
     # A guess comes first: nothing of it is seen before it is opened.
-    assert text.startswith(f"<details>\n<summary>{GUESS_FIRST}</summary>\n\n")
-    assert text.endswith("\n\n</details>") and not re.search(r"\d", GUESS_FIRST)
+    assert text.startswith(f"<details>\n<summary>{TEXTS['guess_first']}</summary>\n\n")
+    assert text.endswith("\n\n</details>") and not re.search(r"\d", TEXTS["guess_first"])
     assert plot
 
 
 def test_no_records(tmp_path: Path) -> None:
-    assert results_table(RecordStore([tmp_path]), list_rungs()) == NOTHING_YET
+    assert results_table(RecordStore([tmp_path]), list_rungs()) == TEXTS["nothing_yet"]
 
 
 @pytest.mark.parametrize("text", ["no markers", BEGIN, f"{END}\n{BEGIN}", f"{BEGIN}{BEGIN}{END}"])

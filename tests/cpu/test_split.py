@@ -9,65 +9,54 @@ from devices import LIMITS, some_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import labtools.problem as lp
 from labtools.measure import check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.problem import (
-    HEADLINE,
-    Workload,
-    choose_split,
-    decode_scalars,
-    fill_of_split,
-    list_studies,
-    load_rung,
-    split_launches,
-)
 from labtools.toolchain import compile_rung
 
-SMALL = Workload(3, 8, 2, 97, 128)
-SHORT = Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked")
+SMALL = lp.Workload(3, 8, 2, 97, 128)
+SHORT = lp.Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked")
 NAMES = ("r04_split_first", "r05_cp_async", "r08_split_loads")
-
-# ---- the rule ----
 
 
 def test_a_full_gpu_is_left_alone_and_an_empty_one_is_cut() -> None:
-    assert choose_split(HEADLINE.replace(batch=64), 132, 8) == 1
-    few = choose_split(HEADLINE.replace(batch=1), 132, 8)
+    assert lp.choose_split(lp.HEADLINE.replace(batch=64), 132, 8) == 1
+    few = lp.choose_split(lp.HEADLINE.replace(batch=1), 132, 8)
     assert few * 32 >= 0.8 * 132 * 8
     # Half of the SMs, half of the pieces, or about.
-    assert choose_split(HEADLINE.replace(batch=1), 66, 8) == pytest.approx(few / 2, abs=2)
+    assert lp.choose_split(lp.HEADLINE.replace(batch=1), 66, 8) == pytest.approx(few / 2, abs=2)
 
 
 def test_fewer_blocks_a_sequence_are_cut_more() -> None:
-    by_head = choose_split(HEADLINE, 132, 8)
-    by_group = choose_split(HEADLINE, 132, 8, heads=HEADLINE.num_kv_heads)
+    by_head = lp.choose_split(lp.HEADLINE, 132, 8)
+    by_group = lp.choose_split(lp.HEADLINE, 132, 8, heads=lp.HEADLINE.num_kv_heads)
     assert by_group > 2 * by_head
 
 
 def test_pieces_keep_their_least_rows_and_their_number() -> None:
-    tiny = HEADLINE.replace(batch=1, kv_len=100)
-    assert choose_split(tiny, 132, 16) == 1
-    assert choose_split(tiny, 132, 16, least_rows=10) <= 10
-    long = HEADLINE.replace(batch=1, kv_len=131072)
-    assert choose_split(long, 132, 16, most=7) <= 7
+    tiny = lp.HEADLINE.replace(batch=1, kv_len=100)
+    assert lp.choose_split(tiny, 132, 16) == 1
+    assert lp.choose_split(tiny, 132, 16, least_rows=10) <= 10
+    long = lp.HEADLINE.replace(batch=1, kv_len=131072)
+    assert lp.choose_split(long, 132, 16, most=7) <= 7
 
 
 def test_each_length_counts() -> None:
-    base = HEADLINE.replace(kv_len=8192)
+    base = lp.HEADLINE.replace(kv_len=8192)
     one_long = base.replace(seq_lens=(8192, *(256,) * 7))
     short = base.replace(seq_lens=(256,) * 8)
-    assert choose_split(one_long, 132, 8) > choose_split(base, 132, 8)
-    assert choose_split(short, 132, 8) <= 4
+    assert lp.choose_split(one_long, 132, 8) > lp.choose_split(base, 132, 8)
+    assert lp.choose_split(short, 132, 8) <= 4
 
 
 def test_fill_counts_whole_waves() -> None:
-    assert fill_of_split((100,), 1, 10, 10) == 1.0
-    assert fill_of_split((100,), 1, 11, 10) == pytest.approx(0.55)
-    assert fill_of_split((100, 100), 2, 5, 10) == 1.0  # 20 blocks of 50 rows in two waves
+    assert lp.fill_of_split((100,), 1, 10, 10) == 1.0
+    assert lp.fill_of_split((100,), 1, 11, 10) == pytest.approx(0.55)
+    assert lp.fill_of_split((100, 100), 2, 5, 10) == 1.0  # 20 blocks of 50 rows in two waves
     # 100 rows in 3 pieces are 34 each, of 16 a tile: three tiles.
-    assert fill_of_split((100,), 3, 10, 30, 16) == pytest.approx(10 * 100 / 16 / (30 * 3))
+    assert lp.fill_of_split((100,), 3, 10, 30, 16) == pytest.approx(10 * 100 / 16 / (30 * 3))
     # A sequence of one row among longer ones: its second and third piece are empty.
-    assert fill_of_split((90, 1), 3, 1, 6) == pytest.approx(91 / (6 * 30))
+    assert lp.fill_of_split((90, 1), 3, 1, 6) == pytest.approx(91 / (6 * 30))
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,10 +70,10 @@ def test_fill_counts_whole_waves() -> None:
 def test_the_rule_is_the_fewest_that_is_good_enough(
     lengths: list[int], heads: int, sms: int, blocks: int, tile: int
 ) -> None:
-    workload = Workload(len(lengths), heads, heads, max(lengths), 128, seq_lens=tuple(lengths))
-    split = choose_split(workload, sms, blocks, tile_rows=tile)
+    workload = lp.Workload(len(lengths), heads, heads, max(lengths), 128, seq_lens=tuple(lengths))
+    split = lp.choose_split(workload, sms, blocks, tile_rows=tile)
     most = max(1, min(64, max(lengths) // 64))
-    fills = [fill_of_split(lengths, n, heads, sms * blocks, tile) for n in range(1, most + 1)]
+    fills = [lp.fill_of_split(lengths, n, heads, sms * blocks, tile) for n in range(1, most + 1)]
     assert 1 <= split <= most
     assert all(0 < fill <= 1.0000001 for fill in fills)
     assert fills[split - 1] >= 0.85 * max(fills)
@@ -94,23 +83,20 @@ def test_the_rule_is_the_fewest_that_is_good_enough(
 @pytest.mark.parametrize("wrong", [{"num_sms": 0}, {"tile_rows": 0}, {"enough": 0.0}, {"most": 0}])
 def test_counts_below_one_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="choose_split"):
-        choose_split(**{"workload": HEADLINE, "num_sms": 132, "blocks_per_sm": 8, **wrong})  # type: ignore[arg-type]
+        lp.choose_split(**{"workload": lp.HEADLINE, "num_sms": 132, "blocks_per_sm": 8, **wrong})  # type: ignore[arg-type]
 
 
 def test_two_launches_or_one() -> None:
-    (whole,) = split_launches(SMALL, "decode", 1, block=32)
-    assert whole.args == ("q", "k", "v", "seq_lens", "out", *decode_scalars(SMALL))
+    (whole,) = lp.split_launches(SMALL, "decode", 1, block=32)
+    assert whole.args == ("q", "k", "v", "seq_lens", "out", *lp.decode_scalars(SMALL))
     assert whole.workspace == ()
-    first, merge = split_launches(SMALL, "decode", 4, block=64, grid_x=2)
+    first, merge = lp.split_launches(SMALL, "decode", 4, block=64, grid_x=2)
     assert first.grid == (2, 3, 4)
     assert "out" not in first.args
     assert merge.args == ("partial", "out")
     assert merge.workspace[0] in first.workspace
     assert merge.workspace[0].shape == (3, 8, 4, 130)
-    assert {rung.id for rung in list_studies() if "split" in rung.resolve_knobs()}
-
-
-# ---- the rungs ----
+    assert {rung.id for rung in lp.list_studies() if "split" in rung.resolve_knobs()}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +104,7 @@ def test_two_launches_or_one() -> None:
 )
 def test_a_rung_is_right_on_the_battery(name: str, head_dim: int) -> None:
     knobs = {"split": 5} if name.startswith("r08") else {}
-    report = check_rung(load_rung(name), SMALL.replace(head_dim=head_dim), knobs, on="cpu")
+    report = check_rung(lp.load_rung(name), SMALL.replace(head_dim=head_dim), knobs, on="cpu")
     assert report.ok, report.summary
 
 
@@ -126,7 +112,7 @@ def _each_choice() -> list[tuple[str, dict[str, int]]]:
     """Every value of every knob, the others at their defaults; of splits some."""
     found = []
     for name in NAMES:
-        for knob in load_rung(name).knobs:
+        for knob in lp.load_rung(name).knobs:
             some = (1, 3, 17, 64) if len(knob.choices) > 8 else knob.choices
             values = [v for v in some if v in knob.choices and v != knob.default]
             base = {"split": 3} if name.startswith("r08") else {}
@@ -137,7 +123,7 @@ def _each_choice() -> list[tuple[str, dict[str, int]]]:
 @pytest.mark.parametrize(("name", "knobs"), some_of(_each_choice(), 6), ids=str)
 def test_every_knob_is_right_where_pieces_end(name: str, knobs: dict[str, int]) -> None:
     for workload in (SHORT, SHORT.replace(head_dim=128)):
-        run = run_on_cpu(load_rung(name), workload, knobs, orders=(0, 2))
+        run = run_on_cpu(lp.load_rung(name), workload, knobs, orders=(0, 2))
         assert run.ok, f"{knobs} on {workload}: {run}"
 
 
@@ -152,30 +138,30 @@ def test_every_knob_is_right_where_pieces_end(name: str, knobs: dict[str, int]) 
     ],
 )  # fmt: skip
 def test_a_rung_with_a_mistake_is_wrong(name: str, old: str, new: str) -> None:
-    rung = load_rung(name)
+    rung = lp.load_rung(name)
     assert rung.source_text.count(old) == 1
     broken = rung.with_source(rung.source_text.replace(old, new))
     knobs = {} if name == "r05" else {"split": 4}
-    assert not run_on_cpu(broken, Workload(3, 3, 3, 45, 128, seq_lens=(7, 1, 45)), knobs).ok
+    assert not run_on_cpu(broken, lp.Workload(3, 3, 3, 45, 128, seq_lens=(7, 1, 45)), knobs).ok
 
 
 def test_a_launch_knob_shares_one_machine_code() -> None:
-    rung = load_rung("r08")
-    defines = [rung.defines(HEADLINE, LIMITS, {"split": n}) for n in (0, 1, 64)]
+    rung = lp.load_rung("r08")
+    defines = [rung.defines(lp.HEADLINE, LIMITS, {"split": n}) for n in (0, 1, 64)]
     assert defines[0] == defines[1] == defines[2]
     assert "SPLIT" not in defines[0]
-    assert rung.defines(HEADLINE, LIMITS, {"rows": 2}) != defines[0]
+    assert rung.defines(lp.HEADLINE, LIMITS, {"rows": 2}) != defines[0]
     assert len(rung.knob_combinations()) == 4 * 4
 
 
 def test_zero_pieces_means_the_rule() -> None:
-    rung = load_rung("r08")
-    decode, merge = rung.launches(HEADLINE.replace(batch=1), LIMITS)
+    rung = lp.load_rung("r08")
+    decode, merge = rung.launches(lp.HEADLINE.replace(batch=1), LIMITS)
     assert decode.grid[2] == merge.args[2] > 1
-    (alone,) = rung.launches(HEADLINE.replace(batch=64), LIMITS)
+    (alone,) = rung.launches(lp.HEADLINE.replace(batch=64), LIMITS)
     assert alone.grid[2] == 1
     fewer = dataclasses.replace(LIMITS, num_sms=40)
-    small = rung.launches(HEADLINE.replace(batch=1), fewer)[0]
+    small = rung.launches(lp.HEADLINE.replace(batch=1), fewer)[0]
     assert small.grid[2] < decode.grid[2]
 
 
@@ -183,6 +169,8 @@ def test_zero_pieces_means_the_rule() -> None:
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
 def test_rungs_compile_without_spilling(name: str, arch: str) -> None:
     for head_dim in (64, 128):
-        cubin = compile_rung(load_rung(name), SMALL.replace(head_dim=head_dim), LIMITS, None, arch)
+        cubin = compile_rung(
+            lp.load_rung(name), SMALL.replace(head_dim=head_dim), LIMITS, None, arch
+        )
         for entry, resources in cubin.entries.items():
             assert resources.spill_store_bytes == resources.spill_load_bytes == 0, entry

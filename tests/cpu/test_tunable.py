@@ -9,20 +9,11 @@ from collections import Counter
 import pytest
 from devices import LIMITS, some_of
 
+import labtools.problem as lp
 from labtools.measure.check import check_rung
 from labtools.measure.cpu import run_on_cpu
 from labtools.optimize.family import Point, load_family
 from labtools.predict import forecast, load_gpu
-from labtools.problem import (
-    HEADLINE,
-    LabError,
-    Workload,
-    list_families,
-    list_rungs,
-    load_rung,
-    parse_problem,
-    timed_launches,
-)
 from labtools.toolchain import compile_rung
 from labtools.toolchain.cache import code_digest
 from labtools.toolchain.sass import Sass, read_sass
@@ -49,9 +40,9 @@ KEYS = {
 }
 BASES = {name: dict(FAMILY.read_key(key).knobs) for name, key in KEYS.items()}
 BEST = BASES["products"]
-SMALL = Workload(2, 8, 2, 137, 128)
-LONG = Workload(1, 2, 1, 700, 128)
-RAGGED = Workload(4, 8, 1, 150, 128, seq_lens=(1, 150, 33, 64), distribution="late_peaked")
+SMALL = lp.Workload(2, 8, 2, 137, 128)
+LONG = lp.Workload(1, 2, 1, 700, 128)
+RAGGED = lp.Workload(4, 8, 1, 150, 128, seq_lens=(1, 150, 33, 64), distribution="late_peaked")
 
 DRAWN_NEIGHBOURS = 12
 OTHERS = code_digest("problem", "measure", "optimize")
@@ -67,12 +58,12 @@ def draw(count: int, seed: int | str = 3) -> list[Point]:
 
 def code_of(knobs: dict[str, int], arch: str = "sm_90") -> Sass:
     """The machine code of the kernel itself."""
-    return read_sass(compile_rung(RUNG, HEADLINE, LIMITS, knobs, arch=arch), "decode_tunable")
+    return read_sass(compile_rung(RUNG, lp.HEADLINE, LIMITS, knobs, arch=arch), "decode_tunable")
 
 
 def defines_of(point: Point) -> tuple[tuple[str, str], ...]:
     """What two points with one machine code have in common."""
-    return tuple(sorted(RUNG.defines(HEADLINE, LIMITS, point.knobs).items()))
+    return tuple(sorted(RUNG.defines(lp.HEADLINE, LIMITS, point.knobs).items()))
 
 
 def neighbours() -> list[tuple[str, dict[str, int]]]:
@@ -83,43 +74,37 @@ def neighbours() -> list[tuple[str, dict[str, int]]]:
             for value in knob.choices:
                 try:
                     point = FAMILY.point({**knobs, knob.name: value})
-                except LabError:
+                except lp.LabError:
                     continue
                 found.setdefault(point, f"{base}: {knob.name}={value}")
     return [(name, dict(point.knobs)) for point, name in found.items()]
 
 
-# ------------------------------------------------------------------------------ what it is
-
-
 def test_it_is_no_step_of_the_ladder() -> None:
-    assert RUNG.id in [one.id for one in list_families()]
+    assert RUNG.id in [one.id for one in lp.list_families()]
     assert RUNG.is_family
-    assert RUNG.id not in [one.id for one in list_rungs()]
-    assert not any(one.is_family for one in list_rungs())
+    assert RUNG.id not in [one.id for one in lp.list_rungs()]
+    assert not any(one.is_family for one in lp.list_rungs())
 
 
 def test_the_start_is_r03() -> None:
     """The same instructions, but for their order; and the same time as far as that is known."""
-    r03 = load_rung("r03")
-    theirs = read_sass(compile_rung(r03, HEADLINE, LIMITS, arch="sm_90"), "decode_r03")
+    r03 = lp.load_rung("r03")
+    theirs = read_sass(compile_rung(r03, lp.HEADLINE, LIMITS, arch="sm_90"), "decode_r03")
     codes = (code_of({}), theirs)
     ours, expected = (Counter(one.opcode for one in code.executable) for code in codes)
     assert ours == expected
     assert [len(code.innermost_loops[0].loads_in_flight) for code in codes] == [8, 8]
-    times = [forecast(one, HEADLINE, "h200").time_us for one in (RUNG, r03)]
+    times = [forecast(one, lp.HEADLINE, "h200").time_us for one in (RUNG, r03)]
     assert times[0] == pytest.approx(times[1], rel=0.03)
 
 
 def test_the_best_is_near_r09() -> None:
-    r09 = forecast(load_rung("r09"), HEADLINE, "h200").time_us
+    r09 = forecast(lp.load_rung("r09"), lp.HEADLINE, "h200").time_us
     points = [FAMILY.point(BEST), FAMILY.point({**BEST, "merge": 1, "warps": 4, "split": 4})]
     for point in points:
         assert point in FAMILY.grid()
-        assert forecast(RUNG, HEADLINE, "h200", point.knobs).time_us < 1.15 * r09
-
-
-# ---------------------------------------------------------------------------------- the grid
+        assert forecast(RUNG, lp.HEADLINE, "h200", point.knobs).time_us < 1.15 * r09
 
 
 def test_the_grid_has_the_size_that_is_timed() -> None:
@@ -139,7 +124,7 @@ def test_leaving_a_knob_out_always_gives_a_point() -> None:
     for point in FAMILY.grid():
         for knob, off in OFF.items():
             left = FAMILY.point({**point.knobs, knob: off})
-            RUNG.launches(HEADLINE, LIMITS, left.knobs)
+            RUNG.launches(lp.HEADLINE, LIMITS, left.knobs)
 
 
 def test_two_points_are_two_kernels() -> None:
@@ -154,9 +139,9 @@ def test_two_points_are_two_kernels() -> None:
 
 @pytest.mark.parametrize("workload", [str(one) for one in FAMILY.workloads])
 def test_every_point_can_be_launched_on_an_h200(workload: str) -> None:
-    problem = parse_problem(workload)
+    problem = lp.parse_problem(workload)
     for point in FAMILY.closure():
-        launches = timed_launches(RUNG.launches(problem, LIMITS, point.knobs))
+        launches = lp.timed_launches(RUNG.launches(problem, LIMITS, point.knobs))
         main = launches[0]
         # The join's own shared memory is static: what blocks of a cluster send, and counters.
         cluster = main.grid[0] if point.knobs["merge"] == 2 else 1
@@ -169,11 +154,8 @@ def test_every_point_can_be_launched_on_an_h200(workload: str) -> None:
 
 def test_static_shared_memory_is_what_was_allowed_for() -> None:
     for knobs in (BEST, {**BEST, "split": 8, "warps": 4}, {**BEST, "merge": 1}):
-        resources = compile_rung(RUNG, HEADLINE, LIMITS, knobs).resources_of("decode_tunable")
+        resources = compile_rung(RUNG, lp.HEADLINE, LIMITS, knobs).resources_of("decode_tunable")
         assert resources.shared_bytes <= 256 + 16 * (4 * 32 + 8) + 8 * 4 * 8
-
-
-# ----------------------------------------------------------------------------- right or wrong
 
 
 @pytest.mark.slow
@@ -207,7 +189,7 @@ def test_a_base_is_right_on_the_battery(base: str) -> None:
 @pytest.mark.parametrize("base", ["many rows", "products"])
 def test_groups(base: str, group: int) -> None:
     knobs = {**BASES[base], "gqa": 1}
-    workload = Workload(2, 2 * group, 2, 61, 128, seq_lens=(61, 18), seed=group)
+    workload = lp.Workload(2, 2 * group, 2, 61, 128, seq_lens=(61, 18), seed=group)
     assert run_on_cpu(RUNG, workload, knobs).ok
 
 
@@ -228,9 +210,6 @@ def test_a_kernel_with_a_mistake_is_wrong(base: str, old: str, new: str) -> None
     assert text.count(old) == 1
     broken = RUNG.with_source(text.replace(old, new))
     assert not all(run_on_cpu(broken, one, BASES[base]).ok for one in (RAGGED, LONG))
-
-
-# -------------------------------------------------------------------------- the machine code
 
 
 @pytest.mark.slow
@@ -267,22 +246,19 @@ def test_a_method_is_seen_in_the_machine_code(
 def test_bounds_that_are_too_tight_spill() -> None:
     def spilled(bounds: int) -> int:
         knobs = {**BEST, "bounds": bounds}
-        code = compile_rung(RUNG, HEADLINE, LIMITS, knobs).resources_of("decode_tunable")
+        code = compile_rung(RUNG, lp.HEADLINE, LIMITS, knobs).resources_of("decode_tunable")
         return code.spill_store_bytes
 
     assert spilled(1) == 0
     assert spilled(2) > 0
 
 
-# ------------------------------------------------------------------------------ what it refuses
-
-
 def test_what_the_kernel_is_not_written_for_is_refused() -> None:
-    with pytest.raises(LabError, match="shared memory"):
-        RUNG.launches(HEADLINE, LIMITS, {"math": 1})
+    with pytest.raises(lp.LabError, match="shared memory"):
+        RUNG.launches(lp.HEADLINE, LIMITS, {"math": 1})
     ampere = load_gpu("a100-40gb").limits
-    with pytest.raises(LabError, match="clusters"):
-        RUNG.launches(HEADLINE, ampere, {"split": 4, "merge": 2})
-    assert RUNG.launches(HEADLINE, ampere, {"split": 4, "merge": 1})
+    with pytest.raises(lp.LabError, match="clusters"):
+        RUNG.launches(lp.HEADLINE, ampere, {"split": 4, "merge": 2})
+    assert RUNG.launches(lp.HEADLINE, ampere, {"split": 4, "merge": 1})
     for workload in (SMALL.replace(head_dim=64), SMALL.replace(num_qo_heads=18)):
         assert RUNG.supports(workload) is not None

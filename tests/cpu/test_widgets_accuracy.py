@@ -53,8 +53,8 @@ def test_plots_tell_what_they_show(points: list[JudgedKernel]) -> None:
     assert "alt=" in shown.html
     exact = [dataclasses.replace(point, forecast_us=point.measured_us) for point in test]
     assert "chain 1.00 to 1.00" in plot_errors(exact).text
-    for plot in (plot_accuracy, plot_errors):
-        with pytest.raises(LabError):
+    for plot in (plot_accuracy, plot_errors, show_targets):
+        with pytest.raises(LabError, match="no point to draw"):
             plot([])
 
 
@@ -114,10 +114,9 @@ def test_sweeps_tell_both_numbers() -> None:
     gains = {"a": [(0.1, 1.0, 0.2, 0.9)], "b": [(0.8, 1.4, 0.9, 1.5)]}
     shown = plot_gain_by_rate(gains, xlabel="share", ylabel="gain")
     assert "a: 0.90 at 20%. b: 1.50 at 90%" in shown.text
-    with pytest.raises(LabError):
-        plot_sweep({"one": {}}, xlabel="", ylabel="")
-    with pytest.raises(LabError):
-        plot_gain_by_rate({}, xlabel="", ylabel="")
+    for plot in (plot_sweep, plot_gain_by_rate):
+        with pytest.raises(LabError):
+            plot({"one": {}}, xlabel="", ylabel="")
 
 
 def test_the_model_is_asked_only_where_no_forecast_was_kept(points: list[JudgedKernel]) -> None:

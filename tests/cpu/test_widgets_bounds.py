@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -13,7 +15,7 @@ from labtools.notebook.book.three_ways.bounds import (
     plot_crossing,
     plot_little,
 )
-from labtools.predict import load_gpu, machine_of
+from labtools.predict import Forecast, load_gpu, machine_of
 from labtools.problem import LabError
 
 MACHINE = machine_of(load_gpu("h200"))
@@ -54,28 +56,16 @@ def test_points_are_placed_against_the_law() -> None:
 
 
 def test_a_sweep_names_forecast_record_and_bound() -> None:
-    from labtools.predict import Forecast
-
     def made(time_us: float, bound: str) -> Forecast:
-        one = object.__new__(Forecast)
         terms = {"bandwidth": 1.0, "l2_bandwidth": 2.0, "issue": 3.0}
-        for name, value in (
-            ("time_us", time_us),
-            ("band_us", (0.8 * time_us, 1.25 * time_us)),
-            ("bound", bound),
-            ("terms_us", terms),
-        ):
-            object.__setattr__(one, name, value)
-        return one
+        band = (0.8 * time_us, 1.25 * time_us)
+        said = SimpleNamespace(time_us=time_us, band_us=band, bound=bound, terms_us=terms)
+        return cast(Forecast, said)
 
-    shown = plot_crossing(
-        {1: made(40.0, "chain"), 8: made(90.0, "bandwidth")},
-        {8: 95.0},
-        xlabel="batch",
-        where="here",
-    )
-    assert "1: forecast 40, chain; 8: forecast 90, recorded 95, bandwidth" in shown.text
-    assert "here" in shown.text
+    crossing = {1: made(40.0, "chain"), 8: made(90.0, "bandwidth")}
+    text = plot_crossing(crossing, {8: 95.0}, xlabel="batch", where="here").text
+    assert "1: forecast 40, chain; 8: forecast 90, recorded 95, bandwidth" in text
+    assert "here" in text
     assert "here" not in plot_crossing({1: made(4.0, "launch")}, {}, xlabel="b", where="here").text
     with pytest.raises(LabError):
         plot_crossing({}, {}, xlabel="batch")

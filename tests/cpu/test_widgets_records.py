@@ -79,12 +79,10 @@ def test_a_recorded_speedup_pairs_default_knobs_of_one_campaign(store: RecordSto
 
 
 def test_records_that_were_not_measured_together_are_refused(store: RecordStore) -> None:
-    first = make_record("baseline:sdpa", 41.0, "two")
-    second = make_record("r03_one_warp", 400.0)
-    with pytest.raises(LabError, match="not measured together"):
-        show_comparison(recorded=(first, second))
-    with pytest.raises(LabError, match="do not belong together"):
-        show_comparison(recorded=(first, 60.0))
+    first, second = make_record("baseline:sdpa", 41.0, "two"), make_record("r03_one_warp", 400.0)
+    for other, said in ((second, "not measured together"), (60.0, "do not belong together")):
+        with pytest.raises(LabError, match=said):
+            show_comparison(recorded=(first, other))
 
 
 def test_defaults_leave_variants_out(store: RecordStore) -> None:
@@ -109,11 +107,8 @@ def test_against_several_baselines(store: RecordStore) -> None:
 
 
 def test_an_ablation_has_a_cell_for_each_case(store: RecordStore) -> None:
-    variants = {
-        "four warps": ("r02", {}),
-        "one warp, barrier": ("r02", {"dims_per_thread": 4}),
-        "one warp": ("r03", {}),
-    }
+    variants = {"four warps": ("r02", {}), "one warp": ("r03", {})}
+    variants["one warp, barrier"] = ("r02", {"dims_per_thread": 4})
     shown = show_ablation(variants, "unroll", (1, 4), HEADLINE, store=store, live=False)
     rows = rows_of(shown.text)
     assert "1000 " in rows["four warps"] and "600.0" in rows["four warps"]
@@ -130,8 +125,7 @@ def test_counters_show_missing_as_missing(tmp_path: Path) -> None:
     store.append("h200.jsonl", [make_record("r03_one_warp", 400.0, counters=counters)])
     rows = rows_of(compare_counters(["r03"], HEADLINE, store=store, live=False).text)
     assert "3.03" in rows["achieved_occupancy_pct"]
-    assert "missing" in rows["l2_hit_pct"]
-    assert "missing" in rows["registers_per_thread"]
+    assert "missing" in rows["l2_hit_pct"] and "missing" in rows["registers_per_thread"]
     both = compare_counters(["r02", "r03"], HEADLINE, store=store, live=False)
     assert "no recorded counters of r02_one_barrier" in both.text
 
@@ -177,12 +171,10 @@ def test_the_live_path_reaches_the_measuring_children(
     monkeypatch.setattr("labtools.notebook.live.can_run_live", lambda: True)
     small = HEADLINE.replace(batch=1, num_qo_heads=2, num_kv_heads=1, kv_len=8, head_dim=64)
     found = measure_speedup("r02", "r03", small, candidate_knobs={"unroll": 1})
-    assert found.source == "live"
-    assert "NVIDIA Fake GPU" in found.what
+    assert found.source == "live" and "NVIDIA Fake GPU" in found.what
     assert found.interval[0] <= found.value <= found.interval[1]
-    shown = show_ablation({"one warp": ("r03", {})}, "unroll", (1,), small, live=True)
-    assert "live: this machine's GPU" in shown.text
-    assert "no record" not in shown.text
+    text = show_ablation({"one warp": ("r03", {})}, "unroll", (1,), small, live=True).text
+    assert "live: this machine's GPU" in text and "no record" not in text
 
 
 def test_counters_fall_back_to_records_when_ncu_is_missing(
@@ -235,13 +227,11 @@ def test_what_is_used_is_of_the_repaired_point_and_p03_waits_for_its_record(tmp_
     names = [rung.id for rung in list_rungs("prefill")]
     lines = show_use([sdpa, *names], problem, against=sdpa).text.splitlines()
     rows = {line.split("  ")[0]: line.split() for line in lines[2:]}
-    assert rows["p00, as written"][3] == "faults"
-    assert rows["p01, as written"][3] == "faults"
+    assert rows["p00, as written"][3] == rows["p01, as written"][3] == "faults"
     assert "wrong" in rows["p01, its fault repaired alone"]
     assert "p00, its fault repaired alone" not in rows
     assert float(rows["p00, repaired"][2]) > float(rows["p02"][1])
     assert {name.split("_")[0] for name in names} <= {name.split(",")[0] for name in rows}
     assert "prefill_sdpa over it" in lines[1]
     empty = show_use(["p02_corrected"], problem, store=RecordStore([tmp_path])).text
-    assert "not measured yet" in empty
-    assert "over it" not in empty
+    assert "not measured yet" in empty and "over it" not in empty

@@ -30,7 +30,7 @@ def test_golden(golden: GoldenCase, kept: Any) -> None:
         if moved and before["model"] == MODEL_VERSION:
             pytest.fail(
                 f"{golden.key} moved ({', '.join(moved[:4])}) under model {MODEL_VERSION}: raise "
-                "MODEL_VERSION in labtools/predict/version.py, then make accept WHAT=forecast",
+                "MODEL_VERSION in labtools/predict/result.py, then make accept WHAT=forecast",
                 pytrace=False,
             )
     assert now == kept

@@ -11,10 +11,12 @@ import random
 import shlex
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from labtools.problem import Workload, kernels_dir, load_rung
 from labtools.problem.rung import say_knobs
@@ -133,24 +135,11 @@ def ask_command(command: Command) -> Json:
     return mask(command.text, {"status": status, "data": data})
 
 
-@contextlib.contextmanager
-def own_journal(folder: Path) -> Iterator[None]:
+def own_journal(folder: Path) -> AbstractContextManager[object]:
     """A journal of its own, so that the reader's is neither read nor written."""
-    given = {
-        "LABTOOLS_JOURNAL_URL": str(folder / "journal.sqlite"),
-        "LABTOOLS_READER_NAME": "reader",
-        "LABTOOLS_READER": "0",
-    }
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    journal = {"LABTOOLS_JOURNAL_URL": str(folder / "journal.sqlite")}
+    reader = {"LABTOOLS_READER_NAME": "reader", "LABTOOLS_READER": "0"}
+    return mock.patch.dict(os.environ, journal | reader)
 
 
 def ask_forecast(held: HeldRecord) -> Json:

@@ -33,11 +33,7 @@ def path_of(kind: str, folder: Path = FOLDER) -> Path:
 
 @lru_cache(maxsize=8)
 def read_goldens(path: Path) -> dict[str, Json]:
-    """The goldens of one file by key.
-
-    Raises:
-        LabError: there is no such file, or it is damaged.
-    """
+    """The goldens of one file by key."""
     try:
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()
         return dict(json.loads(line) for line in lines)

@@ -1,7 +1,7 @@
 """Answers as they are kept, and how they compare.
 
 Numbers are kept to 12 digits, long lists as columns, sentences as the mere fact that there is one:
-`tests/goldens/test_screens.py` looks at the wording of what people read.
+wording is looked at in `tests/goldens/test_screens.py`.
 """
 
 from __future__ import annotations

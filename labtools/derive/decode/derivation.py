@@ -94,19 +94,13 @@ def derive_decode(work: Problem | str | None, gpu: Gpu, asked: Asked) -> Design:
     """Derive a decode kernel from a GPU's limits; a workload's lengths count one by one."""
     workload, bits = read_problem("decode", work), asked.bits
     if bits not in facts.BITS:
-        raise LabError(
-            f"K and V of {bits} bits are not known here.",
-            f"the derivation knows {', '.join(map(str, facts.BITS))} bits",
-            "choose one of these",
-        )
+        why = f"the derivation knows {', '.join(map(str, facts.BITS))} bits"
+        raise LabError(f"K and V of {bits} bits are not known here.", why, "choose one of these")
     check_copies(gpu)
     dim = workload.head_dim
     if dim % MATRIX_DEPTH:
-        raise LabError(
-            f"A head dimension of {dim} fits no matrix product.",
-            f"it must be a multiple of {MATRIX_DEPTH}",
-            "the rungs up to r08",
-        )
+        what = f"A head dimension of {dim} fits no matrix product."
+        raise LabError(what, f"it must be a multiple of {MATRIX_DEPTH}", "the rungs up to r08")
     row_bytes = dim * bits // 8
     chunks = row_bytes // COPY_BYTES
     if chunks & (chunks - 1):
@@ -447,11 +441,8 @@ class _DecodeDerivation(Derivation):
             return occupancy(gpu, WARP * warps, self.registers, self._smem_bytes(warps))
 
         one = fit(1)
-        shared = {
-            n: fit(n)
-            for n in facts.SHARED_BLOCKS
-            if self.warps // n >= block_plan.LEAST_BLOCK_WARPS
-        }
+        least = block_plan.LEAST_BLOCK_WARPS
+        shared = {n: fit(n) for n in facts.SHARED_BLOCKS if self.warps // n >= least}
         shares = [n for n, fits in shared.items() if fits.blocks_per_sm >= n]
         found = [Figure("blocks of all warps", max(1, one.blocks_per_sm), "", f"by {one.limiter}")]
         for n, fits in shared.items():
@@ -471,29 +462,18 @@ class _DecodeDerivation(Derivation):
         """Asks the rule that the rung's launch asks too."""
         plan, way, limits, sources = self.plan, self.way, self.gpu.limits, self.gpu.sources
         blocks, (named, joins) = plan.pairs * plan.pieces, _words_of(way)
-        rejected = [
-            Rejected(
-                _words_of(one)[0],
-                one.time_us,
-                "us to read and join",
-                f"{one.blocks} blocks on {one.sms} SMs; the choice has {way.blocks} on {way.sms}, "
-                f"and takes {way.time_us:.2f} us" + _why_not_taken(one, way),
-            )
-            for one in self.ways
-            if one is not way
-        ]
+        choice = f"the choice has {way.blocks} on {way.sms}, and takes {way.time_us:.2f} us"
+        rejected = []
+        for one in (one for one in self.ways if one is not way):
+            said = f"{one.blocks} blocks on {one.sms} SMs; {choice}{_why_not_taken(one, way)}"
+            rejected.append(Rejected(_words_of(one)[0], one.time_us, "us to read and join", said))
         by_size = (limits.clusters, plan.kernel.sm_gb_per_s)
         fitting = [dict(sorted(one.items())) for one in by_size]
         launch = plan.warps, plan.blocks_per_sm, plan.stages
+        joining = block_plan.CLUSTER_JOIN_US, block_plan.MEMORY_JOIN_US
         return self.step(
             "division",
-            [
-                plan.pairs,
-                limits.num_sms,
-                *fitting,
-                block_plan.CLUSTER_JOIN_US,
-                block_plan.MEMORY_JOIN_US,
-            ],
+            [plan.pairs, limits.num_sms, *fitting, *joining],
             [way.time_us, blocks, *launch, plan.pieces, way.sms],
             rejected,
             sm_source=sources.get("sm_count", "data sheet"),
@@ -505,12 +485,9 @@ class _DecodeDerivation(Derivation):
     def _time(self) -> DesignStep:
         machine, stream = self.machine, self.way.stream_us
         clock = machine.clock_ghz
-        parts = [
-            machine.launch_us(self.way.blocks) + machine.start_us,
-            machine.dram_async(512) / clock / 1e3,
-            stream,
-            self.work.cycles / clock / 1e3 + self.way.join_us,
-        ]
+        start = machine.launch_us(self.way.blocks) + machine.start_us
+        ends = self.work.cycles / clock / 1e3 + self.way.join_us
+        parts = [start, machine.dram_async(512) / clock / 1e3, stream, ends]
         total = sum(parts)
         floor = self.bytes / self.dram_gb_per_s / 1e3
         return self.step("time", parts, [total, floor / total])

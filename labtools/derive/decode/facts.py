@@ -58,15 +58,8 @@ class Work:
 
 
 def tile_work(keys: int, head_dim: int, bits: int, machine: Machine, group: int = 1) -> Work:
-    """Instructions and cycles of one tile in one warp, on tensor cores.
-
-    Args:
-        keys: of the tile, a multiple of 16.
-        head_dim: elements of a row.
-        bits: of an element in memory.
-        machine: latencies and intervals.
-        group: query heads that share a KV head; each 8 of them take a product of their own.
-    """
+    """Instructions and cycles of one tile of keys, a multiple of 16, in one warp on tensor cores;
+    each 8 query heads of a ``group`` take a product of their own."""
     latency = machine.variable
     copies = tile_bytes(keys, head_dim, bits) / (16 * WARP)
     products = 2 * (keys / MATRIX_ROWS) * (head_dim / MATRIX_DEPTH)
@@ -75,15 +68,9 @@ def tile_work(keys: int, head_dim: int, bits: int, machine: Machine, group: int 
     products += OFFSET_PRODUCTS[bits] * keys / MATRIX_ROWS
     scores = PER_SCORES[bits] * keys / MATRIX_ROWS
     instructions = PER_COPY * copies + loads + products + converts + scores + PER_TRIP[bits]
-    chain = (
-        latency["ldsm"]
-        + head_dim / MATRIX_DEPTH / 2 * latency["hmma"]
-        + latency["vote"]
-        + latency["mufu_ex2"]
-        + latency["movm"]
-        + latency["ldsm"]
-        + latency["hmma"]
-    )
+    chain = latency["ldsm"] + head_dim / MATRIX_DEPTH / 2 * latency["hmma"]
+    for name in ("vote", "mufu_ex2", "movm", "ldsm", "hmma"):
+        chain += latency[name]
     unit = UNIT_CYCLES * (copies + loads)
     passes = -(-group // MATRIX_COLUMNS)
     more = (passes - 1) * (products + scores)

@@ -174,29 +174,18 @@ class _ProductDerivation(BoundDerivation):
         if isinstance(work, ConvWork):
             chosen, *others = work.tilings(self.tile.m)
             touched, halo = "input elements touched, of a channel", f"patch of {chosen.patch}"
-            figures += [
-                Figure(touched, chosen.tile_touched, "", f"{halo} with its halo"),
-                Figure(
-                    "elements without reuse of the halo",
-                    self.tile.m * work.taps,
-                    "",
-                    "rows x taps, as im2col writes them",
-                ),
-            ]
-            rejected += [
-                Rejected(
-                    f"a patch of {one.patch}",
-                    one.touched,
-                    "elements of a channel, all tiles",
-                    f"{one.count} tiles; the choice touches {chosen.touched} with {chosen.count}",
-                )
-                for one in others[:2]
-            ]
+            again = "elements without reuse of the halo"
+            im2col = "rows x taps, as im2col writes them"
+            figures.append(Figure(touched, chosen.tile_touched, "", f"{halo} with its halo"))
+            figures.append(Figure(again, self.tile.m * work.taps, "", im2col))
+            for one in others[:2]:
+                named, unit = f"a patch of {one.patch}", "elements of a channel, all tiles"
+                why = f"{one.count} tiles; the choice touches {chosen.touched} with {chosen.count}"
+                rejected.append(Rejected(named, one.touched, unit, why))
         if len(work.rows) > 1:
-            figures += [
-                Figure("rows of the smallest expert", min(work.rows), "", "drawn, seed 0"),
-                Figure("rows of the largest", max(work.rows), "", "drawn, seed 0"),
-            ]
+            drawn = "drawn, seed 0"
+            figures.append(Figure("rows of the smallest expert", min(work.rows), "", drawn))
+            figures.append(Figure("rows of the largest", max(work.rows), "", drawn))
         return figures, rejected
 
     def _tile(self) -> DesignStep:
@@ -286,12 +275,11 @@ class _ProductDerivation(BoundDerivation):
     def _registers(self) -> DesignStep:
         best, tile, gpu = self.best, self.tile, self.gpu
         rejected = []
-        for other in (
-            dataclasses.replace(tile, warps_m=tile.warps_m // 2 or 1),
-            dataclasses.replace(tile, warps_n=tile.warps_n // 2 or 1),
-        ):
-            if other == tile:
+        halves = {name: getattr(tile, name) // 2 for name in ("warps_m", "warps_n")}
+        for name, half in halves.items():
+            if not half:
                 continue
+            other = dataclasses.replace(tile, **{name: half})
             number, why = registers_estimated(other), f"the choice has {best.registers}"
             if number > MOST_REGISTERS:
                 why = f"more than the {MOST_REGISTERS} there are, so sums spill"

@@ -79,12 +79,9 @@ def pick_of_library(rows: int, columns: int, depth: int, gpu: Gpu) -> LibraryPic
         )
         said = json.loads(done.stdout.strip().splitlines()[-1])
         cta, cluster = said["cta"], said["cluster"]
-        return LibraryPick(
-            *(True, f"{cta[0]} x {cta[1]} x {cta[2]}, {said['stages']} stages, for CUTLASS"),
-            cta=(cta[0], cta[1], cta[2]),
-            stages=said["stages"],
-            split_k=said["split_k"],
-            cluster=(cluster[0], cluster[1]),
-        )
+        (m, n, k), stages = cta, said["stages"]
+        words = f"{m} x {n} x {k}, {stages} stages, for CUTLASS"
+        split, blocks = said["split_k"], (cluster[0], cluster[1])
+        return LibraryPick(True, words, (m, n, k), stages, split, blocks)
     except (OSError, subprocess.SubprocessError, ValueError, LookupError):
         return LibraryPick(False, "nvidia-matmul-heuristics is installed and gave no answer")

@@ -77,13 +77,9 @@ def derive_prefill(work: Problem | str | None, gpu: Gpu, asked: Asked) -> Prefil
     problem: Prefill = read_problem("prefill", work)
     check_copies(gpu)
     model = PrefillModel(problem, gpu, "wgmma" if gpu.arch == WGMMA_ARCH else "mma")
-    refused = model.rung.supports(problem)
-    if refused is not None:
-        raise LabError(
-            f"No kernel for {problem.short()} is derived.",
-            refused,
-            f"what {KERNEL_OF_KIND[model.kind]} computes: {problem.example}, for example",
-        )
+    if (refused := model.rung.supports(problem)) is not None:
+        works = f"what {KERNEL_OF_KIND[model.kind]} computes: {problem.example}, for example"
+        raise LabError(f"No kernel for {problem.short()} is derived.", refused, works)
     return _PrefillDerivation(model, asked).design()
 
 

@@ -50,9 +50,8 @@ class Section:
     counters: bool = False  # read the counters of a bound of every rung of the section
     # ids of baselines of the section whose chosen counters are read besides
     peer_counters: tuple[str, ...] = ()
-    stratum: str | None = (
-        None  # of points for the forecast, one of ``labtools/predict/points.toml``
-    )
+    # of points for the forecast, one of ``labtools/predict/points.toml``
+    stratum: str | None = None
     # ``stream`` launches every call of these rungs by itself; see `Candidate`
     timing: Literal["graph", "stream"] = "graph"
     outside: bool = False  # move what these rungs allocate in every call out of it
@@ -187,8 +186,7 @@ def _rung_ids() -> dict[str, str]:
 def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
     """The groups of a plan, one a workload, in order of first mention.
 
-    Returns:
-        The groups, and what is left out everywhere (a library that is not installed) with why.
+    Returns the groups, and what is left out everywhere (a library that is not installed) with why.
     """
     baselines = {baseline.id: baseline for baseline in list_baselines(None)}
     groups: dict[str, Group] = {}

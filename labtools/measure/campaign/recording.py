@@ -112,13 +112,10 @@ def record_campaign(
     """Measure a plan on this machine's GPU and write its records.
 
     Before its group is timed every kernel is checked on a battery of small workloads, and its
-    forecast is stored. What is already in ``out_dir`` for the same code is skipped.
-
-    Args:
-        plan: or its name.
-        out_dir: records go to ``out_dir/<gpu>/<plan>.jsonl.gz``; None is ``kernels/records``.
-        stale: only the workloads of which this GPU's shipped records of the plan hold one that no
-            longer belongs to the code, or none at all.
+    forecast is stored. Records go to ``out_dir/<gpu>/<plan>.jsonl.gz``, by default in
+    ``kernels/records``; what is already there for the same code is skipped. ``stale`` takes only
+    the workloads of which this GPU's shipped records of the plan hold one that no longer belongs
+    to the code, or none at all.
 
     Raises LabError: nothing can run on a GPU here, or the records cannot be written.
     """
@@ -156,10 +153,8 @@ def record_rung(
     The records go to ``out_dir``, by default the reader's own, ``work/records``. The baselines that
     can run are timed in the same processes; None takes the one that its operation is held against.
 
-    Raises:
-        CompileError: it does not compile.
-        KernelError: it is wrong.
-        LabError: no GPU, the rung does not support the workload, or it exists only on a page.
+    Raises CompileError: it does not compile; KernelError: it is wrong; LabError: no GPU, the rung
+    does not support the workload, or it exists only on a page.
     """
     if rung.edited:
         raise LabError(
@@ -253,11 +248,8 @@ class _Campaign:
         for group in groups:
             candidates = list(group.candidates.values())
             if group.ceiling:
-                candidates += [
-                    one
-                    for one in ceiling_candidates(self.device.sm_count)
-                    if one.supports(group.workload) is None
-                ]
+                sweeps = ceiling_candidates(self.device.sm_count)
+                candidates += [one for one in sweeps if one.supports(group.workload) is None]
             settings = {
                 "processes": effort.processes,
                 "rounds": effort.rounds,
@@ -396,14 +388,10 @@ def _summarise_check(runs: Sequence[GpuRun]) -> Comparison:
     wrong = [run for run in runs if not run.ok]
     compared = [run.comparison for run in runs if run.comparison is not None]
     merged = merge_comparisons(compared) if compared else Comparison(False)
-    return replace(
-        merged,
-        ok=not wrong,
-        worst_error=None if wrong else merged.worst_error,
-        problems=[str(run) for run in wrong],
-        cases=len(runs),
-        pairs=sum(run.workload.num_parts for run in runs),
-    )
+    worst, problems = None if wrong else merged.worst_error, [str(run) for run in wrong]
+    parts = sum(run.workload.num_parts for run in runs)
+    told = replace(merged, ok=not wrong, worst_error=worst, problems=problems)
+    return replace(told, cases=len(runs), pairs=parts)
 
 
 def _forecast(candidate: Candidate, group: Group, device: DeviceInfo) -> ForecastMade | None:
@@ -447,11 +435,9 @@ class _Forecasting:
 
 
 class _Counting:
-    """Hardware counters of the groups' rungs, a batch of groups ahead, and of some baselines.
+    """Hardware counters of rungs, a batch of groups ahead, and of baselines, each by itself.
 
-    Small groups share a start of the profiler, which takes seconds. A baseline has one of its own:
-    nobody knows how many kernels it launches. Whatever goes wrong here is a reason in place of
-    counters, never a lost time.
+    Nobody knows how many kernels a baseline launches. What goes wrong is a reason, no lost time.
     """
 
     def __init__(self, todo: Sequence[_Task], why_wrong: WhyWrong, progress: Progress) -> None:
@@ -550,11 +536,7 @@ def _no_counters(error: LabError) -> Counters:
 def _read_verdicts(
     watched: Mapping[str, Candidate], progress: Progress
 ) -> dict[str, list[SanitizerVerdict]]:
-    """Sanitizer verdicts of the watched rungs on a small workload.
-
-    A rung that is broken as its author wrote it is watched as written too: that is what it has in
-    place of a time.
-    """
+    """Verdicts on a small workload; of a rung that is broken as written, as written too."""
     from ..profiler.sanitize import SanitizerReport, sanitize_rung
 
     def verdict(one: Candidate, tool: str, broken: dict[str, int] | None) -> SanitizerVerdict:

@@ -59,6 +59,9 @@ WITHOUT_CPU_RUNNER = (
 class CpuRunnerMissing(LabError):
     """This machine lacks what the CPU runner needs: Linux, a C++ compiler, CUDA's headers."""
 
+    def __init__(self, what: str, why: str, still_works: str = WITHOUT_CPU_RUNNER) -> None:
+        super().__init__(what, why, still_works)
+
 
 @dataclass(frozen=True)
 class HostCompiler:
@@ -102,19 +105,13 @@ class Executable:
 def find_cpu_compiler() -> HostCompiler:
     """The C++ compiler of the CPU runner. Raises CpuRunnerMissing: not Linux, or no compiler."""
     if platform.system() != "Linux":
-        raise CpuRunnerMissing(
-            "The CPU runner does not work on this system.",
-            f"it needs Linux, and this is {platform.system()}",
-            WITHOUT_CPU_RUNNER,
-        )
+        why = f"it needs Linux, and this is {platform.system()}"
+        raise CpuRunnerMissing("The CPU runner does not work on this system.", why)
     path = find_cxx_compiler()
     if path is None:
-        raise CpuRunnerMissing(
-            "There is no C++ compiler for the CPU runner.",
-            "none of c++, g++ and clang++ is on the PATH; on Debian or Ubuntu, "
-            "`apt install g++` brings one",
-            WITHOUT_CPU_RUNNER,
-        )
+        why = "none of c++, g++ and clang++ is on the PATH; on Debian or Ubuntu, "
+        why += "`apt install g++` brings one"
+        raise CpuRunnerMissing("There is no C++ compiler for the CPU runner.", why)
     return _describe(path)
 
 
@@ -125,9 +122,8 @@ def _describe(path: Path) -> HostCompiler:
             [str(path), "--version"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise CpuRunnerMissing(
-            "The C++ compiler does not start.", f"{path} --version: {error}", WITHOUT_CPU_RUNNER
-        ) from error
+        why = f"{path} --version: {error}"
+        raise CpuRunnerMissing("The C++ compiler does not start.", why) from error
     family = "clang" if "clang" in done.stdout.lower() else "gcc"
     return HostCompiler(path, family, done.stdout.splitlines()[0])
 
@@ -148,7 +144,6 @@ def find_cuda_headers() -> tuple[Path, ...]:
         "CUDA's header files for half and vector types are not here.",
         "they come with the packages nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl, "
         f"or with a CUDA toolkit; looked at {', '.join(tried) or 'no folder at all'}",
-        WITHOUT_CPU_RUNNER,
     )
 
 
@@ -251,17 +246,12 @@ def build_kernel(
 
     With ``counted`` it counts how often each thread comes by each place (``native/trips.h``).
 
-    Raises:
-        CpuRunnerMissing: no compiler or no CUDA headers.
-        CompileError: the kernel does not compile; it has ``line`` and ``excerpt``.
-        LabError: there is no room to build it in.
+    Raises CpuRunnerMissing: no compiler or no CUDA headers; CompileError: the kernel does not
+    compile; it has ``line`` and ``excerpt``; LabError: there is no room to build it in.
     """
     kernel = _Kernel(source, name, tuple(dict.fromkeys(entries)), tuple(include_dirs))
-    return in_folder(
-        "cpu",
-        lambda cache: _build_in(cache, kernel, defines, counted),
-        "the executable of the kernel",
-    )
+    build = functools.partial(_build_in, kernel, defines, counted)
+    return in_folder("cpu", build, "the executable of the kernel")
 
 
 @dataclass(frozen=True)
@@ -278,7 +268,7 @@ class _Kernel:
 
 
 def _build_in(
-    cache: Path, kernel: _Kernel, defines: Mapping[str, str], counted: bool
+    kernel: _Kernel, defines: Mapping[str, str], counted: bool, cache: Path
 ) -> Executable:
     source, name, folders = kernel.source, kernel.name, kernel.folders
     compiler = find_cpu_compiler()
@@ -540,11 +530,8 @@ def _build_runtime(cache: Path, compiler: HostCompiler) -> Path:
     command += ["-c", str(NATIVE / "main.cpp")]
     folder, failed = _compile_once(cache, "runtime.o", _content(compiler), command)
     if failed is not None:
-        raise CpuRunnerMissing(
-            "The CPU runner's own code does not compile here.",
-            f"{compiler.version}: {failed.stderr.strip()[:800]}",
-            WITHOUT_CPU_RUNNER,
-        )
+        why = f"{compiler.version}: {failed.stderr.strip()[:800]}"
+        raise CpuRunnerMissing("The CPU runner's own code does not compile here.", why)
     return folder / "runtime.o"
 
 

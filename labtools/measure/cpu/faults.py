@@ -3,28 +3,88 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from ..case import Fault
-from .places import KernelLine, LineTable
 from .report import RawFault
 
-FAULT_KINDS = {
-    "out_of_bounds": "an access outside a buffer, a shared variable or an array",
-    "misaligned": "an address that is no multiple of what the access needs",
-    "uninitialised": "a read of memory that nobody has written",
-    "race": "two threads, one of them writing, at the same bytes with no order between them",
-    "barrier": "a barrier that not every thread of the block reaches",
-    "collective": "a warp function that lanes of its mask miss, or reach differently",
-    "async_copy": "an asynchronous copy whose data are used before they are there",
-    "read_only": "a write to an input",
-    "launch": "a launch that a GPU would refuse, or arguments of the wrong type",
-    "hang": "a block that does not end",
-    "crash": "a thread or its process that died",
-    "carried": "what one call of the launches left behind and the next one reads",
-    "order_dependent": "a result that changes with the order in which warps run",
-}
+_LOCATION = re.compile(r"^(?P<file>.*):(?P<line>\d+)(?: \(discriminator \d+\))?$")
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """A line of the kernel or of one of its own headers."""
+
+    file: str  # the kernel's source where it is on the way, else a header
+    line: int  # 1-based
+    within: str = ""  # the header's line that was reached from there, as ``row.cuh line 28``
+
+
+class LineTable:
+    """Answers for one executable; only lines of the kernel's source and its own headers count."""
+
+    def __init__(self, program: Path, name: str, include_dirs: Iterable[Path]) -> None:
+        self._program = program
+        self._name = name.replace("\\", "/").replace('"', "'")
+        self._shown = name
+        self._folders = [str(Path(folder).resolve()) for folder in include_dirs]
+        self._known: dict[int, list[KernelLine]] = {}
+
+    def resolve(self, addresses: Sequence[int]) -> None:
+        """Look up many return addresses at once."""
+        wanted = sorted({a for a in addresses if a} - self._known.keys())
+        tool = shutil.which("addr2line") or shutil.which("llvm-addr2line")
+        if not wanted or tool is None:
+            return
+        # A return address is the instruction after the call; one less lies in the call.
+        text = "".join(f"{hex(a - 1)}\n" for a in wanted)
+        try:
+            command = [tool, "-e", str(self._program), "-i", "-a"]
+            how: dict[str, Any] = {"input": text, "capture_output": True, "text": True}
+            done = subprocess.run(command, **how, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return
+        current: list[KernelLine] | None = None
+        for line in done.stdout.splitlines():
+            if re.fullmatch(r"0x[0-9a-f]+", line):
+                current = self._known.setdefault(int(line, 16) + 1, [])
+                continue
+            found = _LOCATION.match(line)
+            if found and current is not None:
+                own = self._own(found["file"])
+                if own and int(found["line"]):
+                    current.append(KernelLine(own, int(found["line"])))
+
+    def _own(self, file: str) -> str | None:
+        if file == self._name or file.endswith("/" + self._name):
+            return self._shown
+        path = str(Path(file).resolve())
+        return path if any(path.startswith(folder + "/") for folder in self._folders) else None
+
+    def innermost(self, address: int) -> KernelLine | None:
+        """The line at a return address, of a header where a call into it was laid out there."""
+        self.resolve([address])
+        return next(iter(self._known.get(address, [])), None)
+
+    def line_of(self, addresses: Sequence[int]) -> KernelLine | None:
+        """Where the kernel is at these addresses, which go from the inside out.
+
+        The reader's own source comes before a header that it calls into.
+        """
+        self.resolve(addresses)
+        lines = [line for address in addresses for line in self._known.get(address, [])]
+        if not lines:
+            return None
+        inner = lines[0]
+        own = next((line for line in lines if line.file == self._shown), None)
+        if own is None or own is inner:
+            return inner
+        return KernelLine(own.file, own.line, f"{Path(inner.file).name} line {inner.line}")
 
 
 @dataclass(frozen=True)
@@ -52,15 +112,11 @@ class CpuFault(Fault):
 def explain_faults(
     raw: Sequence[RawFault],
     table: LineTable,
-    block_dims: Sequence[tuple[int, int, int]],
+    block_dims: Sequence[tuple[int, int, int]],  # of each launch
     order: int,
     texts: dict[str, list[str]],
 ) -> list[CpuFault]:
-    """Put lines in the place of code addresses.
-
-    ``block_dims`` are the threads of a block in x, y, z, for each launch; ``texts`` the lines of
-    the sources by file name.
-    """
+    """Put lines in the place of code addresses; ``texts`` are the sources' lines by file name."""
     table.resolve([address for fault in raw for place in fault.places for address in place])
     faults: list[CpuFault] = []
     first = [[table.line_of(place) for place in fault.places[:1]] for fault in raw]

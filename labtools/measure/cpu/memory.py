@@ -25,11 +25,9 @@ def most_bytes() -> int:
     except (ValueError, OverflowError):
         wanted = 0
     if wanted <= 0:
-        raise LabError(
-            f"{GIB_VARIABLE} is {given!r}.",
-            "it is the memory that a check on the CPU may take, a number of GiB above 0",
-            f"unset it, and {USUAL_GIB:g} GiB it is",
-        )
+        why = "it is the memory that a check on the CPU may take, a number of GiB above 0"
+        still = f"unset it, and {USUAL_GIB:g} GiB it is"
+        raise LabError(f"{GIB_VARIABLE} is {given!r}.", why, still)
     return most_of_machine(wanted)
 
 

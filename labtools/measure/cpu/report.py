@@ -48,20 +48,25 @@ TRIPS = np.dtype(
 )
 """What ``native/trips.h`` writes."""
 
-KINDS = {
-    1: "out_of_bounds",
-    2: "misaligned",
-    3: "uninitialised",
-    4: "race",
-    5: "barrier",
-    6: "collective",
-    7: "async_copy",
-    8: "read_only",
-    9: "launch",
-    10: "hang",
-    11: "crash",
-    12: "carried",
+FAULT_KINDS = {
+    "out_of_bounds": "an access outside a buffer, a shared variable or an array",
+    "misaligned": "an address that is no multiple of what the access needs",
+    "uninitialised": "a read of memory that nobody has written",
+    "race": "two threads, one of them writing, at the same bytes with no order between them",
+    "barrier": "a barrier that not every thread of the block reaches",
+    "collective": "a warp function that lanes of its mask miss, or reach differently",
+    "async_copy": "an asynchronous copy whose data are used before they are there",
+    "read_only": "a write to an input",
+    "launch": "a launch that a GPU would refuse, or arguments of the wrong type",
+    "hang": "a block that does not end",
+    "crash": "a thread or its process that died",
+    "carried": "what one call of the launches left behind and the next one reads",
+    "order_dependent": "a result that changes with the order in which warps run",
 }
+
+
+KINDS = tuple(FAULT_KINDS)
+"""By the number that ``native/report.h`` gives them, from 1."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def read_faults(report: np.ndarray) -> list[RawFault]:
         )
         faults.append(
             RawFault(
-                kind=KINDS[int(record["kind"])],
+                kind=KINDS[int(record["kind"]) - 1],
                 text=bytes(record["text"]).decode(errors="replace"),
                 block=(int(record["block"][0]), int(record["block"][1]), int(record["block"][2])),
                 thread=int(record["thread"]),

@@ -39,9 +39,8 @@ from labtools.toolchain.sources import normalise_source
 from ..case import CheckCase, checked_limits
 from ..resident import largest_resident
 from .build import Executable, build_kernel
-from .faults import CpuFault, explain_faults
+from .faults import CpuFault, LineTable, explain_faults
 from .memory import check_host_memory, most_bytes, too_large
-from .places import LineTable
 from .report import MAX_COUNTED, REPORT, TRIPS, read_faults
 
 # 0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does. From
@@ -129,14 +128,9 @@ def build_for_cpu(
 ) -> Executable:
     """What `run_on_cpu` runs, or `count_on_cpu` with ``counted``; its arguments and errors."""
     limits = limits or checked_limits()
-    return build_kernel(
-        rung.source_text,
-        source_name(rung),
-        launched_entries(rung, workload, limits, knobs),
-        rung.defines(workload, limits, knobs),
-        rung.include_dirs,
-        counted,
-    )
+    entries = launched_entries(rung, workload, limits, knobs)
+    defines, name = rung.defines(workload, limits, knobs), source_name(rung)
+    return build_kernel(rung.source_text, name, entries, defines, rung.include_dirs, counted)
 
 
 def count_on_cpu(
@@ -153,9 +147,8 @@ def count_on_cpu(
     At most `MAX_COUNTED` blocks of the launch at one position are run, by number, after the whole
     of the launches before it; each may take ``time_limit_s`` seconds.
 
-    Returns:
-        For each of the blocks (name of the file, line) to the times of each thread, int64
-        [threads]. A line of several stretches has the times of the one gone through most.
+    Returns of each block the times of each thread, int64 [threads], by (name of the file, line).
+    A line of several stretches has the times of the one gone through most.
 
     Raises LabError: as `run_on_cpu`; or a block does not end, or is stopped by a fault.
     """
@@ -284,11 +277,9 @@ class _Buffer:
             self._map = mmap.mmap(self.fd, max(self.bytes, 1))
         except OSError as error:
             os.close(self.fd)
-            raise LabError(
-                f"There is no memory for the buffer {name}.",
-                f"it needs {self.bytes / 1e9:.2f} GB: {error.strerror}",
-                "try a smaller workload",
-            ) from error
+            what = f"There is no memory for the buffer {name}."
+            why = f"it needs {self.bytes / 1e9:.2f} GB: {error.strerror}"
+            raise LabError(what, why, "try a smaller workload") from error
         self.array()[...] = array
 
     def array(self) -> np.ndarray:
@@ -577,11 +568,9 @@ def _wait(
                 child.wait()
                 return False
             if largest_resident(child.pid) > most:
-                raise too_large(
-                    "The kernel took too much memory to be checked on the CPU.",
-                    "what it writes is watched, in 16 to 64 bytes for each byte",
-                    most_bytes(),
-                )
+                what = "The kernel took too much memory to be checked on the CPU."
+                why = "what it writes is watched, in 16 to 64 bytes for each byte"
+                raise too_large(what, why, most_bytes())
             now = int(report["blocks_done"][0])
             still_s = still_s + _LOOK_S if now == last else 0.0
             last = now

@@ -19,10 +19,8 @@ Read = Callable[[], list[float | None]]
 class ClockWatch:
     """Reads clocks in the background between ``start`` and ``stop``.
 
-    NVML, a library of the driver, answers in microseconds; without it there are no readings.
-
-    Args:
-        pci_bus_id: of the GPU, for example ``0000:18:00.0``.
+    NVML, a library of the driver, answers in microseconds; without it there are no readings. The
+    GPU is named by its PCI bus id, such as ``0000:18:00.0``.
     """
 
     def __init__(self, pci_bus_id: str) -> None:
@@ -61,9 +59,8 @@ class ClockWatch:
         except OSError:  # no driver
             return None
         address = self.pci_bus_id.encode()
-        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByPciBusId_v2(
-            address, ctypes.byref(handle)
-        ):
+        find = nvml.nvmlDeviceGetHandleByPciBusId_v2
+        if nvml.nvmlInit_v2() or find(address, ctypes.byref(handle)):
             return None
 
         def ask(function: Callable[..., int], which: int) -> float | None:

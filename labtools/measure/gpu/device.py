@@ -58,9 +58,8 @@ class LiveDevice:
     """
 
     def __init__(self, ordinal: int, with_torch: bool) -> None:
-        self.torch: Any = None
-        if with_torch:
-            self.torch = _import_torch()  # before CuPy, so that both use torch's libraries
+        # before CuPy, so that both use torch's libraries
+        self.torch: Any = _import_torch() if with_torch else None
         import cupy
 
         self.cp: Any = cupy
@@ -68,10 +67,9 @@ class LiveDevice:
         cupy.cuda.Device(ordinal).use()
         if self.torch is not None:
             self.torch.cuda.set_device(ordinal)
-            torch_stream = self.torch.cuda.Stream()
-            self.torch.cuda.set_stream(torch_stream)
-            handle = _Handle(torch_stream, int(torch_stream.cuda_stream))
-            self.torch_stream = torch_stream
+            self.torch_stream = self.torch.cuda.Stream()
+            self.torch.cuda.set_stream(self.torch_stream)
+            handle = _Handle(self.torch_stream, int(self.torch_stream.cuda_stream))
             self.stream = cupy.cuda.Stream.from_external(handle)
         else:
             self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -244,14 +242,11 @@ def allocate_sets(device: LiveDevice, problem: Problem, count: int) -> list[Buff
             device.cp.ndarray(one.shape, device_dtype(one.dtype), memptr=arena + i * stride)
             for i in range(count)
         ]
-    return [
-        BufferSet(
-            {name: arenas[name][i] for name in problem.buffers},
-            problem,
-            {name: arenas[f"{name} as given"][i] for name in problem.in_out},
-        )
-        for i in range(count)
-    ]
+    sets = []
+    for i in range(count):
+        given = {name: arenas[f"{name} as given"][i] for name in problem.in_out}
+        sets.append(BufferSet({name: arenas[name][i] for name in problem.buffers}, problem, given))
+    return sets
 
 
 class RedZoned:

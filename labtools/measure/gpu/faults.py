@@ -1,8 +1,6 @@
 """CUDA's errors in plain words, told apart by the code that the library gives with them.
 
-CuPy's errors carry the code of the runtime or the driver, which number these errors alike. Most of
-torch's carry none: torch raises a plain RuntimeError, and so do libraries on top of it. There, and
-nowhere else, the text decides (`_meaning_of_text`).
+Of torch's and its libraries' plain RuntimeError, which has no code, the text decides.
 """
 
 from __future__ import annotations
@@ -54,8 +52,7 @@ _TORCH = ("AcceleratorError", "OutOfMemoryError")
 def cuda_fault(error: BaseException) -> CudaFault | None:
     """What an error of CUDA means, its name in the message; None of any other error.
 
-    Args:
-        error: of CuPy, of its memory pool, of torch, or of a library on top of torch.
+    It is of CuPy, of its memory pool, of torch, or of a library on top of torch.
     """
     of_cupy = isinstance(error, _classes("cupy", _CUPY))
     of_torch = isinstance(error, _classes("torch", _TORCH))
@@ -77,14 +74,10 @@ def _meaning_of(error: BaseException, of_cupy: bool) -> Meaning | None:
     code = OUT_OF_MEMORY if isinstance(error, memory) else None
     for name in ("status", "error_code"):  # of CuPy, and of torch's AcceleratorError
         code = getattr(error, name, None) if code is None else code
-    if not isinstance(code, int) and not of_cupy:
-        return _meaning_of_text(str(error))
+    if not isinstance(code, int) and not of_cupy:  # torch's own and its libraries' RuntimeError
+        said = str(error)
+        return next((one for one in _MEANINGS if re.search(one.words, said, re.IGNORECASE)), None)
     return next((one for one in _MEANINGS if code in one.codes), None)
-
-
-def _meaning_of_text(said: str) -> Meaning | None:
-    """What an error without a code means: torch's own and its libraries' RuntimeError."""
-    return next((one for one in _MEANINGS if re.search(one.words, said, re.IGNORECASE)), None)
 
 
 def _classes(package: str, paths: tuple[str, ...]) -> tuple[type[BaseException], ...]:

@@ -174,11 +174,9 @@ def workspaces_of(launches: Sequence[Launch]) -> dict[str, Workspace]:
     for launch in launches:
         for one in launch.workspace:
             if found.setdefault(one.name, one) != one:
-                raise LabError(
-                    f"Two launches disagree about the workspace {one.name!r}.",
-                    f"one says {found[one.name]}, another {one}",
-                    "give both the same shape and type",
-                )
+                what = f"Two launches disagree about the workspace {one.name!r}."
+                why = f"one says {found[one.name]}, another {one}"
+                raise LabError(what, why, "give both the same shape and type")
     return found
 
 
@@ -265,20 +263,15 @@ def bytes_in_call(launches: Sequence[Launch]) -> int:
 
 def make_jobs(asked: Sequence[tuple[Candidate, Problem]], limits: Limits) -> list[Job]:
     """`make_job` of several, compiled side by side."""
-    compile_ahead(
-        [(one.target, of, one.knobs) for one, of in asked if isinstance(one.target, Rung)],
-        limits,
-        compiler="live",
-    )
+    rungs = [(one.target, of, one.knobs) for one, of in asked if isinstance(one.target, Rung)]
+    compile_ahead(rungs, limits, compiler="live")
     return [make_job(one, workload, limits) for one, workload in asked]
 
 
 def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
     """What a child needs to run a candidate on a workload, as the GPU's Limits lay it out.
 
-    Raises:
-        CompileError: a rung does not compile.
-        LabError: it cannot run the workload.
+    Raises CompileError: a rung does not compile; LabError: it cannot run the workload.
     """
     target = candidate.target
     if isinstance(target, Baseline):

@@ -153,9 +153,8 @@ def time_candidates(
         ceiling: also time how fast the same bytes can be read at all.
         pool: children that are there already, at least ``processes``; None starts them.
 
-    Raises:
-        CompileError: a rung does not compile.
-        LabError: nothing can run on a GPU here, or the children could not work.
+    Raises CompileError: a rung does not compile; LabError: nothing can run on a GPU here, or the
+    children could not work.
     """
     device = require_device()
     chosen = [as_candidate(item) for item in candidates]
@@ -180,9 +179,8 @@ def measure_live(
 ) -> Record:
     """A quick time of one rung: one child process, no comparison with others.
 
-    Raises:
-        CompileError: it does not compile.
-        LabError: no GPU, the kernel is wrong, faults or hangs; the notebook stays alive.
+    Raises CompileError: it does not compile; LabError: no GPU, the kernel is wrong, faults or
+    hangs; the notebook stays alive.
     """
     candidate = as_candidate(rung)
     if knobs is not None and isinstance(candidate.target, Rung):
@@ -326,11 +324,8 @@ def _measure_process(
         if fault is None:
             return answer
         if not fault.label or fault.label in failures:
-            raise LabError(
-                f"{request.workload} could not be measured.",
-                fault.message,
-                "the other workloads; a smaller one needs less memory",
-            )
+            still = "the other workloads; a smaller one needs less memory"
+            raise LabError(f"{request.workload} could not be measured.", fault.message, still)
         failures[fault.label] = f"{fault.kind}: {fault.message}"
 
 

@@ -32,13 +32,9 @@ def plan_rotation(
     """Number of buffer sets for a workload's cache state.
 
     Warm takes one set. Cold takes enough to be `COLD_FOOTPRINT` times the L2, at least two, and
-    never more than half of the free memory.
-
-    Args:
-        free_bytes: free device memory.
-        read_bytes: what the candidate that reads least finds in one set, such as a cache of four
-            bits; None takes what the problem needs. It asks for more sets; whether the rotation
-            is cold is said for a candidate that reads the inputs as they are.
+    never more than half of the free device memory. ``read_bytes`` are what the candidate that reads
+    least finds in one set, such as a cache of four bits (None: what the problem needs): it asks for
+    more sets; whether the rotation is cold is said for one that reads the inputs as they are.
     """
     one = workload.set_bytes
     if workload.cache_state == "warm":

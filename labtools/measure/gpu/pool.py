@@ -30,9 +30,7 @@ def check_with(worker: Worker, request: CheckRequest) -> list[GpuRun]:
     except WorkerDied as died:
         if died.step is None or not died.step.label:
             raise  # it is not about a kernel: CUDA did not start, a lock was not given
-        kind, why = "crash", str(died)
-        if died.hung:
-            kind, why = "hang", hang_message(died.step.limit_s)
+        kind, why = ("hang", hang_message(died.step.limit_s)) if died.hung else ("crash", str(died))
         workload = cases[min(len(runs), len(cases) - 1)].workload
         fault = Fault(kind, f"{why}; {NOTEBOOK_ALIVE}")
         runs.append(GpuRun(workload, False, faults=[fault]))
@@ -80,9 +78,7 @@ class LivePool:
 
         All children of a pool measure on one GPU: the one that the first of them got.
 
-        Raises:
-            WorkerDied: the child ended or hung.
-            LabError: it could not use the GPU.
+        Raises WorkerDied: the child ended or hung; LabError: it could not use the GPU.
         """
         worker = self._worker(process)
         request = replace(request, process=process, device=self._device)

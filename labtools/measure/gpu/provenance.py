@@ -75,11 +75,7 @@ def merge_clocks(clocks: Sequence[Clocks | None]) -> Clocks | None:
 
 @lru_cache(maxsize=1)
 def git_commit() -> str | None:
-    """The commit of the working tree, with ``+changes`` if it was changed.
-
-    A copy of the tree without its history names its commit in ``LABTOOLS_COMMIT``; None without
-    either.
-    """
+    """The commit of the working tree, ``+changes`` if it was changed, or ``LABTOOLS_COMMIT``."""
     if told := os.environ.get("LABTOOLS_COMMIT"):
         return told
     root = repository_root()

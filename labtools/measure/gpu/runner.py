@@ -1,8 +1,4 @@
-"""Running a kernel on the GPU of this machine, in a child process: is it right?
-
-A kernel may fault, hang or kill its process's CUDA context. The child takes that; the notebook
-gets a plain message.
-"""
+"""Running a kernel on the GPU of this machine: is it right? A fault takes a child process alone."""
 
 from __future__ import annotations
 
@@ -37,13 +33,11 @@ def run_on_gpu(
     unchanged afterwards. Large workloads are compared in a sample of parts. ``time_limit_s`` is
     for the kernel alone; past it the child is killed.
 
-    Returns:
-        The first run that is not right, else the first run. A fault of the kernel is in
-        ``faults``, not raised.
+    Returns the first run that is not right, else the first run. A fault of the kernel is in
+    ``faults``, not raised.
 
-    Raises:
-        CompileError: it does not compile.
-        LabError: nothing can run on a GPU here, or the rung does not support the workload.
+    Raises CompileError: it does not compile; LabError: nothing can run on a GPU here, or the rung
+    does not support the workload.
     """
     jobs = [(rung, workload, knobs)]
     if workload.streamed_elements <= HOST_ELEMENTS:
@@ -62,24 +56,18 @@ def run_jobs_on_gpu(
 ) -> list[GpuRun]:
     """Rungs on workloads, each once, in one child process: a new one, or a pool's first.
 
-    Returns:
-        One GpuRun a job, in order. After a fault that kills the CUDA context, and after the first
-        wrong one with ``stop_at_first``, the rest is not run and left out.
+    Returns one GpuRun a job, in order. After a fault that kills the CUDA context, and after the
+    first wrong one with ``stop_at_first``, the rest is not run and left out.
     """
     if not jobs:
         return []
     limits = limits_of(require_device())
     asked = [(rung_candidate(rung, knobs), workload) for rung, workload, knobs in jobs]
-    request = CheckRequest(
-        purpose=f"checking {', '.join(list(dict.fromkeys(rung.id for rung, _, _ in jobs))[:3])}",
-        cases=tuple(
-            Case(job, workload)
-            for job, (_, workload) in zip(make_jobs(asked, limits), asked, strict=True)
-        ),
-        fill_cubin=str(fill_cubin(limits.arch)),
-        time_limit_s=time_limit_s,
-        stop_at_first=stop_at_first,
-    )
+    named = list(dict.fromkeys(rung.id for rung, _, _ in jobs))[:3]
+    made = zip(make_jobs(asked, limits), asked, strict=True)
+    cases = tuple(Case(job, workload) for job, (_, workload) in made)
+    purpose, fill = f"checking {', '.join(named)}", str(fill_cubin(limits.arch))
+    request = CheckRequest(purpose, cases, fill, time_limit_s, stop_at_first)
     if pool is not None:
         return pool.check(request)
     with Worker(progress=progress) as worker:

@@ -42,11 +42,8 @@ def use_gpu(
 ) -> Iterator[Session]:
     """Hold one of this machine's GPUs, all of the same kind as the first, for one call.
 
-    Args:
-        purpose: shown to those who wait.
-        ordinal: of the GPU to take; None takes the first that is free. A process stays with the
-            GPU of its first call.
-        with_torch: load torch as well.
+    ``purpose`` is shown to those who wait. Without an ordinal it is the first that is free; a
+    process stays with the GPU of its first call.
 
     Raises LabError: the GPU could not be used; in plain words.
     """
@@ -61,11 +58,8 @@ def use_gpu(
         fault = cuda_fault(error)
         if fault is None:
             raise
-        raise LabError(
-            "The GPU could not be used.",
-            fault.message,
-            "compiling, forecasts, records and the CPU runner",
-        ) from error
+        still = "compiling, forecasts, records and the CPU runner"
+        raise LabError("The GPU could not be used.", fault.message, still) from error
 
 
 def _choices(ordinal: int | None) -> list[tuple[int, str]]:

@@ -17,8 +17,7 @@ _L2_128_BYTES = 2
 def encode_tensor_map(tensor_map: TensorMap, address: int) -> np.ndarray:
     """Ask the driver for the 128 bytes that name a buffer at an address to the copy engine.
 
-    Returns:
-        one element of 128 bytes, [1], which CuPy passes by value.
+    Returns one element of 128 bytes, [1], which CuPy passes by value.
 
     Raises LabError: the driver does not take it.
     """
@@ -40,9 +39,6 @@ def encode_tensor_map(tensor_map: TensorMap, address: int) -> np.ndarray:
         0,
     )
     if error:
-        raise LabError(
-            f"The driver refused a tensor map of {tensor_map.buffer}: CUDA error {error}.",
-            f"{tensor_map} at address {address:#x}",
-            "kernels without tensor maps",
-        )
+        what = f"The driver refused a tensor map of {tensor_map.buffer}: CUDA error {error}."
+        raise LabError(what, f"{tensor_map} at address {address:#x}", "kernels without tensor maps")
     return np.frombuffer(bytes(room[start : start + BYTES]), dtype=np.dtype(f"V{BYTES}"))

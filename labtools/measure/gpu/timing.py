@@ -406,8 +406,7 @@ class _Group:
     def _check_cut_off(self, player: Player) -> None:
         """Wherever a replay is cut off, the last call's own answer is there.
 
-        Many calls answered in one, the last, are as fast as one and right after a whole replay.
-        Two of the replays are of an odd and two of an even number of calls, in random order.
+        Many calls answered in the last are right after a whole replay. Odd and even lengths twice.
         """
         if player.kind != "rung":
             return

@@ -54,27 +54,7 @@ _TABLE = tomllib.loads(Path(__file__).with_name("counters.toml").read_text("utf-
 CHOSEN_COUNTERS = tuple(_read_counter(table) for table in _TABLE["counter"])
 """Everything but the stalls."""
 
-STALL_REASONS = (
-    "barrier",
-    "branch_resolving",
-    "dispatch_stall",
-    "drain",
-    "gmma",
-    "imc_miss",
-    "lg_throttle",
-    "long_scoreboard",
-    "math_pipe_throttle",
-    "membar",
-    "mio_throttle",
-    "misc",
-    "no_instruction",
-    "not_selected",
-    "selected",
-    "short_scoreboard",
-    "sleeping",
-    "tex_throttle",
-    "wait",
-)
+STALL_REASONS: tuple[str, ...] = tuple(_TABLE["stalls"])
 
 STALL_COUNTERS = tuple(
     Counter(
@@ -175,27 +155,15 @@ def parse_ncu_csv(text: str) -> list[KernelCounters]:
     """
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if re.match(r'\s*"?ID"?,"?', line)), None)
+    still = "timing, and the recorded counters"
     if start is None:
-        raise LabError(
-            "The profiler's output could not be read.",
-            "it holds no table of counters",
-            "timing, and the recorded counters",
-        )
+        what = "The profiler's output could not be read."
+        raise LabError(what, "it holds no table of counters", still)
     rows = [row for row in csv.reader(io.StringIO("\n".join(lines[start:]))) if row]
     header, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
-    launches = _read_launches(header, body)
-    if not launches:
-        raise LabError(
-            "The profiler measured nothing.",
-            "its table has no row: no kernel was launched while it was watching",
-            "timing, and the recorded counters",
-        )
-    return launches
-
-
-def _read_launches(header: list[str], body: list[list[str]]) -> list[KernelCounters]:
-    if not body:
-        return []
+    if len(body) < 2:
+        why = "its table has no row: no kernel was launched while it was watching"
+        raise LabError("The profiler measured nothing.", why, still)
     units, *rows = body
     launches = []
     for row in rows:
@@ -205,14 +173,9 @@ def _read_launches(header: list[str], body: list[list[str]]) -> list[KernelCount
             for name, unit, cell in zip(header, units, row, strict=True)
             if "__" in name and (value := _number(cell)) is not None
         }
-        launches.append(
-            KernelCounters(
-                kernel=cells.get("Kernel Name", ""),
-                grid=cells.get("Grid Size", ""),
-                block=cells.get("Block Size", ""),
-                values=choose_counters(metrics),
-            )
-        )
+        named = (cells.get(name, "") for name in ("Kernel Name", "Grid Size", "Block Size"))
+        kernel, grid, block = named
+        launches.append(KernelCounters(kernel, grid, block, choose_counters(metrics)))
     return launches
 
 
@@ -232,9 +195,7 @@ def sum_launches(launches: Iterable[KernelCounters]) -> dict[str, float | None]:
     """
     launches = list(launches)
     totals: dict[str, float | None] = {}
-    for counter in CHOSEN_COUNTERS:
-        if not counter.summed:
-            continue
+    for counter in (one for one in CHOSEN_COUNTERS if one.summed):
         terms = [launch.values[counter.name] for launch in launches]
         known = [term for term in terms if term is not None]
         totals[counter.name] = math.fsum(known) if known and len(known) == len(terms) else None

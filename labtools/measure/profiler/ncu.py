@@ -169,18 +169,13 @@ class NcuRun:
         if self.finished.refused is not None:
             raise self.finished.refused
         if child.timed_out:
-            raise ProfileFailed(
-                "The profiler did not finish.",
-                f"it {child.ending}; it and everything it had started were killed",
-                WITHOUT_COUNTERS + "; a smaller workload takes less time a pass",
-            )
+            why = f"it {child.ending}; it and everything it had started were killed"
+            still = WITHOUT_COUNTERS + "; a smaller workload takes less time a pass"
+            raise ProfileFailed("The profiler did not finish.", why, still)
         if "No kernels were profiled" in self.text or (child.ok and not self.report.exists()):
-            raise ProfileFailed(
-                "The profiler saw no kernel.",
-                "nothing was launched between its start and its stop, or another tool holds the "
-                "GPU's counters",
-                WITHOUT_COUNTERS,
-            )
+            why = "nothing was launched between its start and its stop, or another tool holds the "
+            why += "GPU's counters"
+            raise ProfileFailed("The profiler saw no kernel.", why, WITHOUT_COUNTERS)
         if not child.ok or not self.report.exists():
             said = re.findall(r"==ERROR== *(.+)", self.text)
             why = " ".join(dict.fromkeys(line.strip() for line in said))[:500]
@@ -250,9 +245,7 @@ def read_report(ncu: NcuTool, report: Path) -> list[KernelCounters]:
     command = [ncu.path, "--import", str(report), "--page", "raw", "--csv"]
     answer = run_child([*command, "--print-units", "base"], time_limit_s=120)
     if not answer.ok:
-        raise ProfileFailed(
-            "The profiler's report could not be read.",
-            f"ncu --import {answer.ending}: {(answer.stderr or answer.stdout).strip()[-300:]}",
-            WITHOUT_COUNTERS,
-        )
+        said = (answer.stderr or answer.stdout).strip()[-300:]
+        why = f"ncu --import {answer.ending}: {said}"
+        raise ProfileFailed("The profiler's report could not be read.", why, WITHOUT_COUNTERS)
     return parse_ncu_csv(answer.stdout)

@@ -83,9 +83,8 @@ def watched_item(
 ) -> WatchedItem:
     """Compile what a tool is to watch.
 
-    Raises:
-        CompileError: the rung does not compile; names the line.
-        LabError: the target cannot run the workload.
+    Raises CompileError, with its line: the rung does not compile; LabError: it cannot run the
+    workload.
     """
     if reason := target.supports(workload):
         raise LabError(f"{target.id} cannot run {workload}.", reason, "choose another workload")
@@ -113,10 +112,8 @@ def profile_rung(
     left alone. ``report_path`` keeps the report for Nsight Compute's own viewer. Where
     nsight-python is usable, the child attaches the profiler to itself.
 
-    Raises:
-        ProfilerUnavailable: no ncu, or the counters are not permitted.
-        ProfileFailed: it ran and measured nothing.
-        LabError: the target cannot run the workload, or does not compile.
+    Raises ProfilerUnavailable: no ncu, or the counters are not permitted; ProfileFailed: it ran and
+    measured nothing; LabError: the target cannot run the workload, or does not compile.
     """
     limits = limits_of(require_device())
     item = watched_item(target, workload, knobs, limits)
@@ -187,9 +184,8 @@ def profile_batch(
 
     Returns a report (with `ProfileReport.empty_launch_us`) for each item, or why it has none.
 
-    Raises:
-        ProfilerUnavailable: no ncu, or the counters are not permitted.
-        LabError: nothing can run on a GPU here.
+    Raises ProfilerUnavailable: no ncu, or the counters are not permitted; LabError: nothing can run
+    on a GPU here.
     """
     if not items:
         return []
@@ -369,8 +365,7 @@ def _match_rows(
 ) -> tuple[float | None, list[tuple[KernelCounters, ...]]]:
     """Give each item the rows of its launches; also the duration of an empty launch, us.
 
-    ncu lists launches in order. That none is lost or added is held against the number of rows,
-    and that each is the right one against its kernel's name, its grid and its block.
+    ncu lists launches in order; their number, kernels' names, grids and blocks must fit.
     """
     expected = EMPTY_LAUNCHES + sum(len(one.launches) for one in items)
     if not expected <= len(rows) <= expected + tail:

@@ -270,11 +270,8 @@ def sanitize_rung(
     """
     unknown = [tool for tool in tools if tool not in TOOLS]
     if unknown or not tools:
-        raise LabError(
-            f"There is no sanitizer tool {', '.join(map(repr, unknown)) or 'named'}.",
-            f"the tools are {', '.join(TOOLS)}",
-            "name one or more of these",
-        )
+        what = f"There is no sanitizer tool {', '.join(map(repr, unknown)) or 'named'}."
+        raise LabError(what, f"the tools are {', '.join(TOOLS)}", "name one or more of these")
     limits = limits_of(require_device())
     item = watched_item(rung, workload, knobs, limits)
     request = WatchRequest((item,), str(fill_cubin(limits.arch)), "sanitizer", time_limit_s)

@@ -64,9 +64,9 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     cases.append(small.replace(num_qo_heads=3, num_kv_heads=3, kv_len=65))
     # No sequence is full here.
     for heads, lengths in enumerate(EVERY_END, start=1):
-        shape = {"batch": len(lengths), "num_qo_heads": heads, "num_kv_heads": 1}
-        shape |= {"kv_len": max(lengths) + 2, "seq_lens": lengths}
-        cases.append(small.replace(**shape, distribution="late_peaked"))
+        case = small.replace(batch=len(lengths), num_qo_heads=heads, num_kv_heads=1)
+        case = case.replace(kv_len=max(lengths) + 2, seq_lens=lengths)
+        cases.append(case.replace(distribution="late_peaked"))
     for heads, kv_heads, length, distribution in LONG_CASES:
         shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": length}
         cases.append(small.replace(batch=1, distribution=distribution, **shape))

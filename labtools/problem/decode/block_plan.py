@@ -152,11 +152,8 @@ class BlockPlan:
     def workspaces(self) -> tuple[Workspace, ...]:
         """Partial results, with room for one a block as where there are no clusters; counters."""
         shape = (self.pairs, self.pieces, self.workload.group_size)
-        return (
-            Workspace("partial_rows", (*shape, self.workload.head_dim), "float32"),
-            Workspace("partial_known", (*shape, 2), "float32"),
-            self._finished,
-        )
+        rows = Workspace("partial_rows", (*shape, self.workload.head_dim), "float32")
+        return (rows, Workspace("partial_known", (*shape, 2), "float32"), self._finished)
 
     @property
     def _finished(self) -> Workspace:
@@ -186,11 +183,9 @@ def plan_of(
     """The layout of one launch of r09 to r11, or of a copy of them; a LabError where the rung has
     no `Rung.plan`."""
     if rung.plan is None:
-        raise LabError(
-            f"{rung.id} has no layout to ask for.",
-            "its launch is not laid out by the rule of r09 to r11",
-            "its launches, which Rung.launches gives",
-        )
+        why = "its launch is not laid out by the rule of r09 to r11"
+        works = "its launches, which Rung.launches gives"
+        raise LabError(f"{rung.id} has no layout to ask for.", why, works)
     plan: BlockPlan = rung.plan(workload, limits, rung.resolve_knobs(knobs))
     return plan
 

@@ -54,9 +54,9 @@ class DecodeAttention(Operation[Workload, Inputs]):
             table = make_page_table(problem)
             fills.append(Fill("page_table", table))
             rows = _rows_of_pages(problem, table)
-        kv = {"heads": problem.num_kv_heads, "lengths": rows}
-        fills += [Fill("q", seed=3 * seed), Fill("k", seed=3 * seed + 1, **kv)]
-        return [*fills, Fill("v", seed=3 * seed + 2, **kv)]
+        heads = problem.num_kv_heads
+        fills += [Fill("q", seed=3 * seed), Fill("k", None, 3 * seed + 1, heads, rows)]
+        return [*fills, Fill("v", None, 3 * seed + 2, heads, rows)]
 
     def read_part(self, problem: Workload, part: Part, fetch: Fetch) -> Inputs:
         """The inputs of one (sequence, query head), contiguous, as a workload of its own."""

@@ -131,15 +131,8 @@ def scheme_errors(inputs: Iterable[Inputs], schemes: Iterable[Scheme]) -> list[S
     rows = []
     for scheme in schemes:
         error = np.concatenate(found[scheme.name])
-        rows.append(
-            SchemeError(
-                scheme,
-                scheme.bytes_per_element(head_dim),
-                float(error.max()),
-                float(np.median(error)),
-                error.size,
-            )
-        )
+        size, worst = scheme.bytes_per_element(head_dim), float(error.max())
+        rows.append(SchemeError(scheme, size, worst, float(np.median(error)), error.size))
     return rows
 
 
@@ -165,9 +158,6 @@ def frontier(
 
 def lowest_error_at(rows: Iterable[SchemeError], of: SchemeError) -> float:
     """The lowest worst error that a scheme of as many bits reaches at no more bytes."""
-    return min(
-        row.worst_error
-        for row in rows
-        if row.scheme.v.bits == of.scheme.v.bits
-        and row.bytes_per_element <= of.bytes_per_element + 1e-9
-    )
+    alike = (row for row in rows if row.scheme.v.bits == of.scheme.v.bits)
+    most = of.bytes_per_element + 1e-9
+    return min(row.worst_error for row in alike if row.bytes_per_element <= most)

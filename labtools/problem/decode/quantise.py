@@ -41,11 +41,9 @@ def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: StorageFormat) -
     LabError where the scheme's group does not divide head_dim."""
     rows = x.shape[2]
     if scheme.axis == "row_group" and x.shape[3] % scheme.group:
-        raise LabError(
-            f"head_dim {x.shape[3]} cannot be cut into groups of {scheme.group}.",
-            "every group of a row has the same size",
-            "choose a group that divides head_dim",
-        )
+        what = f"head_dim {x.shape[3]} cannot be cut into groups of {scheme.group}."
+        why = "every group of a row has the same size"
+        raise LabError(what, why, "choose a group that divides head_dim")
     x = x.astype(np.float32)
     inside = np.arange(rows)[None, :] < np.asarray(lengths)[:, None]  # [B, S]
     x[~np.broadcast_to(inside[:, None, :], x.shape[:3])] = np.nan
@@ -148,10 +146,7 @@ def by_sequence(inputs: Inputs, name: str) -> tuple[np.ndarray, Callable[[np.nda
     table, workload = inputs.page_table, inputs.workload
     if table is None:
         return cache, lambda rows: rows
-    rows = np.full(
-        (workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim),
-        *(np.nan, cache.dtype),
-    )
+    rows = np.full(workload.kv_buffer().shape, np.nan, cache.dtype)
     for sequence, head in np.ndindex(rows.shape[:2]):
         k, v = inputs.kv_rows(sequence, head)
         rows[sequence, head, : len(k)] = k if name == "k" else v
@@ -181,26 +176,14 @@ def quantise_launches(
             )
         scales = scale_shape(part, workload, num_pages)
         codes = (*workload.kv_shape[:3], part.code_bytes(workload.head_dim))
+        kinds = ("scale", "bias") if part.asymmetric else ("scale",)
         mine = [Workspace(f"{name}_codes", codes, "uint8")]
-        mine += [
-            Workspace(f"{name}_{what}", scales, "float16")
-            for what in (("scale", "bias") if part.asymmetric else ("scale",))
-        ]
+        mine += [Workspace(f"{name}_{what}", scales, "float16") for what in kinds]
         tile = part.group if part.axis == "channel" else ROW_PAD
-        launches.append(
-            Launch(
-                entry=f"quantise_{name}",
-                grid=(-(-workload.kv_len // tile), workload.num_kv_heads, workload.batch),
-                block=(32, 1, 1),
-                args=(
-                    *(name, "seq_lens"),
-                    *(("page_table",) if workload.is_paged else ()),
-                    *(space.name for space in mine),
-                    np.int32(workload.kv_len),
-                ),
-                workspace=tuple(mine),
-                prepare=True,
-            )
-        )
+        grid = (-(-workload.kv_len // tile), workload.num_kv_heads, workload.batch)
+        given = (name, "seq_lens", *(("page_table",) if workload.is_paged else ()))
+        args = (*given, *(space.name for space in mine), np.int32(workload.kv_len))
+        one = Launch(f"quantise_{name}", grid, (32, 1, 1), 0, args, tuple(mine), prepare=True)
+        launches.append(one)
         spaces += mine
     return tuple(spaces), launches

@@ -68,11 +68,8 @@ class Scheme:
         """
         heads, dim = workload.batch * workload.num_kv_heads, workload.head_dim
         wide = dim * element_bytes(workload.dtype)
-        return sum(
-            heads * (part.group - 1) / 2 * (wide - part.code_bytes(dim))
-            for part in (self.k, self.v)
-            if part.axis == "channel"
-        )
+        grouped = [part for part in (self.k, self.v) if part.axis == "channel"]
+        return sum(heads * (one.group - 1) / 2 * (wide - one.code_bytes(dim)) for one in grouped)
 
     def kv_bytes(self, workload: Workload) -> int:
         """Bytes of codes, scales and biases that attention must read, each once."""

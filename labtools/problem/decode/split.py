@@ -53,29 +53,17 @@ def choose_split(
     counts = (num_sms, blocks_per_sm, 1 if heads is None else heads, tile_rows, least_rows, most)
     if min(counts) < 1 or not 0 < enough <= 1:
         raise ValueError(f"choose_split needs counts of at least 1, got {counts} and {enough}")
-    return _choose(
-        workload.seq_lens or (workload.kv_len,) * workload.batch,
-        workload.num_qo_heads if heads is None else heads,
-        num_sms * blocks_per_sm,
-        tile_rows,
-        least_rows,
-        most,
-        enough,
-    )
+    heads = workload.num_qo_heads if heads is None else heads
+    lengths = workload.seq_lens or (workload.kv_len,) * workload.batch
+    most_pieces = max(1, min(most, max(lengths) // least_rows))
+    return _choose(lengths, heads, num_sms * blocks_per_sm, tile_rows, most_pieces, enough)
 
 
 @lru_cache(maxsize=4096)
 def _choose(
-    lengths: tuple[int, ...],
-    heads: int,
-    slots: int,
-    tile_rows: int,
-    least_rows: int,
-    most: int,
-    enough: float,
+    lengths: tuple[int, ...], heads: int, slots: int, tile_rows: int, most: int, enough: float
 ) -> int:
-    longest = max(lengths)
-    possible = range(1, max(1, min(most, longest // least_rows)) + 1)
+    possible = range(1, most + 1)
     fills = [fill_of_split(lengths, split, heads, slots, tile_rows) for split in possible]
     good = enough * max(fills)
     return next(split for split, fill in zip(possible, fills, strict=True) if fill >= good)
@@ -145,14 +133,9 @@ def split_launches(
     )
     if split == 1:
         return [decode]
-    merge = Launch(
-        entry="merge_pieces",
-        grid=(workload.num_qo_heads, workload.batch, 1),
-        block=(workload.head_dim, 1, 1),
-        args=("partial", "out"),
-        workspace=partial,
-    )
-    return [decode, merge]
+    grid, threads = (workload.num_qo_heads, workload.batch, 1), (workload.head_dim, 1, 1)
+    args = ("partial", "out")
+    return [decode, Launch("merge_pieces", grid, threads, args=args, workspace=partial)]
 
 
 def decode_scalars(workload: Workload) -> tuple[np.generic, ...]:

@@ -54,28 +54,22 @@ class Workload(AttentionProblem):
             ):
                 self.refuse(f"seq_lens is {self.seq_lens!r}", "it must be a list of whole numbers")
             object.__setattr__(self, "seq_lens", tuple(int(n) for n in self.seq_lens))
-            if len(self.seq_lens) != self.batch:
-                self.refuse(
-                    f"seq_lens has {len(self.seq_lens)} values for a batch of {self.batch}",
-                    "it needs one length a sequence",
-                )
+            if (count := len(self.seq_lens)) != self.batch:
+                what = f"seq_lens has {count} values for a batch of {self.batch}"
+                self.refuse(what, "it needs one length a sequence")
             if min(self.seq_lens) < 0 or max(self.seq_lens) > self.kv_len:
-                self.refuse(
-                    f"seq_lens {list(self.seq_lens)}", f"each must lie in 0..{self.kv_len} (kv_len)"
-                )
+                why = f"each must lie in 0..{self.kv_len} (kv_len)"
+                self.refuse(f"seq_lens {list(self.seq_lens)}", why)
         self.check_kind(layout=LAYOUTS)
         if not is_whole(self.page_size):
             self.refuse(f"page_size is {self.page_size!r}", "it must be a whole number")
         object.__setattr__(self, "page_size", int(self.page_size))
         if self.is_paged and self.page_size not in PAGE_SIZES:
-            self.refuse(
-                f"a paged cache with page_size {self.page_size}", f"it must be one of {PAGE_SIZES}"
-            )
+            what = f"a paged cache with page_size {self.page_size}"
+            self.refuse(what, f"it must be one of {PAGE_SIZES}")
         if not self.is_paged and self.page_size:
-            self.refuse(
-                f"page_size is {self.page_size} and the cache is contiguous",
-                "only a paged cache has pages",
-            )
+            what = f"page_size is {self.page_size} and the cache is contiguous"
+            self.refuse(what, "only a paged cache has pages")
         self.check_size()
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,11 +83,8 @@ class Workload(AttentionProblem):
 
     def remarks(self) -> list[str]:
         """As `Problem.remarks`; the lengths themselves are not listed."""
-        usual = dataclasses.replace(self, seq_lens=None)
-        return [
-            *(["ragged"] if self.seq_lens is not None else []),
-            *super(Workload, usual).remarks(),
-        ]
+        usual = super(Workload, dataclasses.replace(self, seq_lens=None)).remarks()
+        return usual if self.seq_lens is None else ["ragged", *usual]
 
     @property
     def is_paged(self) -> bool:

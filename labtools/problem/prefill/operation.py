@@ -118,25 +118,25 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         the mask, odd lengths, one query, more queries than keys, other groups and many sequences.
         """
         cases = [problem]
-        kind = {"dtype": problem.dtype, "seed": problem.seed + 1}
-        small = Prefill(1, 2 * problem.group_size, 2, 97, problem.head_dim, **kind)
+        shape = (1, 2 * problem.group_size, 2, 97, problem.head_dim)
+        small = Prefill(*shape, dtype=problem.dtype, seed=problem.seed + 1)
         for one in attention.DISTRIBUTIONS:
             cases.append(small.replace(distribution=one, causal=True, qo_len=70))
             cases.append(small.replace(distribution=one, qo_len=41))
         for keys, queries in KEYS_AND_QUERIES:
-            shape = {"kv_len": keys, "qo_len": queries, "num_qo_heads": 2, "num_kv_heads": 1}
-            cases.append(small.replace(**shape, distribution="late_peaked"))
-            cases.append(small.replace(**shape, distribution="rising", causal=True))
+            case = small.replace(kv_len=keys, qo_len=queries, num_qo_heads=2, num_kv_heads=1)
+            cases.append(case.replace(distribution="late_peaked"))
+            cases.append(case.replace(distribution="rising", causal=True))
         cases.append(small.replace(kv_len=33, qo_len=131, distribution="rising"))
         for heads, kv_heads, one in OTHER_GROUPS:
-            shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": 40}
-            cases.append(small.replace(**shape, batch=2, distribution=one, causal=True))
+            case = small.replace(num_qo_heads=heads, num_kv_heads=kv_heads, kv_len=40, batch=2)
+            cases.append(case.replace(distribution=one, causal=True))
         for heads, kv_heads, keys, queries, one in MANY_KEYS:
-            shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": keys}
-            case = small.replace(**shape, qo_len=queries, distribution=one)
+            case = small.replace(num_qo_heads=heads, num_kv_heads=kv_heads, kv_len=keys)
+            case = case.replace(qo_len=queries, distribution=one)
             cases += [case, case.replace(causal=True)]
-        many = {"batch": MANY_SEQUENCES, "num_qo_heads": 1, "num_kv_heads": 1, "kv_len": 9}
-        cases.append(small.replace(**many, causal=True))
+        many = small.replace(batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9)
+        cases.append(many.replace(causal=True))
         return supported(cases, problem, supports)
 
     def covered(self, cases: Sequence[Prefill]) -> list[str]:

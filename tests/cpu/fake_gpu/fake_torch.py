@@ -120,16 +120,10 @@ def _module(name, **holds):
 
 def install():
     """Let this process import it as torch."""
-    functional = _module(
-        "torch.nn.functional",
-        scaled_dot_product_attention=scaled_dot_product_attention,
-        rms_norm=rms_norm,
-    )
-    attention = _module(
-        "torch.nn.attention",
-        SDPBackend=_Backends(),
-        sdpa_kernel=lambda backend: contextlib.nullcontext(),
-    )
+    attends = {"scaled_dot_product_attention": scaled_dot_product_attention}
+    functional = _module("torch.nn.functional", rms_norm=rms_norm, **attends)
+    kernel = {"sdpa_kernel": lambda backend: contextlib.nullcontext()}
+    attention = _module("torch.nn.attention", SDPBackend=_Backends(), **kernel)
     cuda = _module(
         "torch.cuda",
         is_available=lambda: os.environ.get("FAKE_GPU_TORCH") == "1",

@@ -106,8 +106,7 @@ static uint32_t* published = nullptr;  // of each block: 1 + the epoch of its la
 static uint32_t published_capacity = 0;
 static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processes is in an atomic
 
-[[noreturn]] __attribute__((noinline)) static void wild(uintptr_t a, size_t n, bool write,
-                                                        const void* frame) {
+[[noreturn]] LAB_COLD void wild(uintptr_t a, size_t n, bool write, const void* frame) {
   FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
   Text text(f);
   const char* verb = write ? "writes" : "reads";
@@ -127,8 +126,7 @@ static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processe
   fatal(f);
 }
 
-[[noreturn]] __attribute__((noinline)) static void outside_shared(uintptr_t a, size_t n, bool write,
-                                                                  const void* frame) {
+[[noreturn]] LAB_COLD void outside_shared(uintptr_t a, size_t n, bool write, const void* frame) {
   FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
   const int64_t offset = int64_t(a - shared_region.base);
   const SharedVariable* nearest = nullptr;
@@ -147,7 +145,7 @@ static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processe
   fatal(f);
 }
 
-[[noreturn]] __attribute__((noinline)) static void outside_variable(const DeviceVariable* nearest,
+[[noreturn]] LAB_COLD void outside_variable(const DeviceVariable* nearest,
                                                                     uintptr_t a, size_t n, bool write,
                                                                     const void* frame) {
   FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
@@ -195,7 +193,7 @@ static bool first_time(uint64_t a, uint64_t b) {
   return true;
 }
 
-__attribute__((noinline)) static void report_race(const Region& r, uintptr_t a, const Stamp& other,
+LAB_COLD void report_race(const Region& r, uintptr_t a, const Stamp& other,
                                                   bool other_wrote, bool write, uint64_t address) {
   if (!first_time(address, other.address)) return;
   FaultRecord* f = fault_or_stop(RACE, 2);
@@ -221,8 +219,7 @@ __attribute__((noinline)) static void report_race(const Region& r, uintptr_t a, 
   publish(f);
 }
 
-__attribute__((noinline)) static void report_unwritten(const Region& r, uintptr_t a,
-                                                       uint64_t address, bool pending) {
+LAB_COLD void report_unwritten(const Region& r, uintptr_t a, uint64_t address, bool pending) {
   if (!first_time(address, 0)) return;
   FaultRecord* f = fault_or_stop(pending ? ASYNC_COPY : UNINITIALISED, 1);
   one_address(f->places[0], address);
@@ -235,7 +232,7 @@ __attribute__((noinline)) static void report_unwritten(const Region& r, uintptr_
   publish(f);
 }
 
-__attribute__((noinline)) static void report_carried(const Region& r, uintptr_t a, uint64_t address) {
+LAB_COLD void report_carried(const Region& r, uintptr_t a, uint64_t address) {
   if (!first_time(address, 1)) return;
   FaultRecord* f = fault_or_stop(CARRIED, 1);
   one_address(f->places[0], address);
@@ -273,7 +270,7 @@ static ReadTimes& read_times_at(uintptr_t a) {
 }
 
 // What `unordered` says where a look at the stamp alone does not tell.
-__attribute__((noinline)) static bool look_closer(const Region& r, const Stamp& s, uintptr_t a) {
+LAB_COLD bool look_closer(const Region& r, const Stamp& s, uintptr_t a) {
   const Fiber& me = *S.current;
   if (s.block != S.block_serial) {
     if (s.block < S.launch_serial) return false;  // never, or an earlier launch
@@ -389,7 +386,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
 
 // Shared memory starts with granules of 4 bytes and goes finer when the kernel does. From behind, so
 // that nothing is overwritten before it is read; what lies between the variables is never looked at.
-__attribute__((noinline)) static void refine(Region& r, int shift) {
+LAB_COLD void refine(Region& r, int shift) {
   for (; r.shift > shift; --r.shift) {
     for (size_t v = shared_variables.size(); v-- > 0;) {
       const SharedVariable& one = shared_variables[v];
@@ -400,8 +397,7 @@ __attribute__((noinline)) static void refine(Region& r, int shift) {
   }
 }
 
-__attribute__((noinline)) static void touch_all(Region& r, uintptr_t a, size_t n, Access access,
-                                                uint64_t address) {
+LAB_COLD void touch_all(Region& r, uintptr_t a, size_t n, Access access, uint64_t address) {
   const uint64_t offset = a - r.base;
   const uint64_t odd = offset | n;
   if (__builtin_expect(odd & ((1u << r.shift) - 1), 0)) {
@@ -417,7 +413,7 @@ __attribute__((noinline)) static void touch_all(Region& r, uintptr_t a, size_t n
 
 // ---- the check before each access ----
 
-__attribute__((noinline)) static void shared_access(uintptr_t a, size_t n, Access access,
+LAB_COLD void shared_access(uintptr_t a, size_t n, Access access,
                                                     uint64_t address, const void* frame) {
   const uint64_t offset = a - shared_region.base;
   const uint8_t mine = owner[offset];
@@ -427,7 +423,7 @@ __attribute__((noinline)) static void shared_access(uintptr_t a, size_t n, Acces
   touch_all(shared_region, a, n, access, address);
 }
 
-__attribute__((noinline)) static void other_access(uintptr_t a, size_t n, Access access,
+LAB_COLD void other_access(uintptr_t a, size_t n, Access access,
                                                    uint64_t address, const void* frame) {
   const bool write = access != READ && access != VOLATILE_READ;
   if (S.current && on_stack_of(*S.current, a) && on_stack_of(*S.current, a + n - 1)) return;
@@ -436,7 +432,7 @@ __attribute__((noinline)) static void other_access(uintptr_t a, size_t n, Access
     const DeviceVariable* v = nearest_variable(s, a);
     if (!v || a + n > v->base + v->bytes) outside_variable(v, a, n, write, frame);
     if (v->ignored) return;
-    if (access != READ && access != VOLATILE_READ) *device_written = 1;
+    if (write) *device_written = 1;
     touch_all(s.region, a, n, access, address);
     return;
   }
@@ -445,7 +441,7 @@ __attribute__((noinline)) static void other_access(uintptr_t a, size_t n, Access
   wild(a, n, write, frame);
 }
 
-[[noreturn]] __attribute__((noinline)) static void write_to_input(const Region& r, uintptr_t a,
+[[noreturn]] LAB_COLD void write_to_input(const Region& r, uintptr_t a,
                                                                   size_t n, const void* frame) {
   end_with(READ_ONLY, frame, "writes %zu bytes to %s, which is an input", n, where(r, a).c_str());
 }

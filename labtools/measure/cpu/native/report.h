@@ -9,18 +9,8 @@
 namespace lab {
 
 enum Kind : uint32_t {
-  OUT_OF_BOUNDS = 1,
-  MISALIGNED,
-  UNINITIALISED,
-  RACE,
-  BARRIER,
-  COLLECTIVE,
-  ASYNC_COPY,
-  READ_ONLY,
-  LAUNCH,
-  HANG,
-  CRASH,
-  CARRIED,
+  OUT_OF_BOUNDS = 1, MISALIGNED, UNINITIALISED, RACE, BARRIER, COLLECTIVE,
+  ASYNC_COPY, READ_ONLY, LAUNCH, HANG, CRASH, CARRIED,
 };
 
 // A place in the kernel: return addresses, innermost first, of which the reader shows the first

@@ -8,6 +8,9 @@
 #include "interface.h"
 #include "report.h"
 
+// What is rarely reached stays out of the way of what is not.
+#define LAB_COLD __attribute__((noinline)) static
+
 namespace lab {
 
 constexpr unsigned MAX_THREADS = 1024;

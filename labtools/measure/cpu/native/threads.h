@@ -58,7 +58,7 @@ static const char* operation_name(Waiting waiting, int operation) {
 }
 
 // Nobody can run and somebody waits: says who stands where.
-[[noreturn]] __attribute__((noinline)) static void deadlock() {
+[[noreturn]] LAB_COLD void deadlock() {
   struct Standing {
     Waiting waiting;
     int operation;
@@ -148,7 +148,7 @@ static inline void run_another() {
 }
 
 // Leaves the current thread, which could go on, for the next one that can.
-__attribute__((noinline)) static void give_way() {
+LAB_COLD void give_way() {
   Fiber* me = S.current;
   const int p = find_runnable((S.position_of[me->id] + 1u) % S.num_threads);
   Fiber* next = p < 0 ? me : &S.fibers[S.thread_at[p]];
@@ -174,7 +174,7 @@ static inline void let_others_run(uint64_t address) {
 
 // ---- barriers ----
 
-__attribute__((noinline)) static void barrier_site(uint64_t mine, uint64_t theirs) {
+LAB_COLD void barrier_site(uint64_t mine, uint64_t theirs) {
   static int told = 0;
   if (told == 4 || !first_time(mine, theirs)) return;
   ++told;
@@ -231,18 +231,6 @@ static int barrier(int operation, int predicate, uint64_t address) {
 }
 
 // ---- warp functions ----
-
-[[noreturn]] __attribute__((noinline)) static void bad_collective(const char* text,
-                                                                  uint64_t other_address,
-                                                                  const void* frame) {
-  FaultRecord* f = fault_here(COLLECTIVE, frame);
-  if (other_address) {
-    f->num_places = 2;
-    one_address(f->places[1], other_address);
-  }
-  Text(f).add("%s", text);
-  fatal(f);
-}
 
 // The lane whose value a shuffle gives to `lane`; the lane itself when the source is outside.
 static int source_lane(int operation, int lane, int argument, int width) {
@@ -322,12 +310,10 @@ static void complete(Warp& w, Group& group, uint32_t warp_index, const void* fra
       const int l = __builtin_ctz(rest);
       const int from = source_lane(operation, l, w.argument[l], w.width[l]);
       if (__builtin_expect(!(lanes >> from & 1), 0)) {
-        char text[160];
-        snprintf(text, sizeof text,
+        end_with(COLLECTIVE, frame,
                  "lane %d reads from lane %d, which does not take part in this %s: its value is "
                  "undefined",
                  l, from, operation_name(AT_COLLECTIVE, operation));
-        bad_collective(text, 0, frame);
       }
       w.result[l] = w.value[from];
     }
@@ -342,7 +328,7 @@ static void complete(Warp& w, Group& group, uint32_t warp_index, const void* fra
                                                     : ballot == lanes;
     for (int l = 0; l < 32; ++l) w.result[l] = lanes >> l & 1 ? result : w.result[l];
   } else if (operation == LAB_PRODUCT) {
-    if (lanes != ~0u) bad_collective("a matrix product takes all 32 lanes of a warp", 0, frame);
+    if (lanes != ~0u) end_with(COLLECTIVE, frame, "a matrix product takes all 32 lanes of a warp");
     multiply(w);
   } else if (operation == LAB_MATCH_ANY) {
     for (int l = 0; l < 32; ++l) {
@@ -366,14 +352,11 @@ static uint64_t collective(int operation, uint32_t mask, uint64_t value, int arg
   Fiber& me = *S.current;
   Warp& w = S.warps[me.warp];
   const uint32_t bit = 1u << me.lane;
-  if (__builtin_expect(!(mask & bit), 0)) {
-    char text[128];
-    snprintf(text, sizeof text, "lane %u calls %s with mask 0x%08x, which leaves it out", me.lane,
+  if (__builtin_expect(!(mask & bit), 0))
+    end_with(COLLECTIVE, frame, "lane %u calls %s with mask 0x%08x, which leaves it out", me.lane,
              operation_name(AT_COLLECTIVE, operation), mask);
-    bad_collective(text, 0, frame);
-  }
   if (__builtin_expect(width < 1 || width > 32 || (width & (width - 1)), 0))
-    bad_collective("the width of a shuffle must be 1, 2, 4, 8, 16 or 32", 0, frame);
+    end_with(COLLECTIVE, frame, "the width of a shuffle must be 1, 2, 4, 8, 16 or 32");
   w.value[me.lane] = value;
   w.argument[me.lane] = argument;
   w.width[me.lane] = width;
@@ -387,13 +370,14 @@ static uint64_t collective(int operation, uint32_t mask, uint64_t value, int arg
     *group = {mask, 0, operation};
   } else if (__builtin_expect(group->operation != operation, 0)) {
     const Fiber& other = S.fibers[me.warp * 32 + unsigned(__builtin_ctz(group->arrived))];
-    char text[256];
-    snprintf(text, sizeof text,
-             "lanes of one warp wait at different functions: lane %u at %s ({0}), lane %u at %s "
-             "({1})",
-             me.lane, operation_name(AT_COLLECTIVE, operation), other.lane,
-             operation_name(AT_COLLECTIVE, other.operation));
-    bad_collective(text, other.address, frame);
+    FaultRecord* f = fault_here(COLLECTIVE, frame);
+    f->num_places = 2;
+    one_address(f->places[1], other.address);
+    Text(f).add("lanes of one warp wait at different functions: lane %u at %s ({0}), lane %u at %s "
+                "({1})",
+                me.lane, operation_name(AT_COLLECTIVE, operation), other.lane,
+                operation_name(AT_COLLECTIVE, other.operation));
+    fatal(f);
   }
   group->arrived |= bit;
   if (group->arrived == (mask & w.live)) {
@@ -417,12 +401,11 @@ static void thread_main() {
   w.live &= ~(1u << me.lane);
   set_can_run(me, false);
   // A lane that has returned is not waited for.
-  for (int i = 0; i < w.num_groups;) {
+  for (int i = 0; i < w.num_groups;)
     if (w.groups[i].arrived == (w.groups[i].mask & w.live))
       complete(w, w.groups[i], me.warp, LAB_FRAME);
     else
       ++i;
-  }
   if (S.live == 0 && num_bad_copies) stop_run();
   if (S.arrived && S.arrived == S.live) release_barrier();
   run_another();
@@ -507,7 +490,7 @@ static PhaseBarrier& initialised(void* address, uint64_t caller, const void* fra
   if (uintptr_t(address) % 8) misaligned(uintptr_t(address), 8, frame);
   check(uintptr_t(address), 8, READ, caller, frame);
   PhaseBarrier* b = phase_barrier(uintptr_t(address));
-  if (!b) bad_collective("nobody has initialised this barrier", 0, frame);
+  if (!b) end_with(COLLECTIVE, frame, "nobody has initialised this barrier");
   return *b;
 }
 
@@ -519,7 +502,7 @@ static void arrive_at(PhaseBarrier& b, uint32_t arrivals, int64_t bytes, const v
   me.fenced = ++S.time;
   for (uint32_t i = 0; i < S.num_warps; ++i) b.heard[i] = std::max(b.heard[i], w.acquired[i]);
   b.heard[me.warp] = me.fenced;
-  if (arrivals > b.missing) bad_collective("more arrivals at a barrier than it was initialised for", 0, frame);
+  if (arrivals > b.missing) end_with(COLLECTIVE, frame, "more arrivals at a barrier than it was initialised for");
   b.missing -= arrivals;
   b.bytes += bytes;
   if (b.missing || b.bytes) return;
@@ -642,9 +625,8 @@ unsigned lab_active_mask() {
 }
 
 uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare) {
-  const size_t bytes = number == LAB_SHORT                                                      ? 2
-                       : number == LAB_INT || number == LAB_UNSIGNED || number == LAB_FLOAT ? 4
-                                                                                             : 8;
+  const bool four = number == LAB_INT || number == LAB_UNSIGNED || number == LAB_FLOAT;
+  const size_t bytes = number == LAB_SHORT ? 2 : four ? 4 : 8;
   if (uintptr_t(address) % bytes) lab::misaligned(uintptr_t(address), bytes, LAB_FRAME);
   lab::let_others_run(LAB_CALLER);
   // Blocks of one launch run in several processes. What is remembered of an access is more than
@@ -677,7 +659,7 @@ void lab_phase_init(void* barrier, unsigned arrivals) {
   using namespace lab;
   if (uintptr_t(barrier) % 8) misaligned(uintptr_t(barrier), 8, LAB_FRAME);
   check(uintptr_t(barrier), 8, WRITE, LAB_CALLER, LAB_FRAME);
-  if (phase_barrier(uintptr_t(barrier))) bad_collective("this barrier is initialised twice", 0, LAB_FRAME);
+  if (phase_barrier(uintptr_t(barrier))) end_with(COLLECTIVE, LAB_FRAME, "this barrier is initialised twice");
   S.phase_barriers.push_back({uintptr_t(barrier), arrivals, arrivals});
 }
 
@@ -694,7 +676,7 @@ void lab_named_barrier(unsigned number, unsigned threads, int waits) {
   using namespace lab;
   if (!phase_barrier(number)) S.phase_barriers.push_back({number, threads, threads});
   PhaseBarrier& b = *phase_barrier(number);
-  if (b.arrivals != threads) bad_collective("a named barrier is used for two numbers of threads", 0, LAB_FRAME);
+  if (b.arrivals != threads) end_with(COLLECTIVE, LAB_FRAME, "a named barrier is used for two numbers of threads");
   const uint32_t parity = b.phase & 1;
   arrive_at(b, 1, 0, LAB_FRAME);
   if (waits) wait_for_phase(number, parity, 1, LAB_CALLER);
@@ -712,7 +694,7 @@ int lab_is_shared(const void* address) {
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill) {
   using namespace lab;
   if ((bytes != 4 && bytes != 8 && bytes != 16) || zero_fill > bytes)
-    bad_collective("an asynchronous copy moves 4, 8 or 16 bytes", 0, LAB_FRAME);
+    end_with(COLLECTIVE, LAB_FRAME, "an asynchronous copy moves 4, 8 or 16 bytes");
   if (uintptr_t(global) % bytes) misaligned(uintptr_t(global), bytes, LAB_FRAME);
   const uintptr_t offset = uintptr_t(shared) - shared_region.base;
   if (offset >= shared_region.bytes) wild(uintptr_t(shared), bytes, true, LAB_FRAME);

@@ -16,10 +16,9 @@ from typing import Any
 from labtools.predict.forecasting import forecast, what_if
 from labtools.predict.machine import machine_of
 from labtools.predict.residency import Occupancy, achieved_occupancy, occupancy, waves
-from labtools.predict.result import ChainLink, Forecast, LaunchForecast
+from labtools.predict.result import ChainLink, Forecast, LaunchForecast, model_name
 from labtools.predict.sheets import Gpu, load_gpu
 from labtools.predict.streams import SECTOR_BYTES
-from labtools.predict.version import model_name
 from labtools.problem import Launch, Problem, Rung, operation_of, timed_launches
 from labtools.problem.rung import say_knobs
 from labtools.record import RecordStore, best_read_gb_per_s

@@ -320,13 +320,12 @@ def explain_error(point: JudgedKernel, made: Forecast) -> str:
     if memory and shares[memory] > 0.4:
         busy = max(launch.dram_share, launch.l2_share)
         level = memory.removeprefix(MEMORY_SLICE)
-        text = (
+        said.append(
             f"{shares[memory]:.0%} of the watched warp's time is {level} latency, "
             f"{launch.load_latency_cycles:.0f} cycles a load"
         )
         if busy > BUSY:
-            text += f", with the memory system at {busy:.0%}, where latency under load is steep"
-        said.append(text)
+            said[-1] += f", with the memory system at {busy:.0%}, where latency under load is steep"
     counted = point.counted.shares.get("dram") if point.counted else None
     if counted is not None and abs(counted - launch.dram_share) > 0.1:
         foretold = f"{launch.dram_share:.0%} in the forecast while the GPU is full"
@@ -406,9 +405,8 @@ def plot_sweep(
         for number, (name, mine) in enumerate(series.items()):
             look = _look(number)
             xs = sorted(mine, key=at.__getitem__)
-            axes.plot(
-                [at[x] for x in xs], [mine[x][0] for x in xs], color=look["color"], label=name
-            )
+            made = [mine[x][0] for x in xs]
+            axes.plot([at[x] for x in xs], made, color=look["color"], label=name)
             kept = [(at[x], recorded) for x in xs if (recorded := mine[x][1]) is not None]
             axes.plot([x for x, _ in kept], [y for _, y in kept], markersize=5, **look)
         axes.plot([], [], color=GREYS[1], label="line: forecast")

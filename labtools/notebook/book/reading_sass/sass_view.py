@@ -52,11 +52,8 @@ def explain_control(control: Control) -> str:
         said.append(f"takes scoreboard {control.write_barrier} until its result is there")
     if control.read_barrier is not None:
         said.append(f"takes scoreboard {control.read_barrier} until its operands have been read")
-    if control.stall:
-        cycles = "cycle" if control.stall == 1 else "cycles"
-        said.append(f"the next instruction may issue {control.stall} {cycles} later")
-    else:
-        said.append("no stall count")
+    cycles = f"{control.stall} cycle{'' if control.stall == 1 else 's'} later"
+    said.append(f"the next instruction may issue {cycles}" if control.stall else "no stall count")
     if control.yields:
         said.append("another warp may go first")
     return "; ".join(said)
@@ -135,11 +132,8 @@ def _span(code: Sass, span: Loop | tuple[int, int] | None) -> tuple[int, int]:
         return 0, len(code.executable) - 1
     first, last = (span.first, span.last) if isinstance(span, Loop) else span
     if not 0 <= first <= last < len(code.instructions):
-        raise LabError(
-            f"{code.entry} has no instructions {first} to {last}.",
-            f"they are numbered from 0 to {len(code.instructions) - 1}",
-            "give a loop of its own, or numbers in that range",
-        )
+        why = f"they are numbered from 0 to {len(code.instructions) - 1}"
+        raise LabError(f"{code.entry} has no instructions {first} to {last}.", why)
     return first, last
 
 
@@ -161,12 +155,9 @@ def _source_text(source: SourceLine, sources: Mapping[str, Sequence[str]]) -> st
 
 
 def _kind(instruction: Instruction, is_head: bool) -> str:
-    kinds = ["lt-sass-head"] if is_head else []
-    if instruction.base in GLOBAL_LOADS:
-        kinds.append("lt-sass-load")
-    if instruction.control.wait:
-        kinds.append("lt-sass-wait")
-    return " ".join(kinds)
+    kinds = {"head": is_head, "load": instruction.base in GLOBAL_LOADS}
+    kinds["wait"] = bool(instruction.control.wait)
+    return " ".join(f"lt-sass-{kind}" for kind, holds in kinds.items() if holds)
 
 
 def _listing_html(

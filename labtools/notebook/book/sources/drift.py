@@ -22,12 +22,11 @@ def show_drift(noted: Mapping[str, Any]) -> Shown:
         cells: list[Cell] = [short]
         for name, times in noted["us"].items():
             found = known.get((name, Workload.parse(short).key()))
-            if found is None:
-                cells.append(f"{times[i]:.1f}, no record")
-                continue
-            us = found.median_us
-            cells.append(f"{times[i]:.1f}, {us:.1f} ({100 * (us / times[i] - 1):+.1f} %)")
-            used.append(found)
+            said = "no record"
+            if found is not None:
+                said = f"{found.median_us:.1f} ({100 * (found.median_us / times[i] - 1):+.1f} %)"
+                used.append(found)
+            cells.append(f"{times[i]:.1f}, {said}")
         rows.append([*cells, Word("claimed"), Word("recorded")])
     where = describe_record(used[0]) if used else "no record"
     caption = f"us noted ({noted['where']}), us recorded ({where}), change"

@@ -135,10 +135,8 @@ def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "")
         axes.set(xlabel="KiB in flight an SM (forecast)", ylabel="GB/s asked for (recorded)")
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
-    far = [
-        point.gb_per_s / (point.in_flight_bytes * machine.sm_count / latency * machine.clock_ghz)
-        for point in points
-    ]
+    slope = machine.sm_count / latency * machine.clock_ghz
+    far = [point.gb_per_s / (point.in_flight_bytes * slope) for point in points]
     alt = (
         f"{title + '. ' if title else ''}Recorded rate by forecast bytes in flight an SM on two "
         f"logarithmic axes, {len(points)} points of {', '.join(kernels)}. A line shows the bytes "
@@ -185,10 +183,9 @@ def plot_crossing(
         axes.minorticks_off()
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
+    seen = {x: f", recorded {us:.0f}" for x, us in recorded.items()}
     told = "; ".join(
-        f"{x}: forecast {forecasts[x].time_us:.0f}"
-        + (f", recorded {recorded[x]:.0f}" if x in recorded else "")
-        + f", {forecasts[x].bound}"
+        f"{x}: forecast {forecasts[x].time_us:.0f}{seen.get(x, '')}, {forecasts[x].bound}"
         for x in xs
     )
     alt = f"{title + '. ' if title else ''}Microseconds by {xlabel}. {told}."

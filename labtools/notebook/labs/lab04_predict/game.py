@@ -88,11 +88,9 @@ class PredictionRounds(StatusLine):
     def commit(self, direction: str, ratio: float, note: str = "") -> Prediction:
         """The reader's guess at the round that is shown; the model commits after it."""
         if self.gate is None:
-            raise JournalError(
-                "Nobody is here to predict.",
-                "this notebook runs without a reader",
-                "the rounds are listed; open the notebook in Jupyter to play them",
-            )
+            redo = "the rounds are listed; open the notebook in Jupyter to play them"
+            why = "this notebook runs without a reader"
+            raise JournalError("Nobody is here to predict.", why, redo)
         return self.gate.commit(direction, ratio, note)
 
     def commit_model(self) -> ModelPrediction | None:
@@ -123,11 +121,9 @@ class PredictionRounds(StatusLine):
         journal = self._journal
         guess = journal.prediction(round_.question_id) if journal else None
         if guess is None or journal is None:
-            raise PredictionPending(
-                "This result waits for your prediction.",
-                "a number that was seen first cannot be predicted",
-                "Commit a guess first.",
-            )
+            what = "This result waits for your prediction."
+            why = "a number that was seen first cannot be predicted"
+            raise PredictionPending(what, why, "Commit a guess first.")
         said = self.commit_model()
         shown = _shown_before(journal.history(round_.question_id))
         told = ""
@@ -156,10 +152,8 @@ class PredictionRounds(StatusLine):
     def scoreboard(self) -> Shown:
         """Every round of this page that the reader has finished: the reader beside the model."""
         if self._journal is None:
-            return make_note(
-                "No round has been played into a journal. Rounds played on the static site have "
-                "their scoreboard under the game."
-            )
+            on_site = "Rounds played on the static site have their scoreboard under the game."
+            return make_note(f"No round has been played into a journal. {on_site}")
         return views.show_scores(self._journal.compare_with_forecast(self.page).rows)
 
     # -- measuring and telling ---------------------------------------------------------------
@@ -178,11 +172,9 @@ class PredictionRounds(StatusLine):
                 told = f"It could not be measured now, so the record answers. {error}"
         kept = recorded_answer(round_)
         if kept is None:
-            raise LabError(
-                "This round has no answer.",
-                told or f"there is no GPU here and no record of it on {round_.gpu}",
-                "your guess is kept and stays open; go on with another round",
-            )
+            why = told or f"there is no GPU here and no record of it on {round_.gpu}"
+            go_on = "your guess is kept and stays open; go on with another round"
+            raise LabError("This round has no answer.", why, go_on)
         return kept, told
 
     def _tell(

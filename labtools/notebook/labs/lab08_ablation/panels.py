@@ -91,24 +91,10 @@ def _timed(found: Attribution) -> dict[str, Any]:
     return {**{name: round(1 + value, 4) for name, value in ends.items()}, **said}
 
 
-NUMBERS: Mapping[str, str] = {
-    "registers a thread": "recorded",
-    "bytes spilled a thread": "recorded",
-    "instructions in the code": "recorded",
-    "shared memory a block, bytes": "computed",
-    "threads a block": "computed",
-    "blocks": "computed",
-    "launches of a call": "computed",
-    "instructions that a block issues": "forecast",
-    "turns of shared memory for one read": "forecast",
-}
-"""What is compared of two kernels, and where it comes from."""
-
-
 def _numbers_of(
     bench: RecordedBench, point: Point, counts: KernelCounts | None
-) -> dict[str, float | None]:
-    """The values of `NUMBERS`; a missing one is None."""
+) -> list[tuple[str, str, float | None]]:
+    """What is compared of two kernels: its name, where it comes from, its value if it has one."""
     entry, rung = bench.entry(point), bench.family.rung
     launches = timed_launches(rung.launches(bench.problem, bench.limits, dict(point.knobs)))
     largest = next((one for one in launches if one.entry == entry), launches[0])
@@ -116,17 +102,18 @@ def _numbers_of(
     shared = counts.shared_bytes + largest.smem_bytes if counts else None
     of_code, number = bench.numbers(point), bench.grid.number(point)
     assert number is not None  # it has a time
-    return {
-        "registers a thread": bench.grid.registers[number],
-        "bytes spilled a thread": bench.grid.spills[number],
-        "instructions in the code": sum(counts.opcodes.values()) if counts else None,
-        "shared memory a block, bytes": shared,
-        "threads a block": launched["threads"],
-        "blocks": launched["blocks"],
-        "launches of a call": launched["launches"],
-        "instructions that a block issues": of_code.get("issued_instructions"),
-        "turns of shared memory for one read": of_code.get("shared_read_turns"),
-    }
+    instructions = sum(counts.opcodes.values()) if counts else None
+    return [
+        ("registers a thread", "recorded", bench.grid.registers[number]),
+        ("bytes spilled a thread", "recorded", bench.grid.spills[number]),
+        ("instructions in the code", "recorded", instructions),
+        ("shared memory a block, bytes", "computed", shared),
+        ("threads a block", "computed", launched["threads"]),
+        ("blocks", "computed", launched["blocks"]),
+        ("launches of a call", "computed", launched["launches"]),
+        ("instructions that a block issues", "forecast", of_code.get("issued_instructions")),
+        ("turns of shared memory for one read", "forecast", of_code.get("shared_read_turns")),
+    ]
 
 
 def _change(bench: RecordedBench, table: OpcodeTable, point: Point, left: Point) -> dict[str, Any]:
@@ -135,10 +122,9 @@ def _change(bench: RecordedBench, table: OpcodeTable, point: Point, left: Point)
         table.codes.get(bench.code_hash(one) or "", {}).get(bench.entry(one) or "")
         for one in (point, left)
     )
-    values, others = _numbers_of(bench, point, before), _numbers_of(bench, left, after)
+    both = zip(_numbers_of(bench, point, before), _numbers_of(bench, left, after), strict=True)
     numbers = [
-        [name, say_count(values[name]), say_count(others[name]), word]
-        for name, word in NUMBERS.items()
+        [name, say_count(held), say_count(then), word] for (name, word, held), (*_, then) in both
     ]
     same = bench.code_hash(point) == bench.code_hash(left)
     if before is None or after is None:

@@ -10,10 +10,11 @@ from typing import Any
 import traitlets
 
 from labtools.optimize.attribution import THRESHOLD, threshold_of
-from labtools.optimize.bench import RecordedBench, TimingBench, open_bench
+from labtools.optimize.bench import RecordedBench, TimingBench
 from labtools.optimize.family import Family, Point
 from labtools.optimize.loop import ablate_point
 from labtools.optimize.opcode_table import opcodes_path, read_opcodes
+from labtools.optimize.opening import open_bench
 from labtools.optimize.state import AblatedPoint
 from labtools.problem import LabError
 

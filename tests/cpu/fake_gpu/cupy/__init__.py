@@ -31,10 +31,7 @@ def _note_draw(array):
             file.write(line + "\n")
 
 
-ndarray = None  # set below; the name is CuPy's
-
-
-class _Array:
+class ndarray:
     def __init__(self, shape, dtype=float, memptr=None):
         self.dtype = np.dtype(dtype)
         self.shape = tuple(shape)
@@ -58,7 +55,7 @@ class _Array:
         return self.host.copy()
 
     def view(self, dtype):
-        return _Array(self.shape, dtype, self.data)
+        return ndarray(self.shape, dtype, self.data)
 
     def __dlpack__(self, **kwargs):
         return self.host.__dlpack__()
@@ -70,10 +67,7 @@ class _Array:
         view = self.host[index]
         assert view.flags.c_contiguous
         offset = view.__array_interface__["data"][0] - self.data.buffer.ctypes.data
-        return _Array(view.shape, self.dtype, cuda.MemoryPointer(self.data.buffer, offset))
-
-
-ndarray = _Array
+        return ndarray(view.shape, self.dtype, cuda.MemoryPointer(self.data.buffer, offset))
 
 
 class RawModule:
@@ -97,18 +91,15 @@ class RawKernel:
         assert all(isinstance(n, int) and n >= 1 for n in (*grid, *block))
         assert shared_mem <= self.max_dynamic_shared_size_bytes
         for arg in args:
-            assert isinstance(arg, (_Array, np.generic)), arg
+            assert isinstance(arg, (ndarray, np.generic)), arg
         _state.note_launch(self.entry, grid, block)
+        given = (self.entry, args)
         if self.entry in _SPLIT:
-            run = lambda: _SPLIT[self.entry](self.entry, args, grid)  # noqa: E731
+            _state.do(lambda: _SPLIT[self.entry](*given, grid))
         elif self.entry == "row_scale":
-            run = lambda: _row_scale(self.entry, args, block[0])  # noqa: E731
+            _state.do(lambda: _row_scale(*given, block[0]))
         else:
-            run = lambda: _KERNELS.get(self.entry, _decode)(self.entry, args)  # noqa: E731
-        if _state.capturing is not None:
-            _state.capturing.append(run)
-        else:
-            run()
+            _state.do(lambda: _KERNELS.get(self.entry, _decode)(*given))
 
 
 _DEFAULT_US = {"decode_r00": 40.0, "decode_r01": 30.0, "decode_r02": 20.0, "decode_r03": 10.0}
@@ -153,7 +144,7 @@ def _attention(arrays, through_int8):
 
 
 def _decode(entry, args):
-    arrays = [arg for arg in args if isinstance(arg, _Array)]
+    arrays = [arg for arg in args if isinstance(arg, ndarray)]
     q = _numbers(arrays[0])
     out = _numbers(arrays[-1])
     behaviour = _behaviour(entry)
@@ -215,7 +206,7 @@ def _clear(entry, args):
 
 
 def _split_merge(entry, args):
-    (counters,) = (one for one in args if isinstance(one, _Array) and one.dtype == np.uint32)
+    (counters,) = (one for one in args if isinstance(one, ndarray) and one.dtype == np.uint32)
     assert not counters.host.any(), "the counters were not cleared"
     _decode(entry, args)
 
@@ -287,9 +278,7 @@ def _copy_cache(entry, args):
 
 _SPLIT = {"decode_r04": decode_pieces, "merge_pieces": merge_pieces}
 _KERNELS = {
-    "fill_normal": _fill,
-    "fill_normal_bf16": _fill,
-    "fill_normal_fp32": _fill,
+    **dict.fromkeys(("fill_normal", "fill_normal_bf16", "fill_normal_fp32"), _fill),
     "clear_counters": _clear,
     "split_merge": _split_merge,
     "read_sweep": _read_sweep,

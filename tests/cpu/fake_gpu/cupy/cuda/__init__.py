@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import memory, profiler, runtime
+from . import memory, profiler, runtime  # noqa: F401
 from ._state import state as _state
 
 
@@ -35,10 +35,7 @@ class MemoryPointer:
                 source.offset : source.offset + size
             ]
 
-        if _state.capturing is not None:
-            _state.capturing.append(run)
-        else:
-            run()
+        _state.do(run)
 
 
 def alloc(size):
@@ -95,16 +92,3 @@ class Event:
 
 def get_elapsed_time(start, end):
     return (end.time_us - start.time_us) / 1e3
-
-
-__all__ = [
-    "Device",
-    "Event",
-    "Graph",
-    "MemoryPointer",
-    "Stream",
-    "alloc",
-    "memory",
-    "profiler",
-    "runtime",
-]

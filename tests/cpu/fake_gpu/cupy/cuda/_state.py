@@ -25,6 +25,13 @@ class _State:
             with open(log, "a") as file:
                 file.write(line + "\n")
 
+    def do(self, step):
+        """Now, or whenever the graph that is being made is replayed."""
+        if self.capturing is None:
+            step()
+        else:
+            self.capturing.append(step)
+
     def raise_pending(self):
         if self.pending is not None:
             raise self.pending
