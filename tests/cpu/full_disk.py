@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import sys
 import warnings
 from collections import Counter
@@ -23,7 +22,6 @@ from labtools.problem import LabError
 from labtools.record import RecordStore
 from labtools.record.journal import Journal, JournalError
 from labtools.record.store import append_records
-from labtools.record.whole import write_whole
 from labtools.toolchain import cache
 
 _SHIM = ctypes.CDLL(None)
@@ -124,18 +122,22 @@ def loop(folder: Path, writes: int) -> Iterator[str]:
 
 
 def put(path: Path, number: int) -> Path:
+    from labtools.record.whole import write_whole
+
     write_whole(path, b"%d" % number * 100)
     return path
 
 
 def main(folder: Path, points: list[int]) -> None:
     """Try every kind of work at every point."""
-    works: list[Callable[[Path, int], Iterator[str]]] = [journal, records, cached, loop]
+    works: tuple[Callable[[Path, int], Iterator[str]], ...] = (*(journal, records, cached, loop),)
     for writes in points:
         for work in works:
             at = folder / f"{work.__name__}{writes}"
             at.mkdir()
             if work is cached:
+                import os
+
                 os.environ["XDG_CACHE_HOME"] = str(at)
             try:
                 for lost in work(at, writes):

@@ -21,8 +21,8 @@ from labtools.record.whole import remove_left_over, write_whole
 HERE = Path(__file__).parent
 MOST_WRITES = 60
 """Of the longest work that is tried, about."""
-POINTS = 2
-"""Other ones in every run, each with all kinds of work."""
+POINTS = 4
+KILLS = 2
 
 
 @pytest.mark.skipif(
@@ -56,18 +56,24 @@ for i in range(10_000):
 
 def test_killed_writers_of_records_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.gz"
-    environment = child_environment({"PYTHONPATH": str(HERE)})
-    commands = [[sys.executable, "-c", APPENDS, str(path), name] for name in ("a", "b")]
-    writers = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        for command in commands
-    ]
-    said = [one.stdout.readline().strip() for one in writers]
-    time.sleep(random.random() * 0.05)
-    for one in writers:
-        one.send_signal(signal.SIGKILL)
-        said += one.stdout.read().split()
-        one.wait()
+    said: list[str] = []
+    for number in range(KILLS):
+        writers = [
+            subprocess.Popen(
+                [sys.executable, "-c", APPENDS, str(path), f"{name}{number}x"],
+                stdout=subprocess.PIPE,
+                text=True,
+                env=child_environment({"PYTHONPATH": str(HERE)}),
+            )
+            for name in ("a", "b")
+        ]
+        for one in writers:
+            said.append(one.stdout.readline().strip())
+        time.sleep(random.random() * 0.05)
+        for one in writers:
+            one.send_signal(signal.SIGKILL)
+            said += one.stdout.read().split()
+            one.wait()
     append_records(path, [make_record("last")])
     kept = [record.candidate for record in RecordStore([tmp_path]).load()]
     assert len(kept) == len(set(kept)) and set(said) <= set(kept)

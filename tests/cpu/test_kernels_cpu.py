@@ -30,9 +30,9 @@ from labtools.toolchain.cache import code_digest
 RUNGS = list_rungs("decode")
 DRAWS = 11
 """Workloads drawn for each kind and head dimension."""
-ROW_BUDGETS = {"long": 4_500, "grouped": 2_000, "ragged": 2_000}
-"""Most (query head, key) pairs of one workload of a kind: each of twelve kernels runs them, at some
-ten thousand a second where warps meet often."""
+ROW_BUDGET = 6_000
+"""Most (query head, key) pairs of one workload: each of twelve kernels runs them, at some ten
+thousand a second where warps meet often."""
 KINDS = ("long", "grouped", "ragged")
 HEAD_DIMS = (64, 128)
 WIDE = [rung for rung in RUNGS if rung.supports(Workload.parse("1,4,1,9,128/bf16/paged16")) is None]
@@ -45,13 +45,12 @@ SMEM_BYTES = 227 * 1024
 def workloads(draw: st.DrawFn, kind: str, head_dim: int) -> Workload:
     """A workload of that kind within the row budget."""
     lengths = {"long": (1024, 4200), "grouped": (1, 400), "ragged": (2, 500)}[kind]
-    budget = ROW_BUDGETS[kind]
     kv_len = draw(st.integers(*lengths))
     groups = (4, 8) if kind == "grouped" else (1, 2, 3, 4)
-    group = draw(st.sampled_from([g for g in groups if g * kv_len <= budget]))
-    kv_heads = draw(st.integers(1, min(3, budget // (group * kv_len))))
+    group = draw(st.sampled_from([g for g in groups if g * kv_len <= ROW_BUDGET]))
+    kv_heads = draw(st.integers(1, min(3, ROW_BUDGET // (group * kv_len))))
     least = 2 if kind == "ragged" else 1
-    most = max(least, min(4, budget // (group * kv_heads * kv_len)))
+    most = max(least, min(4, ROW_BUDGET // (group * kv_heads * kv_len)))
     batch = draw(st.integers(least, most))
     seq_lens = None
     if kind == "ragged":
@@ -173,8 +172,9 @@ def test_pages_and_bfloat16(rung):
         plain = workload.dtype == "float16" and not workload.is_paged
         return "it is drawn elsewhere" if plain else rung.supports(workload)
 
-    drawn = draw_workloads(6, len(rung.id), supports, longest=300, most_elements=2**15)
-    for index, workload in enumerate(drawn):
+    for index, workload in enumerate(
+        draw_workloads(10, len(rung.id), supports, longest=300, most_elements=2**15)
+    ):
         run = run_on_cpu(rung, workload, orders=(index % 4,))
         assert run.ok, f"{rung.id} on {workload!r}: {run}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -81,6 +80,12 @@ def fresh() -> None:
 # --------------------------------------------------------------------------------- in step
 
 
+def first_archs(rung: Rung, *more: str) -> list[str]:
+    """The records' architecture, the oldest that has what a rung needs, and others that do."""
+    archs = ("sm_90", rung.min_arch.removesuffix("a"), *more)
+    return [arch for arch in dict.fromkeys(archs) if rung.runs_on(arch)]
+
+
 def stale(rung: Rung, in_ladder: bool, arch: str) -> list[str]:
     """What is wrong with the stored listings of a rung."""
     plan = plan_of_arch(rung, arch, in_ladder)
@@ -100,13 +105,19 @@ def stale(rung: Rung, in_ladder: bool, arch: str) -> list[str]:
             problems.append(f"{arch}/{rung.id} with {defines} has another text: lines moved")
         elif one.defines != defines or one.nvrtc_version != locked_nvrtc():
             problems.append(f"{arch}/{rung.id} with {defines} was made otherwise")
-    left = found.values()
-    return problems + [f"{arch}/{rung.id} holds {one.defines}, not planned" for one in left]
+    return problems + [
+        f"{arch}/{rung.id} holds {one.defines}, not planned" for one in found.values()
+    ]
 
 
 def test_stored_listings_are_those_of_the_present_sources() -> None:
-    found = [stale(rung, in_ladder, arch) for rung, in_ladder in kernels() for arch in ARCHS]
-    assert list(itertools.chain.from_iterable(found)) == [], "run make regen"
+    problems = [
+        problem
+        for rung, in_ladder in kernels()
+        for arch in ARCHS
+        for problem in stale(rung, in_ladder, arch)
+    ]
+    assert problems == [], "run make regen"
 
 
 def test_a_changed_source_is_found_stale() -> None:
@@ -149,8 +160,11 @@ def test_machine_code_is_compiled_here() -> None:
     code = machine_code(rung, WORKLOAD, LIMITS, {"split": 2})
     took = time.perf_counter() - began
     assert code.origin == f"compiled here with NVRTC {compiler.version}"  # type: ignore[union-attr]
-    entries = {"decode_s02", "quantise_cache", "merge_pieces"}
-    assert set(code.entries) == set(code.resources) == entries
+    assert (
+        set(code.entries)
+        == set(code.resources)
+        == {*("decode_s02", "quantise_cache", "merge_pieces")}
+    )
     assert not code.stored and 0 < code.compile_s <= took < 20
     assert code.source_hash == kernel_hashes(rung, WORKLOAD, LIMITS, {"split": 2}).source_hash
     began = time.perf_counter()
@@ -170,9 +184,12 @@ def test_an_added_comment_moves_the_lines() -> None:
 @needs_tools
 def test_a_source_that_does_not_compile_is_no_case_for_a_stored_listing() -> None:
     rung = load_rung("r03")
-    broken = rung.source_text.replace("score_max = score", "x", 1) + "}"
     with pytest.raises(CompileError):
-        machine_code(rung.with_source(broken), WORKLOAD, LIMITS)
+        machine_code(
+            rung.with_source(rung.source_text.replace("score_max = score", "x", 1) + "}"),
+            WORKLOAD,
+            LIMITS,
+        )
 
 
 # --------------------------------------------------------------------------- without a compiler
@@ -249,9 +266,7 @@ def _no_disassembler(*_: object) -> str:
 @pytest.mark.usefixtures("no_compiler")
 def test_without_a_compiler_the_stored_listing_serves() -> None:
     for rung, in_ladder in kernels():
-        # The records' architecture, the oldest that has what a rung needs, and a late one.
-        archs = dict.fromkeys(("sm_90", rung.min_arch.removesuffix("a"), "sm_120"))
-        for arch in filter(rung.runs_on, archs) if in_ladder else ("sm_90",):
+        for arch in first_archs(rung, "sm_120") if in_ladder else ("sm_90",):
             for limits in gpus_of(arch) if in_ladder else (LIMITS,):
                 problem, _ = workloads_of(rung)
                 code = machine_code(rung, problem, limits)
@@ -315,12 +330,13 @@ def test_an_address_that_is_left_out_can_be_restored() -> None:
 
 
 def test_source_lines_have_their_text() -> None:
-    for rung, _ in kernels():
-        stored = read_stored(stored_path(rung.id, "sm_90"))[0]
-        for sass in parse_listings(stored.listing).values():
-            lines = {one.source for one in sass.instructions if one.source}
-            own = {line for line in lines if not line.file.startswith("cuda/")}
-            assert own and all(source_text_of(line, rung) is not None for line in own)
+    for rung, in_ladder in kernels():
+        for arch in first_archs(rung) if in_ladder else ("sm_90",):
+            stored = read_stored(stored_path(rung.id, arch))[0]
+            for sass in parse_listings(stored.listing).values():
+                lines = {one.source for one in sass.instructions if one.source}
+                own = {line for line in lines if not line.file.startswith("cuda/")}
+                assert own and all(source_text_of(line, rung) is not None for line in own)
     rung = load_rung("r03")
     text = rung.source_text.splitlines()
     assert source_text_of(SourceLine("kernels/decode/r03_one_warp.cu", 3), rung) == text[2]
