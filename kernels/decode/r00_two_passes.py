@@ -1,7 +1,6 @@
 """r00, two passes: the formula as it is written.
 
 Idea: first every score and their maximum, then the weights and their sum over v.
-Limiter: none yet; this is where the ladder starts.
 Cost: the scores go to global memory and come back, and each row costs three barriers.
 """
 

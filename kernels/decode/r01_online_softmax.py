@@ -2,7 +2,6 @@
 
 Idea: keep a running maximum, a running sum and a running output, so that no score is stored
 and k and v are read in the same pass.
-Limiter: the second pass and the trip of the scores through memory.
 Cost: each row's update waits for the update of the row before. In the naive port the row of v
 is asked for only when the score is known (``prefetch_v=0``); ``prefetch_v=1`` asks early.
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867.

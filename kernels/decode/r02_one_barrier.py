@@ -2,7 +2,6 @@
 
 Idea: every thread adds up the warps' partial sums itself, and two sets of them alternate, so
 the only wait left is the one that makes a row's sums visible.
-Limiter: the warps of a block waiting for each other.
 Cost: a few more shared loads and additions in every thread.
 """
 

@@ -2,7 +2,6 @@
 
 Idea: a single warp holds the whole row, head_dim / 32 dims a lane, so the sum of a row is five
 shuffles and nothing else.
-Limiter: the barrier and the shared memory of every row.
 Cost: a quarter of the threads (at head_dim 128), so the loads in flight must come from
 unrolling instead of from other warps.
 """

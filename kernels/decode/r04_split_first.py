@@ -2,7 +2,6 @@
 
 Idea: the grid gets a third dimension, the pieces of a sequence. A piece's block leaves its output,
 maximum and sum in memory, and a second launch joins them.
-Limiter: a warp's long walk through its rows, and the SMs that a small batch leaves empty.
 Cost: partial results written and read again, a second launch, and memory for them, which this
 first try gets and gives back in every call.
 """

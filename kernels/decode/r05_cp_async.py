@@ -2,7 +2,6 @@
 
 Idea: an asynchronous copy brings the next row into shared memory while the warp works on this
 one, so that a load's latency hides behind the work.
-Limiter: the wait for the loads of a row.
 Cost: a trip through shared memory, and with two stages a single row on its way; the loads of the
 unrolled loop, which left together, are gone. On GPUs before sm_80 the copies are plain loads and
 stores.

@@ -2,7 +2,6 @@
 
 Idea: k and v are kept as eight-bit codes with one scale a row, written once when the cache is
 written; a row is half as many bytes.
-Limiter: bytes from memory.
 Cost: two more loads and some arithmetic for every row, and accuracy: an element is off by up to
 half a step of its row's largest.
 """

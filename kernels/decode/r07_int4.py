@@ -3,7 +3,6 @@
 Idea: k and v are kept as four-bit codes, two a byte, with one scale a row, written once when
 the cache is written; a row is a quarter of the bytes. With k_group each channel of k has a scale of
 its own for that many rows, as KIVI (arXiv 2402.02750) has it, and q takes it once a group.
-Limiter: bytes from memory.
 Cost: two more loads and some arithmetic for every row, and accuracy: an element is off by up to
 half a step of the largest that shares its scale, and there are sixteen times fewer steps.
 """

@@ -2,7 +2,6 @@
 
 Idea: the split of r04, whose memory is allocated once, and in each piece several warps that ask
 for several rows at a time, so that many loads are on their way wherever a block is.
-Limiter: loads in flight, and the SMs that a small batch leaves empty.
 Cost: registers for the rows under way, a join of the warps, and the second launch of r04 where
 the rule finds that the split pays.
 """

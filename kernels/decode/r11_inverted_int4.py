@@ -2,7 +2,6 @@
 
 Idea: a quarter of the bytes. Codes become fp16 operands by moving bits; K's scales go into q
 and V's into the weights, so that no element is multiplied by a scale.
-Limiter: the bytes of K and V.
 Cost: accuracy; more instructions a byte, which tensor cores and idle issue slots pay.
 """
 

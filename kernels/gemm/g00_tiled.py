@@ -2,7 +2,6 @@
 
 Idea: a tile of the output a block; slices of A and B go through shared memory to matrix
 instructions, and every element that is loaded is used by all rows or columns of the tile.
-Limiter: latency: nothing is multiplied while a slice is on its way.
 Cost: sm_80 and up; two barriers a slice.
 """
 

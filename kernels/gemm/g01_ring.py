@@ -2,7 +2,6 @@
 
 Idea: slices come by asynchronous copies into a ring, so that some are on their way while one is
 multiplied; chunks are moved by xor instead of padding, which keeps every copy aligned.
-Limiter: the matrix units, or the bytes of A and B where one side is short.
 Cost: sm_80 and up; registers for the sums and shared memory for the ring, so few blocks an SM.
 """
 

@@ -1,7 +1,6 @@
 """The read ceiling: how fast K and V can be read at all.
 
 Idea: nothing but independent 16-byte loads, in several shapes of grid.
-Limiter: memory bandwidth, and the loads in flight that it takes to reach it.
 Cost: it computes no attention; the checksum only keeps the loads alive and is checked.
 """
 

@@ -5,7 +5,6 @@ no copy of 16 bytes may go, and the kernel faults. Repaired (``pad=1``) a row is
 else is as it was. Times and counters of this rung are those of the repaired point.
 
 Idea: tiles of Q, K and V in shared memory, asynchronous copies of 16 bytes, an online softmax.
-Limiter: instructions; every product is a scalar one, and its operands come from shared memory.
 Cost: no tensor cores, and a copy is waited for where it starts.
 """
 

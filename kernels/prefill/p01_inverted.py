@@ -7,7 +7,6 @@ never reads the softmax scale. Each knob at 1 repairs one of them. Times and cou
 are those of the repaired point.
 
 Idea: the tile, the warps and the padding are derived from limits of the hardware.
-Limiter: as for p00; the derivation chose p00's tile, and no tensor cores.
 Cost: as for p00.
 """
 

@@ -2,7 +2,6 @@
 
 Idea: x is added to the residual while the squares are summed, so that the sum is written once and
 never read from memory again, where an addition before n00 would write it and read it back.
-Limiter: memory bandwidth.
 Cost: a second buffer is loaded and stored in the first pass; otherwise as n00.
 """
 

@@ -2,7 +2,6 @@
 
 Idea: one pass as in r01, but every thread adds up the warps' partial sums itself; the second
 barrier keeps the next row's sums from overtaking. A split gives one sequence to several blocks.
-Limiter: one barrier of the three, and the blocks that a small batch lacks.
 Cost: still one barrier more than two alternating sets need; with a split, a second launch.
 """
 

@@ -2,7 +2,6 @@
 
 Idea: the loads of R rows stand first, then R sums over the warp side by side, then one maximum
 and one rescaling for all of them; what is left at the end of a sequence is masked.
-Limiter: the chain of load, sum and exponential that a row waits for.
 Cost: registers for R rows of k and v, and exponentials of rows that are not there.
 """
 

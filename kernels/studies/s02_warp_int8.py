@@ -2,7 +2,6 @@
 
 Idea: k and v are kept as codes of -127..127 with one fp32 scale a row, written once by a
 preparation, as a cache is quantised when it is written; a row is half as many bytes.
-Limiter: bytes from memory.
 Cost: conversions and multiplications by the scales for every row, and accuracy: the codes are
 off by up to half a step of the row's largest element.
 """

@@ -2,7 +2,6 @@
 
 Idea: a row of k and v is loaded and converted once for GROUP query heads, whose sums over the warp
 do not depend on each other.
-Limiter: loads and conversions that neighbouring query heads repeat.
 Cost: fewer warps, and registers for the state of every head. Where the heads of a KV head are no
 multiple of GROUP, the last warp computes one of them several times.
 """

@@ -2,7 +2,6 @@
 
 Idea: every warp takes its own rows with a maximum, a sum and an output of its own; they are joined
 through shared memory once, at the end.
-Limiter: barriers in the loop, and too few warps for one sequence.
 Cost: the join, and W exponentials where one would do.
 """
 

@@ -3,7 +3,6 @@
 Idea: rows of 64 elements in shared memory, 64, 65, 66 or 72 apart or with chunks moved by exclusive
 or; each is read as prefill reads its keys, by single elements, pairs or 16 bytes a lane down the
 rows, or by ldmatrix. All else is the same.
-Limiter: the turns of shared memory, which conflicts of banks multiply.
 Cost: a read is never kept, so that without matrix instructions every product reads anew.
 """
 

@@ -4,11 +4,11 @@
 of the L2's and of the issue slots, and of a warp's time in `CHAIN_REASONS`. A counter without a
 value is missing: it is never read as zero.
 
-The limits are those of the guided analysis of NVIDIA Nsight Compute (its rule "GPU Speed Of Light
-Throughput"): a unit at 80 % of its peak or more is what to look at, and where all stand below 60 %
-the kernel waits for latency. In between neither is said. On the NVIDIA H200 of this project's
-microbenchmarks the queue at the memory adds a sixth to an idle load's latency at 60 % of the peak,
-and more than a third at 80 %, where it grows without limit from.
+The limits are those of the rule "GPU Speed Of Light Throughput" of NVIDIA Nsight Compute: a unit at
+80 % of its peak or more is what to look at, and where all stand below 60 % the kernel waits for
+latency. In between neither is said. On the NVIDIA H200 of this project's microbenchmarks the queue
+at the memory adds a sixth to an idle load's latency at 60 % of the peak, and more than a third at
+80 %, where it grows without limit from.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def passes_apart(values: Mapping[str, float | None], max_warps_per_sm: int) -> s
     """
     names = ("instructions_per_cycle", "warp_latency_cycles", "achieved_occupancy_pct")
     rate, cycles, occupancy_pct = (known_value(values, name) for name in names)
-    if not rate or not cycles or not occupancy_pct:
+    if not (rate and cycles and occupancy_pct):
         return ""
     warps = occupancy_pct / 100 * max_warps_per_sm
     least, most = (cycles * (rate + off) / warps for off in (-_RATE_ROUNDED, _RATE_ROUNDED))
@@ -168,11 +168,8 @@ def stall_shares(values: Mapping[str, float | None]) -> dict[str, float]:
     The cycles of a state over `warp_latency_cycles`, or over the sum of the states where that
     total was not measured. ``selected``, the cycle in which the warp issues, is one of the states.
     """
-    cycles = {
-        _state_of(name): value
-        for name, value in values.items()
-        if _is_stall(name) and value is not None
-    }
+    stalls = {_state_of(name): value for name, value in values.items() if _is_stall(name)}
+    cycles = {state: value for state, value in stalls.items() if value is not None}
     total = values.get("warp_latency_cycles") or math.fsum(cycles.values())
     if not total:
         return {}
@@ -225,11 +222,9 @@ def counted_bound(
     needs, and where they do not belong together (`passes_apart`). That a kernel is no longer than
     its launch is said in any case: it rests on one duration alone.
 
-    Args:
-        values: of the kernel that took longest in a call; a rate is a percentage.
-        duration_us: None takes ``main_kernel_us``, else ``duration_us`` of values.
-        empty_launch_us: timed in the same way; None takes it of values.
-        max_warps_per_sm: None does not ask whether the counters belong together.
+    ``values`` are of the kernel that took longest in a call; a rate is a percentage. Of them are
+    ``main_kernel_us``, else ``duration_us``, and ``empty_launch_us``, timed in the same way, where
+    None is given. Without ``max_warps_per_sm`` nothing is asked of belonging together.
     """
     for name in ("main_kernel_us", "duration_us"):
         if duration_us is None:
@@ -246,10 +241,8 @@ def counted_bound(
 
     bound = decide_bound(shares, empty_launches)
     if bound == "launch":
-        return result(
-            bound,
-            f"it takes {empty_launches:.1f} times an empty launch, under {LAUNCH_FACTOR:g} times",
-        )
+        said = f"it takes {empty_launches:.1f} times an empty launch"
+        return result(bound, f"{said}, under {LAUNCH_FACTOR:g} times")
     short = duration_us is None or duration_us < LAUNCH_FACTOR * LONGEST_EMPTY_LAUNCH_US
     if empty_launches is None and short:
         needed = "duration_us" if duration_us is None else "empty_launch_us"
@@ -264,11 +257,9 @@ def counted_bound(
             return result(bound, f"{unit.counted.format(shares[name])}, {FULL:.0%} or more")
     dram, chain = shares.get("dram"), shares.get("chain")
     if bound == "chain":
-        return result(
-            bound,
-            f"device memory is at {dram:.0%} of its peak, below {MEMORY_LOW:.0%}, and a warp "
-            f"spends {chain:.0%} of its time on {_join(CHAIN_REASONS)}, {CHAIN_STALLS:.0%} or more",
-        )
+        low = f"device memory is at {dram:.0%} of its peak, below {MEMORY_LOW:.0%}"
+        waits = f"spends {chain:.0%} of its time on {_join(CHAIN_REASONS)}"
+        return result(bound, f"{low}, and a warp {waits}, {CHAIN_STALLS:.0%} or more")
     if dram is not None and dram >= MEMORY_LOW:
         # Then it is no chain, whatever the stalls are.
         missing = tuple(name for name in missing if not name.startswith(("stall_", "warp_")))
@@ -285,10 +276,8 @@ def _say_ambiguous(shares: Mapping[str, float], values: Mapping[str, float | Non
     if "chain" in shares:
         said += f", {_join(CHAIN_REASONS)} take {shares['chain']:.0%} of a warp's time"
     if dram >= MEMORY_LOW:
-        return (
-            f"{said}; memory stands between {MEMORY_LOW:.0%} and {FULL:.0%}: too busy for a "
-            "chain, not busy enough for bandwidth"
-        )
+        between = f"memory stands between {MEMORY_LOW:.0%} and {FULL:.0%}"
+        return f"{said}; {between}: too busy for a chain, not busy enough for bandwidth"
     rest = stall_shares(values).items()
     others = (item for item in rest if item[0] not in (*CHAIN_REASONS, "selected"))
     reason, share = next(others, ("", 0.0))
@@ -361,14 +350,10 @@ def explain_disagreement(
     says = "; the counters are ambiguous" if bound is None else f", the counters say {bound}"
     crossover = _explain_crossover(forecast_bound, forecast_terms, counted)
     pair = (forecast_bound, bound)
-    causes = [
-        crossover,
-        _explain_launch(forecast_bound, counted) if "launch" in pair else "",
-        _explain_pair(forecast_bound, counted),
-        _explain_average(forecast_bound, counted, values),
-        _explain_caches(pair, values),
-    ]
-    said = [cause for cause in causes if cause]
+    launch = _explain_launch(forecast_bound, counted) if "launch" in pair else ""
+    average = _explain_average(forecast_bound, counted, values)
+    both, caches = _explain_pair(forecast_bound, counted), _explain_caches(pair, values)
+    said = [cause for cause in (crossover, launch, both, average, caches) if cause]
     clocked = {"bandwidth", "launch"} & set(pair)
     if not said or forecast_bound not in get_args(Bound) or clocked or crossover:
         said.append(_explain_clocks(values))

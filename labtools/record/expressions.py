@@ -44,11 +44,8 @@ class MissingName(LabError):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(
-            f"{name} is missing.",
-            "it was not measured here, and a missing value is not zero",
-            "expressions that do not ask for it",
-        )
+        why = "it was not measured here, and a missing value is not zero"
+        super().__init__(f"{name} is missing.", why, "expressions that do not ask for it")
 
     def __reduce__(self) -> tuple[type[MissingName], tuple[str]]:
         return MissingName, (self.name,)
@@ -118,11 +115,9 @@ def _check_node(text: str, node: ast.AST) -> None:
 
 
 def _refuse(text: str, why: str) -> ExpressionError:
-    return ExpressionError(
-        f"The expression {text[:LONGEST_EXPRESSION]!r} cannot be used.",
-        why,
-        "numbers, names, + - * / // %, comparisons, and, or, not, " + ", ".join(FUNCTIONS),
-    )
+    what = f"The expression {text[:LONGEST_EXPRESSION]!r} cannot be used."
+    words = "numbers, names, + - * / // %, comparisons, and, or, not, "
+    return ExpressionError(what, why, words + ", ".join(FUNCTIONS))
 
 
 @lru_cache(maxsize=4096)
@@ -142,9 +137,8 @@ def evaluate_expression(text: str, names: Mapping[str, Quantity | None]) -> Quan
 
     ``and`` and ``or`` are looked at from left to right, no further than the answer needs.
 
-    Raises:
-        MissingName: it asks for a name without a value.
-        ExpressionError: it is none, divides by zero, or its value is no finite number.
+    Raises MissingName: it asks for a name without a value. ExpressionError: it is none, divides by
+    zero, or its value is no finite number.
     """
     tree = _parse_expression(text)
 

@@ -61,10 +61,8 @@ def read_argument(text: str) -> Any:
         return text
     name, value = text.split(" ", 1)
     if name == "tensor_map":
-        cut: dict[str, Any] = {
-            key: tuple(held) if isinstance(held, list) else held
-            for key, held in json.loads(value).items()
-        }
+        held = json.loads(value).items()
+        cut: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in held}
         return TensorMap(**cut)
     dtype = element_dtype(name)
     if dtype.kind == "b":

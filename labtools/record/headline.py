@@ -17,6 +17,7 @@ PUBLISHED = "r03_one_warp"
 REPAIRED = "r09_inverted"
 """The rung that this guide ends with, with the cache in 16 bits."""
 HANDICAPPED = "baseline:sdpa_expanded"
+_ALONE = "has no record beside it yet"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,7 @@ class Headline:
     workload: Problem
     published: Standing  # of r03
     repaired: Standing | None  # of r09, where it was timed in the same processes
-    handicapped: (
-        Ratio | None
-    )  # time of the baseline with the copy over r03's, in the same processes
+    handicapped: Ratio | None  # time of the baseline with the copy over r03's, same processes
     versions: str  # of the libraries
 
     @property
@@ -50,13 +49,9 @@ def find_headline(
     handicapped = by_name.get(HANDICAPPED)
     source = published.record.provenance
     names = ("torch", "cudnn", "flashinfer", "driver")
-    return Headline(
-        workload,
-        published,
-        by_name.get(REPAIRED),
-        paired_ratio(handicapped.record, published.record) if handicapped else None,
-        ", ".join(f"{name} {getattr(source, name)}" for name in names if getattr(source, name)),
-    )
+    had = ", ".join(f"{name} {getattr(source, name)}" for name in names if getattr(source, name))
+    copied = paired_ratio(handicapped.record, published.record) if handicapped else None
+    return Headline(workload, published, by_name.get(REPAIRED), copied, had)
 
 
 def say_headline(headline: Headline | None) -> list[str]:
@@ -65,9 +60,9 @@ def say_headline(headline: Headline | None) -> list[str]:
         return ["There is no record yet that times r03 beside a fair library."]
     against = headline.published.against
     assert against is not None
+    ran = f"workload {headline.workload}, {against.processes} processes, {headline.versions}"
     said = [
-        f"{headline.where}, workload {headline.workload}, {against.processes} processes, "
-        f"{headline.versions}.",
+        f"{headline.where}, {ran}.",
         f"The one-warp kernel r03, the design of the 1.91x, {say_against(against)}, the fastest "
         "fair library there.",
     ]
@@ -77,11 +72,7 @@ def say_headline(headline: Headline | None) -> list[str]:
             "heads in the timed call as the baseline of the 1.91x did."
         )
     ours = headline.repaired and headline.repaired.against
-    beside = (
-        f"{say_against(ours)}, the fastest fair library there"
-        if ours
-        else "has no record beside it yet"
-    )
+    beside = f"{say_against(ours)}, the fastest fair library there" if ours else _ALONE
     return [*said, f"{REPAIRED.split('_')[0]}, the guide's own kernel, {beside}."]
 
 
@@ -92,10 +83,9 @@ def say_against(ratio: Ratio) -> str:
         value, low, high, how = 1 / value, 1 / high, 1 / low, "as long"
     verb = "takes" if how == "as long" else "is"
     ends = f"95 % interval {three_digits(low)} to {three_digits(high)}"
+    equal = ", so they are equal" if ratio.equal else ""
     text = f"{verb} {three_digits(value)} times ({ends}) {how} as "
-    return f"{text}{ratio.first.removeprefix('baseline:')}" + (
-        ", so they are equal" if ratio.equal else ""
-    )
+    return f"{text}{ratio.first.removeprefix('baseline:')}{equal}"
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,9 @@ def lock_folder() -> Path:
     passing = Path(tempfile.gettempdir()) / f"labtools-locks{user}"
     folder = passing if own_folder(passing) else cache_dir("locks")
     if folder is None:
-        raise LabError(
-            "There is no place for a lock.",
-            f"{passing} cannot be made or belongs to another user, and there is no cache folder",
-            "everything that writes no records; let TMPDIR name a folder of your own",
-        )
+        why = f"{passing} cannot be made or belongs to another user, and there is no cache folder"
+        still = "everything that writes no records; let TMPDIR name a folder of your own"
+        raise LabError("There is no place for a lock.", why, still)
     return folder
 
 

@@ -31,14 +31,10 @@ def read_pending(path: Path | None = None) -> dict[str, Pending]:
     path = path or kernels_dir() / "pending.toml"
     found = {}
     for entry in tomllib.loads(path.read_text("utf-8")).get("pending", []):
-        if set(entry) != {"rung", "since", "reason"} or not isinstance(
-            entry["since"], datetime.date
-        ):
-            raise LabError(
-                f"An entry of {path.name} is incomplete: {entry}.",
-                "each has a rung, a date and a reason",
-                "complete it",
-            )
+        whole = set(entry) == {"rung", "since", "reason"}
+        if not (whole and isinstance(entry["since"], datetime.date)):
+            what = f"An entry of {path.name} is incomplete: {entry}."
+            raise LabError(what, "each has a rung, a date and a reason", "complete it")
         found[load_rung(entry["rung"]).id] = Pending(**entry)
     return found
 

@@ -23,19 +23,14 @@ _OPENING = re.compile(r"(?i:f|rf|fr)('''|\"\"\"|'|\")")
 def hash_python_file(path: Path) -> str:
     """SHA-256 of a Python file's words, without comments, docstrings and layout.
 
-    Raises:
-        OSError, UnicodeError: it cannot be read.
-        tokenize.TokenError, SyntaxError: it is no Python.
+    Raises OSError, UnicodeError: it cannot be read. tokenize.TokenError, SyntaxError: no Python.
     """
     return _hash(_words(read_given(path)))
 
 
 def python_hashes(path: Path) -> tuple[str, str]:
-    """`hash_python_file`, and the same with f-strings taken apart as Python 3.12 takes them.
-
-    Raises:
-        OSError, UnicodeError, tokenize.TokenError, SyntaxError: as for `hash_python_file`.
-    """
+    """`hash_python_file`, and the same with f-strings taken apart as Python 3.12 takes them; it
+    raises what that raises."""
     text = read_given(path)
     return _hash(_words(text)), _hash(_words(text, take_apart))
 

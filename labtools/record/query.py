@@ -87,16 +87,11 @@ def select(
 ) -> list[Record]:
     """The records that fit, newest first.
 
-    Args:
-        gpu: slug (``h200``) or name (``NVIDIA H200``).
-        candidate: ``r03_one_warp``, ``r03``, ``baseline:sdpa`` or ``sdpa``.
-        workload: a Problem, its short form, or its fields.
-        knobs: those named here; others may have any value.
-        experiment: as in a record; None takes all.
-        shipped: leave out rungs outside the ladder.
-        fresh: leave out what no longer belongs to the code.
-        latest: only the newest of several records of the same thing; of the shipped ones, those
-            timed beside baselines before the others.
+    ``gpu`` is a slug (``h200``) or a name (``NVIDIA H200``); ``candidate`` is ``r03_one_warp``,
+    ``r03``, ``baseline:sdpa`` or ``sdpa``; ``workload`` is a Problem, its short form, or fields.
+    Knobs that are not named may have any value; ``experiment=None`` takes all. ``shipped`` leaves
+    out rungs outside the ladder, ``fresh`` what no longer belongs to the code; ``latest`` takes the
+    newest of several records of the same thing: of shipped ones those timed beside baselines first.
     """
     every = list(records)
     slug = None if gpu is None else slug_of_gpu(gpu)
@@ -146,9 +141,8 @@ def timings_of(
     if variant.is_rung:
         rung = load_rung(candidate)
         candidate, knobs = rung.id, rung.resolve_knobs(variant.knobs)
-    found = select(
-        records, candidate=candidate, workload=workload, experiment=variant.experiment, **fits
-    )
+    fits |= {"candidate": candidate, "workload": workload, "experiment": variant.experiment}
+    found = select(records, **fits)
     return [record for record in found if record.every_knob == knobs]
 
 
@@ -303,16 +297,13 @@ def errors_of(record: Record, scheme: StoredAs | None = None) -> Errors:
 def same_output(record: Record, others: Iterable[Record]) -> list[Record]:
     """Those of some records whose error is the same to the last digit, at the same place, from
     which follows that their output is the same."""
-    mine = record.comparison
-    return [
-        other
-        for other in others
-        if other is not record
-        and mine.worst_error is not None
-        and other.problem_key == record.problem_key
-        and (other.comparison.worst_error, other.comparison.worst_index)
-        == (mine.worst_error, mine.worst_index)
-    ]
+
+    def place(one: Record) -> tuple[Any, ...]:
+        return one.problem_key, one.comparison.worst_error, one.comparison.worst_index
+
+    if record.comparison.worst_error is None:
+        return []
+    return [one for one in others if one is not record and place(one) == place(record)]
 
 
 # ---------------------------------------------------------------------------------- who is fast
@@ -326,15 +317,9 @@ def fair_peers(
     ``records`` are of one workload and one campaign; None for ``baselines`` takes the shipped ones.
     """
     known = _shipped_baselines() if baselines is None else baselines
-    fair = [
-        record
-        for record in records
-        if record.kind == "baseline"
-        and record.name in known
-        and known[record.name].fair
-        and known[record.name].storage.bits == kv_bits
-    ]
-    return sorted(fair, key=lambda record: record.median_us)
+    fair = {name for name, one in known.items() if one.fair and one.storage.bits == kv_bits}
+    peers = (record for record in records if record.kind == "baseline" and record.name in fair)
+    return sorted(peers, key=lambda record: record.median_us)
 
 
 def _shipped_baselines() -> dict[str, Baseline]:
@@ -369,11 +354,8 @@ def standings(
 ) -> list[Standing]:
     """Every rung and baseline of one measurement, fastest first; the ceiling is left out."""
     if len(_by_go(records)) > 1:
-        raise LabError(
-            "These records were not measured together.",
-            "they are of several workloads or campaigns",
-            "compare those of one",
-        )
+        why = "they are of several workloads or campaigns"
+        raise LabError("These records were not measured together.", why, "compare those of one")
     known = _shipped_baselines() if baselines is None else baselines
     reader = best_reader(records)
     found = []
@@ -381,16 +363,10 @@ def standings(
         if record.kind == "ceiling":
             continue
         peers = fair_peers(records, record.kv_bits, known) if record.kv_bits < 16 else []
-        found.append(
-            Standing(
-                record,
-                _against(record, fair_peers(records, 16, known)),
-                _against(record, peers),
-                _to_floor(record, reader),
-                None if reader is None else record.read_bytes / reader.gb_per_s / 1e3,
-                None if reader is None else reader.candidate,
-            )
-        )
+        against = _against(record, fair_peers(records, 16, known))
+        floor = None if reader is None else record.read_bytes / reader.gb_per_s / 1e3
+        ratios = (against, _against(record, peers), _to_floor(record, reader))
+        found.append(Standing(record, *ratios, floor, reader.candidate if reader else None))
     return found
 
 

@@ -296,14 +296,8 @@ class Record(Run):
     def identity(self) -> tuple[str, ...]:
         """What a newer record of the same thing shares with this one."""
         knobs = say_knobs(sorted(self.every_knob.items()), ",")
-        return (
-            self.provenance.gpu_slug,
-            self.candidate,
-            self.rung_path or "",
-            knobs,
-            self.problem_key,
-            self.experiment,
-        )
+        what = (self.provenance.gpu_slug, self.candidate, self.rung_path or "", knobs)
+        return (*what, self.problem_key, self.experiment)
 
 
 @functools.lru_cache(maxsize=256)
@@ -325,11 +319,7 @@ def _key_of(text: str) -> str:
     return _workload_of(text).key()
 
 
-_CODECS_OF_BITS: dict[tuple[Any, Any], str] = {
-    ("rung", 8): "int8",
-    ("rung", 4): "int4",
-    ("baseline", 8): "fp8-e4m3",
-}
+_CODECS_OF_BITS = {"rung 8": "int8", "rung 4": "int4", "baseline 8": "fp8-e4m3"}
 
 
 def _from_version_2(data: dict[str, Any]) -> dict[str, Any]:
@@ -340,7 +330,9 @@ def _from_version_2(data: dict[str, Any]) -> dict[str, Any]:
     """
     data = {**data, "schema_version": SCHEMA_VERSION}
     kind, bits = data.get("kind"), data.pop("kv_bits", 16)
-    data["codec"] = AS_GIVEN if bits == 16 else _CODECS_OF_BITS.get((kind, bits), f"{bits} bits")
+    data["codec"] = (
+        AS_GIVEN if bits == 16 else _CODECS_OF_BITS.get(f"{kind} {bits}", f"{bits} bits")
+    )
     made = data.get("provenance")
     if kind == "baseline" or data.get("limits") or not isinstance(made, dict):
         return data

@@ -116,11 +116,9 @@ def read_search(path: Path) -> TileSearch:
     try:
         return _READ.validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise LabError(
-            f"The search over tiles in {path.name} cannot be read.",
-            f"{type(error).__name__}: {error}",
-            "every derivation; python -m research.search_tiles measures it on a GPU",
-        ) from error
+        what = f"The search over tiles in {path.name} cannot be read."
+        still = "every derivation; python -m research.search_tiles measures it on a GPU"
+        raise LabError(what, f"{type(error).__name__}: {error}", still) from error
 
 
 _READ = TypeAdapter(TileSearch)

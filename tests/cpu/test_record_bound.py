@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -23,6 +25,8 @@ from labtools.record.bound import (
     passes_apart,
     stall_shares,
 )
+
+TABLES = tomllib.loads(Path(__file__).with_name("record_bounds.toml").read_text("utf-8"))
 
 
 def _values(
@@ -48,64 +52,20 @@ def _values(
     }
 
 
-@pytest.mark.parametrize(
-    ("values", "duration_us", "bound"),
-    [
-        (_values(), 100.0, None),
-        (_values(dram=80.0), 100.0, "bandwidth"),
-        (_values(dram=79.9), 100.0, None),
-        (_values(issue=80.0), 100.0, "issue"),
-        (_values(issue=79.9), 100.0, None),
-        (_values(long_scoreboard=4.0), 100.0, "chain"),
-        (_values(long_scoreboard=3.9), 100.0, None),
-        (_values(barrier=4.0, long_scoreboard=0.0), 100.0, "chain"),
-        (_values(wait=5.0, long_scoreboard=0.0), 100.0, "chain"),
-        # Waiting for a memory that is busy is no chain.
-        (_values(long_scoreboard=8.0, dram=60.0), 100.0, None),
-        (_values(long_scoreboard=8.0, dram=59.9), 100.0, "chain"),
-        (_values(long_scoreboard=8.0, dram=90.0), 100.0, "bandwidth"),
-        # A short kernel is bound by its launch whatever its averages are; that is asked first.
-        (_values(dram=90.0), 5.9, "launch"),
-        (_values(dram=90.0), 6.0, "bandwidth"),
-        # Both full: memory is asked before issuing.
-        (_values(dram=90.0, issue=90.0), 100.0, "bandwidth"),
-        (_values(issue=90.0, long_scoreboard=8.0), 100.0, "issue"),
-        # One instruction keeps tensor cores busy for long: schedulers have little to do then.
-        (_values(long_scoreboard=8.0, pipe_tensor_pct=80.0), 100.0, "issue"),
-        (_values(long_scoreboard=8.0, pipe_tensor_pct=79.9), 100.0, "chain"),
-        (_values(pipe_tensor_pct=90.0, dram=90.0), 100.0, "bandwidth"),
-    ],
-)
-def test_rules_and_their_order(
-    values: dict[str, float | None], duration_us: float, bound: str | None
-) -> None:
-    found = counted_bound(values, duration_us, 2.0)
-    assert found.bound == bound
+@pytest.mark.parametrize(("changes", "duration_us", "bound"), TABLES["rules"])
+def test_rules_and_their_order(changes: dict[str, float], duration_us: float, bound: str) -> None:
+    found = counted_bound(_values(**changes), duration_us, 2.0)
+    assert found.bound == (bound or None)
     assert found.reason
     assert found.empty_launches == duration_us / 2.0
     assert found.missing == ()
 
 
-@pytest.mark.parametrize(
-    ("shares", "decided", "nearest"),
-    [
-        # Between the two limits of memory the nearer one names a forecast's bound.
-        ({"dram": 0.69, "issue": 0.2, "chain": 0.8}, None, "chain"),
-        ({"dram": 0.71, "issue": 0.2, "chain": 0.8}, None, "bandwidth"),
-        ({"dram": 0.1, "l2": 0.71, "issue": 0.2, "chain": 0.8}, None, "bandwidth"),
-        ({"dram": 0.1, "l2": 0.8, "issue": 0.2, "chain": 0.8}, "bandwidth", "bandwidth"),
-        ({"dram": 0.1, "l2": 0.59, "issue": 0.2, "chain": 0.8}, "chain", "chain"),
-        ({"dram": 0.1, "issue": 0.79, "chain": 0.4}, None, "issue"),
-        ({"dram": 0.1, "issue": 0.65, "chain": 0.4}, None, "chain"),
-        ({"dram": 0.1, "issue": 0.79, "chain": 0.5}, "chain", "chain"),
-        ({"dram": 0.1, "l2": 0.64, "issue": 0.3, "tensor": 0.8, "chain": 0.2}, "issue", "issue"),
-        ({"dram": 0.1, "l2": 0.64, "issue": 0.3, "tensor": 0.7, "chain": 0.2}, None, "issue"),
-    ],
-)
+@pytest.mark.parametrize(("shares", "decided", "nearest"), TABLES["nearest"])
 def test_where_no_rule_holds_one_falls_short_by_least(
-    shares: dict[str, float], decided: str | None, nearest: str
+    shares: dict[str, float], decided: str, nearest: str
 ) -> None:
-    assert decide_bound(shares, 10.0) == decided
+    assert decide_bound(shares, 10.0) == (decided or None)
     assert nearest_bound(shares) == nearest
     assert decide_bound(shares, 2.9) == "launch"
 
@@ -121,20 +81,12 @@ def test_shares_are_of_one_and_say_what_decided() -> None:
     assert "tensor cores work in 85%" in found.reason
 
 
-MISSING = {
-    "dram": ("dram_throughput_pct", None),
-    "issue": ("issue_slot_pct", None),
-    "long_scoreboard": ("stall_long_scoreboard_cycles", None),
-    "barrier": ("stall_barrier_cycles", None),
-    "wait": ("stall_wait_cycles", None),
-}
-
-
-@pytest.mark.parametrize("name", MISSING)
+@pytest.mark.parametrize("name", ["dram", "issue", "long_scoreboard", "barrier", "wait"])
 def test_a_missing_counter_is_not_zero(name: str) -> None:
     """With zeros in their place these would be no chain, or a chain; so nothing is said."""
-    counter = MISSING[name][0]
-    found = counted_bound(_values(**{name: None}), 100.0, 2.0)  # type: ignore[arg-type]
+    values = _values(**{name: None})  # type: ignore[arg-type]
+    (counter,) = (key for key, value in values.items() if value is None)
+    found = counted_bound(values, 100.0, 2.0)
     assert found.bound is None
     assert counter in found.missing
     assert counter in found.reason
@@ -278,13 +230,8 @@ def test_caches_clocks_and_launches_are_named_with_their_numbers() -> None:
     list(itertools.product(("bandwidth", "issue", "chain", "launch", "tail"), (0, 1, 2, 3, 4))),
 )
 def test_every_pair_has_an_explanation_beyond_the_two_names(forecast: str, counted: int) -> None:
-    values, duration_us = (
-        (_values(), 100.0),
-        (FULL, 100.0),
-        (_values(issue=90.0), 100.0),
-        (IDLE, 100.0),
-        (IDLE, 4.0),
-    )[counted]
+    values = (_values(), FULL, _values(issue=90.0), IDLE, IDLE)[counted]
+    duration_us = 4.0 if counted == 4 else 100.0
     found = counted_bound(values, duration_us, 2.0)
     text = explain_disagreement(forecast, {}, found, values)
     assert text.endswith(".") and ".." not in text

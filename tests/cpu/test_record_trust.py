@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import shutil
+import tomllib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -63,45 +64,12 @@ def samples_less(data: dict[str, Any]) -> None:
     data["median_us"] = median_us
 
 
+_PUT = tomllib.loads(Path(__file__).with_name("false_records.toml").read_text("utf-8"))
 REFUSED = {
-    "an edited median": put("median_us", 1.0),
-    "a median of nothing": put("median_us", 0.0),
-    "an endless median": put("median_us", float("inf")),
+    **{name: put(*places) for name, places in _PUT.items()},
     "edited samples": samples_less,
-    "no samples": put("samples", "processes", []),
-    "samples below zero": put("samples", "processes", 0, "us", [-1.0]),
-    "samples that are none": put("samples", "processes", 0, "us", ["quick"]),
-    "one process twice": put("samples", "processes", 1, "process", 0),
-    "a wrong kernel": put("comparison", "ok", False),
-    "an error above its limit": put("comparison", "worst_error", 0.5),
-    "an error below zero": put("comparison", "worst_error", -1.0),
-    "an error that is none": put("comparison", "worst_error", float("nan")),
     "an error without a limit": put("comparison", "tolerance", None),
-    "a limit that allows all": put("comparison", "tolerance", 0.999),
-    "another GPU's place": put("provenance", "gpu", "Tesla T4"),
-    "another GPU's name": put("provenance", "gpu_slug", "b200"),
-    "another architecture": put("provenance", "arch", "sm_75"),
-    "no date": put("provenance", "date", "yesterday"),
-    "no provenance": put("provenance", {}),
-    "provenance of another kind": put("provenance", "num_sms", "many"),
-    "a later schema": put("schema_version", 99),
-    "a schema before those that are read": put("schema_version", 1),
-    "a schema that is no number": put("schema_version", "new"),
-    "a kind that is none": put("kind", "miracle"),
-    "a baseline that says rung": put("candidate", "baseline:sdpa"),
-    "a path for a name": put("candidate", "../../evil"),
-    "a file for a name": put("candidate", "evil.py"),
-    "a ceiling outside its folder": put("candidate", "ceiling:../../../evil"),
-    "no name": put("candidate", ""),
-    "a workload that is none": put("workload", {"batch": -1}),
-    "a workload as text": put("workload", "8,32,8,4096,128"),
-    "an operation that is none": put("workload", "operation", "os.system"),
-    "a field too many": put("faster", True),
-    "a launch of nothing": put("launches", 0, "grid", [0]),
-    "an argument of no type": put("launches", 0, "args", ["__import__ os"]),
-    "a hash that is none": put("hashes", {"hash": "s"}),
     "a time that nobody takes": put("protocol", None),
-    "knobs that are text": put("knobs", {"unroll": "four"}),
 }
 FLAGGED = {
     "a date to come": put("provenance", "date", "2099-01-01T00:00:00Z"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from devices import LIMITS, some_of
+from sass_code import code_of
 
 from labtools.problem import LabError, Workload, load_rung
 from labtools.toolchain import (
@@ -37,6 +41,7 @@ try:
 except CompilerMissing:
     has_compiler = False
 needs_tools = pytest.mark.skipif(not has_compiler, reason="no compiler or no nvdisasm here")
+TABLES = tomllib.loads(Path(__file__).with_name("sass_tables.toml").read_text("utf-8"))
 LADDER = [rung.id for rung, in_ladder in kernels() if in_ladder]
 
 
@@ -66,15 +71,11 @@ def stored(arch: str, rung_id: str) -> list[StoredListing]:
 # ------------------------------------------------------------------------- stored listings
 
 
-@pytest.mark.parametrize(
-    ("arch", "rung_id"),
-    some_of(
-        [(arch, rung_id) for arch in ARCHS for rung_id in LADDER],
-        6,
-        [("sm_90", rung_id) for rung_id in LADDER],
-    ),
-    ids=str,
-)
+ALL_OF_LADDER = [(arch, rung_id) for arch in ARCHS for rung_id in LADDER]
+ON_HOPPER = [("sm_90", rung_id) for rung_id in LADDER]
+
+
+@pytest.mark.parametrize(("arch", "rung_id"), some_of(ALL_OF_LADDER, 6, ON_HOPPER), ids=str)
 def test_stored_listings_of_the_ladder(arch: str, rung_id: str) -> None:
     if not load_rung(rung_id).runs_on(arch):
         assert not stored_path(rung_id, arch).exists()
@@ -246,16 +247,7 @@ def test_the_comparison_sees_a_difference(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_control_bits(high: int, expected: tuple[object, ...]) -> None:
-    control = one("NOP", high).control
-    found = (
-        control.stall,
-        control.yields,
-        control.write_barrier,
-        control.read_barrier,
-        control.wait,
-        control.reuse,
-    )
-    assert found == expected
+    assert dataclasses.astuple(one("NOP", high).control) == expected
 
 
 # ------------------------------------------------------------------------------------ operands
@@ -298,54 +290,13 @@ def test_memory_operands() -> None:
     assert behind.operands[1].offset == -0x20
     assert behind.defines == {"R4", "R5", "R6", "R7"} and behind.uses == {"R9", "UR5"}
     store = one("@!P3 STG.E.64 desc[UR4][R2.64], R6")
-    assert store.defines == set() and store.uses == {
-        *("R2", "R3", "R6", "R7"),
-        *("UR4", "UR5", "P3"),
-    }
+    assert store.defines == set() and store.uses == set("R2 R3 R6 R7 UR4 UR5 P3".split())
     assert store.predicate == "P3" and store.predicate_negated
     assert one("LDG.E R8, [R2]").uses == {"R2", "R3"}  # before sm_80 a pair does not say so
     assert one("LDS R8, [R2]").uses == {"R2"}
 
 
-@pytest.mark.parametrize(
-    ("text", "defines", "uses"),
-    [
-        ("LDGSTS.E.BYPASS.128 [R1], desc[UR4][R2.64], P0", "", "R1 R2 R3 UR4 UR5 P0"),
-        ("HMMA.16816.F32 R4, R8, R12, R4", "R4 R5 R6 R7", "R8 R9 R10 R11 R12 R13 R4 R5 R6 R7"),
-        ("HMMA.16816.F16 R4, R8, R12, R4", "R4 R5", "R8 R9 R10 R11 R12 R13 R4 R5"),
-        ("HMMA.1688.F32 R4, R8, R12, R4", "R4 R5 R6 R7", "R8 R9 R12 R4 R5 R6 R7"),
-        ("HMMA.16816.F32 R4, R8, R12, RZ", "R4 R5 R6 R7", "R8 R9 R10 R11 R12 R13"),
-        ("IMMA.16832.S8.S8 R4, R8, R12, R4", "R4 R5 R6 R7", "R8 R9 R10 R11 R12 R13 R4 R5 R6 R7"),
-        ("LDSM.16.M88.4 R4, [R8]", "R4 R5 R6 R7", "R8"),
-        ("LDSM.16.MT88.2 R4, [R8+0x10]", "R4 R5", "R8"),
-        ("IMAD.WIDE R2, R4, R5, R6", "R2 R3", "R4 R5 R6 R7"),
-        ("IMAD.HI.U32 R2, P1, R4, R5, R6", "R2 P1", "R4 R5 R6 R7"),
-        ("IADD3 R2, P0, P1, R4, R5, R6", "R2 P0 P1", "R4 R5 R6"),
-        ("IADD3.X R2, P0, R4, ~R5, RZ, P1, !PT", "R2 P0", "R4 R5 P1"),
-        ("ISETP.GE.U32.AND.EX P0, PT, R4, R5, PT, P1", "P0", "R4 R5 P1"),
-        ("ISETP.GE.S64.AND P0, P2, R4, R6, PT", "P0 P2", "R4 R5 R6 R7"),
-        ("SEL R2, R4, R5, !P0", "R2", "R4 R5 P0"),
-        ("SEL.64 R2, R4, R6, P0", "R2 R3", "R4 R5 R6 R7 P0"),
-        ("IMNMX.U64 PT, PT, R26, R6, R8, !PT, !PT", "R26 R27", "R6 R7 R8 R9"),
-        ("SHFL.BFLY PT, R4, R5, 0x10, 0x1f", "R4", "R5"),
-        ("LOP3.LUT P0, RZ, R2, 0x3, RZ, 0xc0, !PT", "P0", "R2"),
-        ("F2I.U64.TRUNC R8, R8", "R8 R9", "R8"),
-        ("I2F.U64.RP R12, R2", "R12", "R2 R3"),
-        ("F2F.F64.F32 R2, R0", "R2 R3", "R0"),
-        ("F2F.F32.F64 R0, R2", "R0", "R2 R3"),
-        ("F2I.F64.TRUNC R0, R2", "R0", "R2 R3"),
-        ("DFMA R2, R4, R6, R8", "R2 R3", "R4 R5 R6 R7 R8 R9"),
-        ("RET.REL.NODEC R4 `(k)", "", "R4 R5"),
-        ("REDG.E.ADD.F64.RN.STRONG.GPU desc[UR8][R8.64], R28", "", "R8 R9 R28 R29 UR8 UR9"),
-        ("CS2R R2, SRZ", "R2 R3", ""),
-        ("R2UR UR4, R2", "UR4", "R2"),
-        ("ULDC.64 UR4, c[0x0][0x208]", "UR4 UR5", ""),
-        ("BAR.SYNC.DEFER_BLOCKING 0x0", "", ""),
-        ("VOTE.ANY R2, PT, P0", "R2", "P0"),
-        ("@P0 EXIT", "", "P0"),
-        ("UISETP.GE.AND UP0, UPT, UR4, UR5, UPT", "UP0", "UR4 UR5"),
-    ],
-)
+@pytest.mark.parametrize(("text", "defines", "uses"), TABLES["registers"])
 def test_registers_written_and_read(text: str, defines: str, uses: str) -> None:
     found = one(text)
     assert found.defines == set(defines.split()), text
@@ -358,29 +309,7 @@ HIGH = 0x000FE20000000000
 
 
 def test_loops_and_the_slow_path_behind_the_end() -> None:
-    sass = parse_listing(
-        listing_of(
-            ("MOV R0, 0x0", HIGH),
-            ".L_x_0",
-            ("MOV R1, 0x0", HIGH),
-            ".L_x_1",
-            ("IADD3 R1, R1, 0x1, RZ", HIGH),
-            ("ISETP.NE.AND P0, PT, R1, 0x8, PT", HIGH),
-            ("@P0 BRA `(.L_x_1)", HIGH),
-            (".L_x_9", HIGH)[0],
-            ("IADD3 R0, R0, 0x1, RZ", HIGH),
-            ("ISETP.NE.AND P1, PT, R0, 0x8, PT", HIGH),
-            ("@!P1 BRA `(.L_x_3)", HIGH),
-            ("@P1 BRA `(.L_x_0)", HIGH),
-            ("EXIT", HIGH),
-            ".L_x_3",
-            ("MUFU.RCP R1, R1", HIGH),
-            ("BRA `(.L_x_9)", HIGH),
-            ".L_x_4",
-            ("BRA `(.L_x_4)", HIGH),
-            ("NOP", HIGH),
-        )
-    )
+    sass = code_of(*TABLES["loops"])
     spans = [(loop.first, loop.last, loop.depth, loop.parent) for loop in sass.loops]
     assert spans == [(1, 8, 1, None), (2, 4, 2, 0)]
     assert [(loop.first, loop.last) for loop in sass.innermost_loops] == [(2, 4)]
@@ -401,11 +330,7 @@ def test_loops_of_the_ladder() -> None:
             continue
         (decode,) = [name for name in entries if name.startswith("decode")]
         sass = entries[decode]
-        loads = [
-            loop
-            for loop in sass.innermost_loops
-            if any(line.base in ("LDG", "LDGSTS") for line in loop.instructions)
-        ]
+        loads = [loop for loop in sass.innermost_loops if loop.count("LDG|LDGSTS")]
         count[rung_id] = len(loads)
         if load_rung(rung_id).min_arch == "sm_75":  # the others have a loop of copies before
             assert all(loop.depth == 1 for loop in loads)

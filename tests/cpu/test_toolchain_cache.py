@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -91,21 +92,12 @@ def test_equal_content_has_one_key_and_other_content_another():
 
 
 def test_a_key_is_the_same_in_every_process():
-    code = (
-        "from labtools.toolchain.cache import content_key as k; "
-        "print(k(frozenset('abcdefgh'), {'x': 1.5, 'a': (1, None)}))"
-    )
-    answers = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(answers) == 1
+    value = "frozenset('abcdefgh'), {'x': 1.5, 'a': (1, None)}"
+    code = f"from labtools.toolchain.cache import content_key as k; print(k({value}))"
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == content_key(*eval(value))
 
 
 def test_the_digest_of_code_changes_with_the_code_and_its_tables(tmp_path, monkeypatch):
@@ -166,8 +158,6 @@ def test_a_damaged_file_counts_as_not_there(folder, damage):
 
 
 def test_a_folder_that_is_removed_meanwhile_is_made_again(folder):
-    import shutil
-
     assert kept("thing", ("a",), lambda: 1) == 1
     shutil.rmtree(folder.parent.parent)
     assert kept("thing", ("a",), lambda: 2) == 2
@@ -257,12 +247,8 @@ def test_a_cache_that_is_switched_off_leaves_nothing(tmp_path):
     )
     passing = tmp_path / "passing"
     passing.mkdir()
-    environment = {
-        **os.environ,
-        "XDG_CACHE_HOME": str(tmp_path / "home"),
-        "TMPDIR": str(passing),
-        SIZE_VARIABLE: "0",
-    }
+    places = {"XDG_CACHE_HOME": str(tmp_path / "home"), "TMPDIR": str(passing)}
+    environment = {**os.environ, **places, SIZE_VARIABLE: "0"}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     paths = [Path(line) for line in done.stdout.split()]
@@ -274,20 +260,10 @@ def built_path():
     """A kernel built for the CPU."""
     from labtools.measure.cpu.build import build_kernel
 
-    return build_kernel(
-        "__global__ void one(int* out) { *out = 1; }\n", "one.cu", ["one"], {}, []
-    ).path
+    source = "__global__ void one(int* out) { *out = 1; }\n"
+    return build_kernel(source, "one.cu", ["one"], {}, []).path
 
 
-@pytest.fixture
-def without_prelude(monkeypatch):
-    """Ready-made headers take seconds, and are worth it for many kernels only."""
-    from labtools.measure.cpu import build
-
-    monkeypatch.setattr(build, "_build_prelude", lambda *_: ())
-
-
-@pytest.mark.usefixtures("without_prelude")
 def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypatch):
     from labtools.measure.cpu import build
 
@@ -303,6 +279,8 @@ def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypa
         if place.is_relative_to(folder.parent):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    # Ready-made headers take seconds, and are worth it for many kernels only.
+    monkeypatch.setattr(build, "_build_prelude", lambda *_: ())
     build.find_cpu_compiler(), build.native_digest()
     monkeypatch.setattr(build, "run_child", run)
     monkeypatch.setattr(build, "check_room", check_room)
@@ -350,8 +328,6 @@ def test_the_folders_together_keep_to_the_limit(folder, monkeypatch):
 
 
 def test_without_a_writable_folder_everything_is_made_anew(tmp_path, monkeypatch):
-    import tempfile
-
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
@@ -364,8 +340,6 @@ def test_without_a_writable_folder_everything_is_made_anew(tmp_path, monkeypatch
 
 @pytest.mark.filterwarnings("ignore::labtools.toolchain.cache.CacheWarning")
 def test_a_link_where_everybody_can_write_is_not_followed(tmp_path, monkeypatch):
-    import tempfile
-
     from labtools.record.locks import lock_folder
 
     (tmp_path / "file").write_text("")
@@ -387,8 +361,6 @@ def test_a_link_where_everybody_can_write_is_not_followed(tmp_path, monkeypatch)
 
 def test_the_folder_of_another_user_is_not_used(folder, tmp_path, monkeypatch):
     """What lies in it would be loaded as Python objects."""
-    import tempfile
-
     folder.mkdir(parents=True)
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)
