@@ -1,6 +1,9 @@
-"""How many methods a round takes on each axis: slots apportioned by the gaps, exactly. The source's
-own example, three slots for (0.92, 0.57, 0.61) given as 2, 0, 1, follows no proportional rule, so
-the rule is a choice. Divisor methods: Balinski and Young, Fair Representation (1982), chapter 8."""
+"""How many methods a round takes on each axis: slots apportioned by the gaps, exactly.
+
+The source of this loop shares its three slots in proportion to the gaps, but gives (0.92, 0.57,
+0.61) as 2, 0, 1, which no proportional rule gives: so the rule is a choice. Divisor methods:
+Balinski and Young, Fair Representation (1982), chapter 8.
+"""
 
 from __future__ import annotations
 
