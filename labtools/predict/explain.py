@@ -255,8 +255,8 @@ def _executions(nodes: Sequence[Node], index: int) -> int:
 def true_chain(sass: Sass, loop: tuple[int, int], machine: Machine) -> float:
     """Cycles a trip of a loop if only true register dependencies delayed it: the longest path
     through the loop unrolled 32 times, its slope over the second half, as if software pipelining
-    were perfect. Loads count as L1 hits, and only where a later trip depends on them, which is rare:
-    so this bound says little about a GPU, whose warps issue in order."""
+    were perfect. Loads count as L1 hits, and only where a later trip depends on them, which is
+    rare: so this bound says little about a GPU, whose warps issue in order."""
     code = sass.instructions[loop[0] : loop[1] + 1]
     body = [
         (one.uses, one.defines, bool(one.predicate), _true_latency(one, machine)) for one in code
