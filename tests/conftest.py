@@ -123,8 +123,11 @@ def why_no_browser() -> str | None:
 
 
 def order_of(fixtures: Sequence[str]) -> int:
-    """Where in a run a test that uses ``fixtures`` stands."""
-    return 0 if "page_run" in fixtures else 2 if "built_site" in fixtures else 1
+    """Where in a run a test that uses ``fixtures`` stands: pages, their site, all others.
+
+    While one process builds the site the others have tests of their own.
+    """
+    return 0 if "page_run" in fixtures else 1 if "built_site" in fixtures else 2
 
 
 def deal_out(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
@@ -153,7 +156,6 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     fast = config.getoption("--fast")
     listed = slow_list()
-    # Pages first, since others wait for them. The site last: it takes their outputs.
     items.sort(key=lambda item: order_of(getattr(item, "fixturenames", ())))
     for item in items:
         if "built_site" in getattr(item, "fixturenames", ()):
