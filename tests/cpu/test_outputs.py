@@ -51,26 +51,6 @@ def test_the_fused_norm_is_right_in_every_type(text: str) -> None:
     assert list(run.outputs) == ["out", "residual"]
 
 
-WRONG = {
-    "the residual is not written back": (("sum_row[c] = sum;", ""), "out"),
-    "only the residual": (("out_row[c] = narrow", "(void)narrow"), "out"),
-    "the residual alone is kept": (("widen(x_row[c]) + widen", "widen"), "residual"),
-    "x takes the residual's place": (("sum_row[c] = sum;", "sum_row[c] = x_row[c];"), "residual"),
-    "twice": (("narrow(widen(x_row[c]) +", "narrow(2.f * widen(x_row[c]) +"), "residual"),
-    "the norm of x": (("widen(sum_row[c]) * scale", "widen(x_row[c]) * scale"), "out"),
-    "the sum is no part of the squares": (("widen(sum) * widen(sum)", "widen(x_row[c])"), "out"),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_output_is_named(name: str) -> None:
-    (old, new), output = WRONG[name]
-    assert N01.source_text.count(old) == 1
-    report = check_rung(N01.with_source(N01.source_text.replace(old, new)), ONE)
-    assert not report.ok
-    assert f"wrong: {output}: " in report.summary or f"; {output}: " in report.summary
-
-
 def test_a_right_output_does_not_excuse_another() -> None:
     inputs = operation_of(ONE).draw(ONE)
     expected = operation_of(ONE).expect(inputs)

@@ -220,35 +220,6 @@ def test_a_check_tries_both_page_sizes(rung: lp.Rung) -> None:
     assert {case.workload.dtype for case in report.cases} == {"bfloat16"}
 
 
-BAD = {
-    "no fence": ("__threadfence();  // fence", "", "race"),
-    "fence before the writes": ("float* mine =", "__threadfence(); __syncthreads(); float* mine =",
-                                "race"),
-    "written after the count": ("if (rank != splits - 1)",
-                                "mine[dim] = sum; if (rank != splits - 1)", "race"),
-    "counters not cleared": ("counters[blockIdx.x] = 0", "(void)counters", "uninitialised"),
-    "no merge but the first block's": ("rank != splits - 1", "rank != 0", ""),
-    "pages taken to lie in order": ("page_table[sequence * max_pages + n / PAGE_SIZE];",
-                                    "sequence * max_pages + n / PAGE_SIZE;", ""),
-    "a page too far": ("n / PAGE_SIZE];", "n / PAGE_SIZE + 1];", "out_of_bounds"),
-    "half the precision is not bf16": ("narrow(sum / total)", "narrow(sum / total * 1.01f)", ""),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_wrong_ways_to_split_and_page_are_found(rung: lp.Rung, name: str) -> None:
-    old, new, kind = BAD[name]
-    assert old in rung.source_text
-    text = rung.source_text.replace(old, new)
-    if name == "fence before the writes":
-        text = text.replace("__threadfence();  // fence", "")
-    workload = lp.Workload.parse("2,4,2,97,64/bf16/paged16")
-    run = run_on_cpu(rung.with_source(text), workload)
-    assert not run.ok
-    if kind:
-        assert kind in {fault.kind for fault in run.faults}, str(run)
-
-
 def test_a_rung_with_a_scheme_is_held_against_what_the_scheme_leaves(rung: lp.Rung) -> None:
     workload = SMALL.replace(seq_lens=RAGGED)
     inputs = lp.make_inputs(workload)

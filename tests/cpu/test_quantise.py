@@ -338,16 +338,9 @@ def test_the_knob_of_r07_changes_what_is_kept_and_counted():
     assert sum(one.bytes for one in spaces.values()) == kept.kv_bytes(lp.HEADLINE)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [("", ""), ("k_scale += HEAD_DIM)", "k_scale += 0)"), ("first + K_GROUP,", "first + 31,")],
-    ids=["as it is", "the first group's scales", "a row of each group left out"],
-)
-def test_groups_of_r07_are_checked_against_the_oracle(right, wrong):
-    rung = lp.load_rung("r07_int4")
-    rung = rung.with_source(rung.source_text.replace(right, wrong)) if right else rung
+def test_groups_of_r07_are_right():
     workload = lp.Workload(2, 2, 1, 70, 64, seq_lens=(70, 33))
-    assert run_on_cpu(rung, workload, BY_CHANNEL, orders=(0,)).ok == (not right)
+    assert run_on_cpu(lp.load_rung("r07_int4"), workload, BY_CHANNEL, orders=(0,)).ok
 
 
 def test_the_bench_shows_what_the_frontier_says():

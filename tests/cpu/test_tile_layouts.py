@@ -41,14 +41,6 @@ def test_it_is_right_where_tiles_end(knobs: dict[str, int]) -> None:
         assert run_on_cpu(RUNG, one, knobs, orders=(0,)).ok, one
 
 
-def test_a_row_that_overlaps_the_next_is_found() -> None:
-    """A stride below a row's length: the fill of a row overwrites the end of the one before."""
-    text = RUNG.source_text
-    assert text.count("row * STRIDE + column") == 1
-    broken = RUNG.with_source(text.replace("row * STRIDE + column", "row * (STRIDE - 16) + column"))
-    assert not run_on_cpu(broken, Gemm(70, 130, 100), {"layout": 72, "access": 2}).ok
-
-
 @pytest.mark.parametrize("access", ACCESS_NAMES)
 def test_the_launch_refuses_exactly_what_the_addresses_refuse(access: int) -> None:
     for layout, aligned in ALIGNED_TO.items():

@@ -1,0 +1,41 @@
+"""One mistake in a kernel, of every kind that it could have: a run on the CPU shows each."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labtools.measure.cpu import run_on_cpu
+from labtools.measure.cpu.runner import ORDERS
+from labtools.problem import load_rung, operation_of, parse_problem
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "tests" / "wrong_kernels" / "mistakes.toml"
+KERNELS = tomllib.loads(TABLE.read_text("utf-8"))["kernel"]
+CASES = [
+    pytest.param(one, texts, id=f"{one['rung'].split('/')[-1]}: {name}")
+    for one in KERNELS
+    for name, texts in one["mistakes"].items()
+]
+
+
+@pytest.mark.parametrize(("kernel", "texts"), CASES)
+def test_a_mistake_is_found(kernel: dict[str, Any], texts: list[str]) -> None:
+    said = texts[-1] if len(texts) % 2 else ""
+    rung = load_rung(kernel["rung"] if "/" not in kernel["rung"] else ROOT / kernel["rung"])
+    source = rung.source_text
+    for old, new in zip(texts[::2], texts[1::2], strict=False):
+        assert old in source
+        source = source.replace(old, new)
+    problem = parse_problem(kernel["problem"])
+    battery = operation_of(problem).battery(problem, rung.supports)
+    how = {"knobs": kernel.get("knobs"), "orders": kernel.get("orders", ORDERS)}
+    for one in battery[: kernel.get("battery", 1)]:  # the first is the problem itself
+        run = run_on_cpu(rung.with_source(source), one, **how)
+        if not run.ok:
+            assert said in " ".join([str(run), *(fault.kind for fault in run.faults)])
+            return
+    pytest.fail("it was accepted")
