@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ class View(anywidget.AnyWidget):
     """A picture that its own JavaScript draws.
 
     ``class SplitView(View, script="view")`` takes ``view.js``, and ``view.css`` where there is one,
-    of the folder where the class stands, behind the kit, the scripts ``before`` it, and with
+    of the folder where the class stands, behind the kit, those named in ``before``, and with
     ``guesses`` the form of a guess. A view of a `Bench` has a trait ``NAME_index`` for each of its
     ``controls``, and ``tables``.
     """
@@ -41,9 +41,9 @@ class View(anywidget.AnyWidget):
             trait.class_init(cls, name)
         if script:  # a widget's traits make a class of their own, which draws as its parent does
             folder = Path(inspect.getfile(cls)).parent
-            scripts = [folder / f"{name}.js" for name in (*before, script)]
-            parts = [path.read_text() for path in (KIT.with_suffix(".js"), *scripts)]
-            styles = [KIT.with_suffix(".css"), folder / f"{script}.css"]
+            files = [KIT, *(folder / name for name in (*before, script))]
+            parts = [path.with_suffix(".js").read_text() for path in files]
+            styles = [path.with_suffix(".css") for path in files]
             looks = [path.read_text() for path in styles if path.exists()]
             if guesses:
                 parts.insert(1, guess_script())
@@ -86,9 +86,11 @@ def look(description: str, label_width: str = "9.5em", most_width: str = "38em")
     }
 
 
-def slider(text: str, values: Sequence[Any], index: int, **widths: str) -> Any:
-    """A slider over some values, as they read."""
-    options = [str(value) for value in values]
+def slider(
+    text: str, values: Sequence[Any], start: Any, say: Callable[[Any], str] = str, **widths: str
+) -> Any:
+    """A slider over some values, as ``say`` reads them. Raises LabError: ``start`` is none."""
+    options, index = list(map(say, values)), place_of(start, values)
     return ipywidgets.SelectionSlider(options=options, index=index, **look(text, **widths))
 
 

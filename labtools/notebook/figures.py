@@ -38,6 +38,12 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+def line_look(number: int, greys: int = 3) -> dict[str, Any]:
+    """Marker, line and grey of one of several lines: no two of the first twelve look alike."""
+    look = {"marker": MARKERS[number % 6], "linestyle": LINES[number % 4]}
+    return {**look, "color": GREYS[number % greys]}
+
+
 def make_picture(svg: str, alt: str, caption: str, word: str | None = None) -> Shown:
     """A drawing with the text that stands for it; without ``word`` the caption says where it is
     from."""

@@ -143,11 +143,14 @@ def _kernel_ready(server: Server, path: str) -> bool:
     return False
 
 
+_RUN_ALL = """seconds => Promise.race([
+    window.jupyterapp.commands.execute("notebook:run-all-cells"),
+    new Promise((_, late) => setTimeout(late, 1000 * seconds, Error("the cells do not end")))])"""
+
+
 def run_all(page: Any, seconds: float = 180) -> None:
     """Run every cell, as the menu does, and wait for the end."""
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.locator('[data-command="runmenu:run-all"]').click()
-    wait_until_idle(page, seconds)
+    page.evaluate(_RUN_ALL, seconds)
 
 
 _PROMPTS = """() => window.jupyterapp.shell.currentWidget.content.widgets
@@ -163,14 +166,8 @@ def prompts(page: Any) -> list[str]:
 
 
 def unrun_cells(page: Any) -> int:
-    """How many cells have not run."""
-    return prompts(page).count("[ ]:")
-
-
-def wait_until_idle(page: Any, seconds: float = 180) -> None:
-    """Wait until no cell is queued or running."""
-    time.sleep(0.5)
-    wait_for(lambda: "[*]:" not in prompts(page), seconds, "the cells to finish")
+    """How many cells have not run to their end."""
+    return sum(prompt in ("[ ]:", "[*]:") for prompt in prompts(page))
 
 
 def shoot(page: Any, name: str, whole: Any = None, *, keep: bool = KEEP_PICTURES) -> None:
@@ -187,23 +184,20 @@ def shoot(page: Any, name: str, whole: Any = None, *, keep: bool = KEEP_PICTURES
     (whole or page).screenshot(path=str(SCREENSHOTS / f"{name}.png"))
 
 
-def look_at_widths(page: Any, name: str, view: str, within: str = "") -> None:
-    """A view of a static page, wide and narrow, then in the dark; each kept as a picture.
-
-    Nothing may pass the right edge of the bench that ``within`` selects, by default the view.
-    """
+def look_at_widths(page: Any, name: str, view: str) -> None:
+    """A view of a static page, wide and narrow, then in the dark; each kept as a picture. Nothing
+    may pass its right edge."""
     page.add_style_tag(content="* { transition: none !important; }")  # or the side bars slide
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 1000})
-        page.wait_for_timeout(100)
-        assert fits_the_screen(page, within or view), f"{name} does not fit a width of {width}"
+        assert fits_the_screen(page, view), f"{name} does not fit a width of {width}"
         shoot(page, f"{name}-{width}", page.locator(view))
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
     shoot(page, f"{name}-dark", page.locator(view))
 
 
-_INSIDE = """within => {
-    const bench = document.querySelector(within);
+_INSIDE = """view => {
+    const bench = document.querySelector(view);
     const edge = bench.getBoundingClientRect().right;
     const scrolls = one => ["auto", "scroll"].includes(getComputedStyle(one).overflowX);
     const held = one => one !== bench && (scrolls(one) || held(one.parentElement));
@@ -212,13 +206,20 @@ _INSIDE = """within => {
 }"""
 
 
-def fits_the_screen(page: Any, within: str) -> bool:
-    """Whether a page does not scroll sideways, and no part of a bench passes its right edge.
+def fits_the_screen(page: Any, view: str) -> bool:
+    """Whether a page does not scroll sideways, and no part of a view passes its right edge.
 
-    What lies in a part of the bench that scrolls within itself may be wider.
+    What lies in a part of the view that scrolls within itself may be wider.
     """
+    settle(page)
     wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-    return bool(page.evaluate(_INSIDE, within)) and wide <= 0
+    return bool(page.evaluate(_INSIDE, view)) and wide <= 0
+
+
+def settle(page: Any) -> None:
+    """Wait until what was asked of a page is drawn."""
+    frame = "new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+    page.evaluate(f"document.fonts.ready.then(() => {frame})")
 
 
 def fits_a_phone(page: Any, name: str, view: str) -> None:

@@ -274,7 +274,7 @@ def fits_both(page: Any, name: str) -> None:
 def play_on_the_site(
     page: Any, site: Path, read: tuple[RecordedBench, Searches], folder: Path
 ) -> None:
-    """A game by clicks, its link, a phone, the keyboard."""
+    """A game by clicks, its link, a phone."""
     address = (site / "labs/lab09_loop.html").as_uri()
     open_site(page, address)
     fits_both(page, "start")
@@ -293,7 +293,6 @@ def play_on_the_site(
     assert page.url == link
     press(page, "Start over")
     expect(page_told(page)).to_contain_text("The moves of the run that you left")
-    play_by_keyboard(page)
 
 
 def moves_of(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import shoot
+from driver import settle, shoot
 
 from tools.toc import toc_pages
 
@@ -16,6 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # What waits behind the questions too, with the questions still asked.
 SHOW_ALL = """document.querySelectorAll(".lt-gate-static").forEach(
     gate => { gate.dataset.open = "yes"; })"""
+
+# Each widget is drawn behind its script, some time after the page is there.
+WIDGETS_DRAWN = """() => [...document.querySelectorAll("script[type*='widget-view']")].every(
+    one => one.previousElementSibling?.querySelector(".lt-view"))"""
 
 
 # Tables that are wider than their place: headings of those, with everything unfolded.
@@ -53,7 +57,8 @@ def test_every_page_works_without_a_network(built_site: Path, page: Any) -> None
         page.evaluate(SHOW_ALL)
         if page.locator(".math").count():
             page.wait_for_selector("mjx-container svg", timeout=20_000)
-        page.wait_for_timeout(300)
+        page.wait_for_function(WIDGETS_DRAWN)
+        settle(page)
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 391, f"{name} is {wide} px wide on a screen of 390"
         assert page.evaluate(WIDE_TABLES) == [], f"{name}, on a screen of 390"
@@ -71,8 +76,8 @@ def test_every_page_works_without_a_network(built_site: Path, page: Any) -> None
 @pytest.mark.slow
 def test_dark_mode_is_readable(built_site: Path, page: Any) -> None:
     page.goto((built_site / "book/index.html").as_uri())
+    page.add_style_tag(content="* { transition: none !important; }")
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    page.wait_for_timeout(300)
     luminance = """element => {
         const [r, g, b] = getComputedStyle(element).%s.match(/[\\d.]+/g).map(Number);
         return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;

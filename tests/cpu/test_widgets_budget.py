@@ -20,7 +20,7 @@ from labtools.derive.proposals import (
     DesignSpace,
     fates_of,
 )
-from labtools.notebook.labs.lab10_inversion import building
+from labtools.notebook.labs.lab10_inversion import view
 from labtools.notebook.labs.lab10_inversion.view import BudgetBench, choice_tables
 from labtools.notebook.packing import unpack_tables
 from labtools.predict import load_gpu
@@ -176,15 +176,15 @@ def test_what_goes_wrong_in_the_thread_is_told(
 
 def test_a_forecast_below_the_floor_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     said = SimpleNamespace(time_us=4.0, bound="launch", calibrated=True)
-    monkeypatch.setattr(building, "forecast", lambda *_: said)
+    monkeypatch.setattr(view, "forecast", lambda *_: said)
     text = FEW["gemm"][0]
-    low = building.compile_and_forecast("g01_ring", {}, text, L4, 5.0)
+    low = view.compile_and_forecast("g01_ring", {}, text, L4, 5.0)
     assert low["time"] is None and "does not understand" in low["not_forecast"]
-    assert building.compile_and_forecast("g01_ring", {}, text, L4, 4.1)["time"] == 4.0
+    assert view.compile_and_forecast("g01_ring", {}, text, L4, 4.1)["time"] == 4.0
 
     def refuses(*_: Any) -> None:
         raise LabError("This cannot be followed.", "a loop depends on data")
 
-    monkeypatch.setattr(building, "forecast", refuses)
-    refused = building.compile_and_forecast("g01_ring", {}, text, L4, 1.0)
+    monkeypatch.setattr(view, "forecast", refuses)
+    refused = view.compile_and_forecast("g01_ring", {}, text, L4, 1.0)
     assert refused["not_forecast"] == "This cannot be followed. Why: a loop depends on data"

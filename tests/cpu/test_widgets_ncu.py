@@ -11,8 +11,12 @@ from record_samples import make_record
 
 from labtools.measure.profiler.counters import COUNTERS
 from labtools.notebook.labs.lab07_ncu import panels
-from labtools.notebook.labs.lab07_ncu.meanings import COUNTER_MEANINGS
-from labtools.notebook.labs.lab07_ncu.panels import ceilings, make_panel, roofline_point
+from labtools.notebook.labs.lab07_ncu.panels import (
+    COUNTER_MEANINGS,
+    ceilings,
+    make_panel,
+    roofline_point,
+)
 from labtools.notebook.labs.lab07_ncu.run import ProfiledRun, recorded_run, recorded_runs
 from labtools.notebook.labs.lab07_ncu.view import NcuBench, compare_runs, ncu_tables
 from labtools.notebook.records import GpuRecords, forecast_of

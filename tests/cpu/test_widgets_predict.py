@@ -13,7 +13,7 @@ import pytest
 
 from labtools.notebook import PredictionPending, Speedup
 from labtools.notebook.book.checklist.form import ChecklistPage, show_checklist
-from labtools.notebook.labs.lab04_predict import draw
+from labtools.notebook.labs.lab04_predict import draw, views
 from labtools.notebook.labs.lab04_predict import game as predict_round
 from labtools.notebook.labs.lab04_predict.draw import (
     Round,
@@ -258,7 +258,7 @@ def test_a_model_without_an_answer_does_not_stop_the_reader(
     def refuse(*_: Any, **__: Any) -> None:
         raise LabError("No trip count.", "the loop's end is data", "guess")
 
-    monkeypatch.setattr(predict_round, "forecast", refuse)
+    monkeypatch.setattr(views, "forecast", refuse)
     game.commit("faster", 2.0)
     assert "No trip count" in game._status.value
     assert "The model had no answer" in game.reveal().text

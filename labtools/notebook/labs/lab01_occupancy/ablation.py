@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labtools.problem import Workload, load_rung
 from labtools.record import RecordedTime, RecordStore, Tried, as_variant, describe_records
 
-from ...figures import GREYS, LINES, MARKERS, draw_picture
+from ...figures import draw_picture, line_look
 from ...live import live_wanted, time_now
 from ...records import GpuRecords
 from ...tables import Cell, Shown, Word, make_note, make_table, say_time
@@ -84,12 +84,8 @@ def _show_grid(
     def paint(axes: Axes) -> None:
         for i, (label, row) in enumerate(times.items()):
             points = [(v, t) for v, t in zip(values, row, strict=True) if t is not None]
-            look: dict[str, Any] = {
-                "marker": MARKERS[i % 6],
-                "linestyle": LINES[i % 4],
-                "color": GREYS[i % 2],
-            }
-            axes.plot([v for v, _ in points], [t for _, t in points], label=label, **look)
+            places = [v for v, _ in points], [t for _, t in points]
+            axes.plot(*places, label=label, **line_look(i, greys=2))
         axes.set_xscale("log", base=2)
         axes.set_xticks(list(values), [str(value) for value in values])
         axes.minorticks_off()

@@ -13,25 +13,19 @@ from labtools.predict import Gpu, achieved_occupancy, list_gpus, load_gpu, occup
 
 from ...bench import Bench, View, dropdown, place_of, slider
 
-THREADS_A_BLOCK = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
-REGISTERS = (16, *range(24, 249, 8), 255)
 SMEM_KIB = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 80, 99, 100, 128, 163, 200, 227)
-MAX_BLOCKS = (None, 8, 16, 24, 32)
-GRID = (1, 32, 64, 128, 132, 256, 264, 512, 1024, 2048, 4096, 8192)
-FROM_THE_SHEET = "data sheet"
 
 
 @dataclass(frozen=True)
 class Choices:
     """What each control offers."""
 
-    gpus: tuple[Gpu, ...]  # the GPUs
-    threads: tuple[int, ...] = THREADS_A_BLOCK  # threads a block
-    registers: tuple[int, ...] = REGISTERS  # registers a thread
-    smem_bytes: tuple[int, ...] = tuple(kib * 1024 for kib in SMEM_KIB)  # shared memory a block
-    # a further limit of blocks an SM; None takes the GPU's own
-    max_blocks: tuple[int | None, ...] = MAX_BLOCKS
-    grid: tuple[int, ...] = GRID  # blocks of the grid
+    gpus: tuple[Gpu, ...]
+    threads: tuple[int, ...] = (*range(32, 193, 32), 256, 320, 384, 512, 640, 768, 1024)  # a block
+    registers: tuple[int, ...] = (16, *range(24, 249, 8), 255)  # a thread
+    smem_bytes: tuple[int, ...] = tuple(kib * 1024 for kib in SMEM_KIB)  # a block
+    max_blocks: tuple[int | None, ...] = (None, 8, 16, 24, 32)  # an SM; None: the GPU's own limit
+    grid: tuple[int, ...] = (1, 32, 64, 128, 132, 256, 264, *(512 << n for n in range(5)))  # blocks
 
 
 def occupancy_tables(choices: Choices) -> dict[str, Any]:
@@ -120,17 +114,15 @@ def occupancy_bench(
     asked["grid"] = grid_blocks
     more = {name: tuple(sorted({*getattr(Choices, name), one})) for name, one in asked.items()}
     choices = Choices(offered, **more)
+    start = place_of(gpu, [g.name for g in offered])
     controls = {
-        "gpu": dropdown("GPU", [g.title for g in offered], place_of(gpu, [g.name for g in offered]))
+        "gpu": dropdown("GPU", [g.title for g in offered], start),
+        "threads": slider("threads / block", choices.threads, threads),
+        "registers": slider("registers / thread", choices.registers, registers),
+        "smem": slider("shared / block", choices.smem_bytes, smem_bytes, _say_bytes),
+        "max_blocks": slider("most blocks / SM", choices.max_blocks, None, _say_most),
+        "grid": slider("blocks in grid", choices.grid, grid_blocks),
     }
-    for name, label, values, start, say in (
-        ("threads", "threads / block", choices.threads, threads, str),
-        ("registers", "registers / thread", choices.registers, registers, str),
-        ("smem", "shared / block", choices.smem_bytes, smem_bytes, _say_bytes),
-        ("max_blocks", "most blocks / SM", choices.max_blocks, None, _say_most),
-        ("grid", "blocks in grid", choices.grid, grid_blocks, str),
-    ):
-        controls[name] = slider(label, [say(value) for value in values], values.index(start))
     return Bench(controls, OccupancyView, occupancy_tables(choices))
 
 
@@ -139,4 +131,4 @@ def _say_bytes(count: Any) -> str:
 
 
 def _say_most(blocks: int | None) -> str:
-    return FROM_THE_SHEET if blocks is None else str(blocks)
+    return "data sheet" if blocks is None else str(blocks)

@@ -9,7 +9,7 @@ from typing import Any
 from labtools.predict import Gpu, floors
 from labtools.problem import LabError, Problem
 
-from ...bench import Bench, View, dropdown, place_of, slider
+from ...bench import Bench, View, dropdown, slider
 from ...tables import check_word, say_time
 
 
@@ -109,7 +109,7 @@ def baseline_bench(
     controls = {
         "candidate": dropdown("timed call", [candidate.title for candidate in candidates]),
         "gpu": dropdown("GPU", [gpu.title for gpu in gpus]),
-        "size": slider(size_label, labels, place_of(start or labels[0], labels)),
+        "size": slider(size_label, labels, start or labels[0]),
     }
     tables = timeline_tables(candidates, gpus, list(workloads.values()))
     return Bench(controls, TimelineView, tables)

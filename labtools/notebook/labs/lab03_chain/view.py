@@ -79,7 +79,6 @@ class ChainBench(ipywidgets.VBox):
         self._gpus = {gpu.title: gpu for gpu in gpus}
         self._store = store
         self._kept: OrderedDict[tuple[Any, ...], ChainState] = OrderedDict()
-        self._quiet = False
         named = [(f"{rung.id}: {rung.title}", rung.id) for rung in rungs]
         kernels = ipywidgets.Dropdown(options=named, value=start.rung.id, **look("kernel"))
         titles = ipywidgets.Dropdown(options=list(self._gpus), value=start.gpu.title, **look("GPU"))
@@ -119,28 +118,6 @@ class ChainBench(ipywidgets.VBox):
         shown: ChainState = content["states"][content["shown"]]
         return shown
 
-    def move(self, **values: Any) -> ChainState:
-        """Set ``rung="r02", unroll=8, batch=1``, ..., wait for the answer and return it."""
-        self._quiet = True
-        try:
-            if "rung" in values:
-                self.controls["rung"].value = problem.load_rung(values.pop("rung")).id
-                self._draw_knobs(values)
-            for name, value in values.items():
-                every = {**self.controls, **self.knobs}
-                if name not in every:
-                    why = f"there are {', '.join(every)}"
-                    raise LabError(f"There is no knob {name!r}.", why, "name one of them")
-                if value not in (offered := _values(every[name])):
-                    why = f"it may be {', '.join(map(str, offered))}"
-                    raise LabError(f"{name} cannot be {value!r} here.", why, "choose one of these")
-                every[name].value = value
-        finally:
-            self._quiet = False
-        self._moved()
-        self.wait()
-        return self.state
-
     def pin(self) -> None:
         """Compare with what is shown now from here on."""
         shown = self.state
@@ -156,10 +133,8 @@ class ChainBench(ipywidgets.VBox):
 
     # ------------------------------------------------------------------------------- answers
 
-    def _moved(self, change: Any = None) -> None:
-        if self._quiet:
-            return
-        if change is not None and change["owner"] is self.controls["rung"]:
+    def _moved(self, change: Any) -> None:
+        if change["owner"] is self.controls["rung"]:
             # What the two kernels share keeps its value.
             self._draw_knobs({name: control.value for name, control in self.knobs.items()})
         try:
@@ -252,10 +227,6 @@ def chain_bench(
 
 def _rung(thing: str | Rung) -> Rung:
     return thing if isinstance(thing, Rung) else problem.load_rung(thing)
-
-
-def _values(control: Any) -> list[Any]:
-    return [option[1] if isinstance(option, tuple) else option for option in control.options]
 
 
 def _slider(name: str, values: Sequence[Any], start: Any, tip: str = "") -> Any:

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from labtools.predict import Forecast, Gpu, forecast, gpu_of_device, load_gpu, model_name
-from labtools.problem import LabError, load_rung
+from labtools.predict import Forecast, gpu_of_device, load_gpu, model_name
+from labtools.problem import LabError
 from labtools.record.prediction import (
     SAME_WITHIN,
     JournalError,
@@ -203,12 +203,7 @@ class PredictionRounds(StatusLine):
         return shown + views.explain_difference(round_, *self._forecasts(round_)) if said else shown
 
     def _forecasts(self, round_: Round) -> tuple[Forecast, Forecast]:
-        gpu: Gpu = self._here or load_gpu(round_.gpu)
-        before, after = (
-            forecast(load_rung(side.rung), round_.workload, gpu, dict(side.knobs))
-            for side in (round_.baseline, round_.candidate)
-        )
-        return before, after
+        return views.forecast_round(round_, self._here or round_.gpu)
 
     # -- what is on the screen ---------------------------------------------------------------
 
@@ -251,9 +246,8 @@ class PredictionRounds(StatusLine):
             views.show_outcome(round_, views.model_speedup(said), found) + reason
         ).html
         hints = {label: views.MAKE_HINT[name](round_) for name, label in views.HINTS.items()}
-        form = dict(
-            zip(("kind", "baseline", "candidate"), ("ratio", *views.say_sides(round_)), strict=True)
-        )
+        baseline, candidate = views.say_sides(round_)
+        form = {"kind": "ratio", "baseline": baseline, "candidate": candidate}
         text = self._question_text(round_)
         gate = static_question(round_.question_id, text, "", form, holds_page=False)
         return static_round(views.show_question(round_, at, len(self.rounds)), hints, gate, sealed)
@@ -283,22 +277,27 @@ class PredictionRounds(StatusLine):
         self._status, self._result, self._board = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._form = widgets.VBox()
         self._hint_buttons = {
-            name: _button(label, partial(self._click_hint, name))
+            name: self._button(label, partial(self._show_hint, name))
             for name, label in views.HINTS.items()
         }
-        revealed = partial(self._guard, self._show_result)
-        self._reveal_button = _button("Reveal the measurement", lambda _: revealed())
-        self._back = _button("Previous round", lambda _: self._go(-1))
-        self._next = _button("Next round", lambda _: self._go(1))
-        hints, reveal = (
-            widgets.HBox([*self._hint_buttons.values()]),
-            widgets.HBox([self._reveal_button]),
-        )
+        self._reveal_button = self._button("Reveal the measurement", self._show_result)
+        self._back = self._button("Previous round", partial(self._go, -1))
+        self._next = self._button("Next round", partial(self._go, 1))
+        hints = widgets.HBox([*self._hint_buttons.values()])
         asked = [self._head, hints, self._hint_area, self._form, self._status]
         turn = widgets.HBox([self._back, self._next])
-        self.view = widgets.VBox([*asked, reveal, self._result, turn, self._board])
+        shown = [widgets.HBox([self._reveal_button]), self._result, turn, self._board]
+        self.view = widgets.VBox([*asked, *shown])
         self.view.add_class("lt-rounds")
         self._open_round()
+
+    def _button(self, text: str, act: Callable[[], None]) -> Any:
+        """A button whose failure is told on the page."""
+        import ipywidgets as widgets
+
+        button = widgets.Button(description=text, layout=widgets.Layout(width="auto"))
+        button.on_click(lambda _: self._guard(act))
+        return button
 
     def _open_round(self) -> None:
         round_ = self.round
@@ -339,9 +338,6 @@ class PredictionRounds(StatusLine):
         self._reveal_button.disabled = False
         committed = said and f"committed too. Its prediction is sealed: {said.seal[:12]}."
         self._say(f"The model has {committed or f'no answer here. {self.refusal}'}")
-
-    def _click_hint(self, name: str, _: Any) -> None:
-        self._guard(partial(self._show_hint, name))
 
     def _show_hint(self, name: str) -> None:
         self._hint_area.value = f"<div>{self.hint(name).html}</div>"
@@ -384,14 +380,6 @@ def _model_answer(round_: Round, before: Forecast, after: Forecast) -> dict[str,
         "model": model_name(),
         "gpu": round_.gpu,
     }
-
-
-def _button(text: str, on_click: Callable[[Any], None]) -> Any:
-    import ipywidgets as widgets
-
-    button = widgets.Button(description=text, layout=widgets.Layout(width="auto"))
-    button.on_click(on_click)
-    return button
 
 
 def _shown_before(rows: Sequence[JournalRow]) -> Reveal | None:

@@ -8,7 +8,15 @@ from collections.abc import Callable, Sequence
 from statistics import geometric_mean
 
 from labtools.notebook.book.checklist.answers import CodeFacts, code_facts
-from labtools.predict import Forecast, achieved_occupancy, forecast, load_gpu, model_name, waves
+from labtools.predict import (
+    Forecast,
+    Gpu,
+    achieved_occupancy,
+    forecast,
+    load_gpu,
+    model_name,
+    waves,
+)
 from labtools.problem import load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record.prediction import JournalRow, ModelPrediction, Prediction, Score
@@ -68,6 +76,15 @@ def show_question(round_: Round, place: int, total: int) -> Shown:
     head = Shown(f"<p><strong>{html.escape(title)}</strong></p>", title)
     caption = f"Workload {round_.workload}, cache {round_.workload.cache_state}"
     return head + make_table(("", "before", "after", ""), marked, caption)
+
+
+def forecast_round(round_: Round, gpu: Gpu | str) -> tuple[Forecast, Forecast]:
+    """The forecast of each side on a GPU."""
+    before, after = (
+        forecast(load_rung(side.rung), round_.workload, gpu, dict(side.knobs))
+        for side in (round_.baseline, round_.candidate)
+    )
+    return before, after
 
 
 def ratio_band(before: Forecast, after: Forecast) -> tuple[float, float] | None:
@@ -171,10 +188,7 @@ def explain_difference(round_: Round, before: Forecast, after: Forecast) -> Show
 def show_example(gpu: str = "h200") -> Shown:
     """A finished round, folded: the step from r02 to r03, which the book tells anyhow."""
     round_ = example_round(gpu)
-    before, after = (
-        forecast(load_rung(side.rung), round_.workload, gpu, dict(side.knobs))
-        for side in (round_.baseline, round_.candidate)
-    )
+    before, after = forecast_round(round_, gpu)
     times = before.time_us, after.time_us
     said = Speedup(times[0] / times[1], "forecast", model_name(), None, *times)
     table = show_outcome(round_, said, recorded_answer(round_))

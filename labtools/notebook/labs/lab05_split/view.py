@@ -10,7 +10,7 @@ from typing import Any
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, Workload
 
-from ...bench import Bench, View, place_of, slider
+from ...bench import Bench, View, slider
 from ...records import GpuRecords, Variant, forecast_of, forecasts_of
 from .figures import time_parts
 
@@ -79,11 +79,9 @@ def split_bench(
 ) -> Bench:
     """A bench of `split_tables` that starts with one workload and number of pieces."""
     tables = split_tables(records or GpuRecords(), **choices)
-    controls = {}
-    for name, label, offered, start in (
-        ("batch", "batch B", tables["batches"], batch),
-        ("length", "length S", tables["lengths"], length),
-        ("pieces", "pieces", tables["pieces"], pieces),
-    ):
-        controls[name] = slider(label, offered, place_of(start, offered), label_width="6em")
+    controls = {
+        "batch": slider("batch B", tables["batches"], batch, label_width="6em"),
+        "length": slider("length S", tables["lengths"], length, label_width="6em"),
+        "pieces": slider("pieces", tables["pieces"], pieces, label_width="6em"),
+    }
     return Bench(controls, SplitView, tables)

@@ -19,7 +19,7 @@ from labtools.problem import (
 )
 from labtools.record import describe_record
 
-from ...figures import GREYS, LINES, MARKERS, draw_picture
+from ...figures import GREYS, LINES, MARKERS, draw_picture, line_look
 from ...records import PENDING, GpuRecords
 from ...tables import Shown, Word, show_table
 
@@ -144,12 +144,7 @@ def plot_severity(
 
     def paint(axes: Axes) -> None:
         for i, (label, mine) in enumerate(errors.items()):
-            look: dict[str, Any] = {
-                "marker": MARKERS[i % 6],
-                "color": GREYS[i % 3],
-                "linestyle": LINES[i % 4],
-            }
-            axes.plot(levels, mine, label=label, **look)
+            axes.plot(levels, mine, label=label, **line_look(i))
         if limit is not None:
             axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)
         axes.set(yscale="log", xlabel=xlabel, ylabel="worst error")

@@ -5,18 +5,28 @@ named as missing, and nothing takes its place.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from labtools.measure.profiler.counters import CHOSEN_COUNTERS
 from labtools.predict import Forecast
 from labtools.predict.sheets import Gpu
 from labtools.record import Record, describe_record
 from labtools.record.bound import explain_disagreement, known_value, missing_states, stall_shares
 
+from ...counters import STALL_WORDS
 from ...tables import format_value, say_time
-from .meanings import COUNTER_MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
 from .run import ProfiledRun
 
+COUNTER_MEANINGS = {one.name: one.lab for one in CHOSEN_COUNTERS if one.lab is not None}
+"""What each counter on the bench means and what not, by its name in `CHOSEN_COUNTERS`."""
+_WAITS = tomllib.loads(Path(__file__).with_name("waits.toml").read_text())
+WAIT_WORDS = {**STALL_WORDS, **_WAITS["words"]}
+"""What a warp waits for in each state, in words that follow "waits"."""
+WAIT_CAUTIONS: dict[str, str] = _WAITS["cautions"]
+"""What a state of a warp does not say, by its name."""
 LEAST_STATE_SHARE = 0.005
 """States of a warp below this share are summed up in one bar."""
 

@@ -16,8 +16,7 @@ from ...bench import Bench, View, dropdown, place_of
 from ...live import can_run_live
 from ...records import GpuRecords, forecasts_of
 from ...tables import Shown, Word, format_value, make_note, show_table
-from .meanings import COUNTER_MEANINGS
-from .panels import ceilings, make_panel
+from .panels import COUNTER_MEANINGS, ceilings, make_panel
 from .run import ProfiledRun, profile_now, recorded_run
 
 NO_COUNTERS = "No counters of {rung} were recorded for this workload."

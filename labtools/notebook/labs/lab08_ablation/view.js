@@ -3,7 +3,6 @@
 // and how many guesses were right.
 const WATCHED = ["workload_index", "kernel_index", "out", "guesses", "tables"];
 const MOST_OUT = 2;
-const EDGE = 10; // the scale goes from 1/10 to 10 times
 const TICKS = [0.25, 0.9, 1, 1.1, 4];
 const GUESSES = ["slower", "same", "faster"];
 const PAIR_OUTCOMES = {
@@ -13,33 +12,12 @@ const PAIR_OUTCOMES = {
 };
 const SKIPPED = "skipped";
 
-// ---------------------------------------------------------------- places
-
-// Percent of the width. Around 1 the scale is stretched, so that the threshold can be seen.
-function placeOf(ratio, threshold) {
-  const bend = (value) => Math.asinh(Math.log(value) / threshold);
-  return 50 + 49 * Math.max(-1, Math.min(1, bend(ratio) / bend(EDGE)));
-}
-
-function span(name, from, to, threshold) {
-  const [left, right] = [placeOf(from, threshold), placeOf(to, threshold)];
-  return html("div", { class: name, "aria-hidden": "true",
-    style: `left:${left.toFixed(2)}%;width:${(right - left).toFixed(2)}%` });
-}
-
-function spot(name, ratio, threshold) {
-  return html("div", { class: name, "aria-hidden": "true",
-    style: `left:${placeOf(ratio, threshold).toFixed(2)}%` });
-}
+// ---------------------------------------------------------------- rows
 
 // A row of the picture: what it is of, its marks on the scale, and their value.
 function rowOf(label, threshold, marks, value, name = "") {
-  return html("div", { class: `lt-ablation-row ${name}` }, [label,
-    html("div", { class: "lt-ablation-track" }, [
-      span("lt-ablation-band", 1 - threshold, 1 + threshold, threshold),
-      spot("lt-ablation-one", 1, threshold), ...marks]),
-    html("div", { class: "lt-ablation-value" }, [value]),
-  ]);
+  return html("div", { class: `lt-ablation-row ${name}` }, [label, track(threshold, marks),
+    html("div", { class: "lt-ablation-value" }, [value])]);
 }
 
 const label = (parts) => html("div", { class: "lt-ablation-label" }, parts);
@@ -47,15 +25,10 @@ const label = (parts) => html("div", { class: "lt-ablation-label" }, parts);
 function axis(threshold) {
   return html("div", { class: "lt-ablation-row lt-ablation-axis", "aria-hidden": "true" }, [
     label(["time without / time with it"]),
-    html("div", { class: "lt-ablation-track" }, TICKS.map((tick) => html("span", {
+    html("div", { class: "lt-effect-track" }, TICKS.map((tick) => html("span", {
       style: `left:${placeOf(tick, threshold).toFixed(2)}%` }, [`${tick}`]))),
     html("div", { class: "lt-ablation-value" }),
   ]);
-}
-
-function intervalOf(cell, threshold) {
-  return [span("lt-ablation-interval", cell.low, cell.high, threshold),
-    spot("lt-ablation-point", cell.ratio, threshold)];
 }
 
 // ---------------------------------------------------------------- machine code
@@ -67,13 +40,10 @@ function changeWord(before, after) {
 }
 
 function drawProof(proof) {
-  const head = proof.kind === "signature" ? "instructions that match" : "number";
-  const rows = proof.rows.map(([name, held, then]) => [code(name), held, then]);
   const isProof = proof.kind === "proof";
   return [
     html("h4", {}, ["Claimed against compiled"]),
-    rows.length > 0 && table([head, "with it", "without it"], rows,
-      { label: "What the method promises, scrolls sideways", name: "lt-numbers" }),
+    proofTable(proof, { label: "What the method promises, scrolls sideways", name: "lt-numbers" }),
     paragraph([isProof && `No opcode of its own. It is proved where ${proof.note}. `,
       `${capital(proof.said)}. `, !isProof && proof.note && `${capital(proof.note)}. `,
       mark("recorded")]),
@@ -229,7 +199,8 @@ function render({ model, el }) {
     return [head,
       sayTimes(cell),
       rowOf(label(["both; the open mark is the product"]), tables.threshold,
-        [interval, spot("lt-ablation-product", cell.product_ratio, tables.threshold), point], cell.said),
+        [interval, spot("lt-effect-point lt-ablation-product", cell.product_ratio,
+          tables.threshold), point], cell.said),
       paragraph([`Together ${cell.percent} `, mark("recorded"), `. The product would be ` +
         `${cell.product}, the sum ${cell.sum} `, mark("computed"), `. ${cell.outcome === "as"
         ? "Within what can be told the two do not interact."

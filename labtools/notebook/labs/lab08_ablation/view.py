@@ -66,7 +66,7 @@ def ablation_tables(
     }
 
 
-class AblationView(View, script="view", controls=("workload", "kernel")):
+class AblationView(View, script="view", before=["effects"], controls=("workload", "kernel")):
     """The picture of the packed ``tables`` of each workload. ``out`` are the numbers of the methods
     that are out, ``guesses`` what was guessed, by workload, kernel and cell.
     """

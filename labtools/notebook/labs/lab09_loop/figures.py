@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from labtools.optimize.searches import MOST_RUNS, NEAR_FACTORS, Searches, best_after_runs
 
-from ...figures import GREYS, LINES, MARKERS, draw_picture
+from ...figures import GREYS, LINES, draw_picture, line_look
 from ...tables import Shown
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
         for number, (label, curve) in enumerate(curves.items()):
             heights = _excess(curve, searches.best_us)
             drawn = any(map(math.isfinite, heights))  # matplotlib cannot place marks on nothing
-            colour, width, size = (GREYS[0], 3, 8) if label == YOU else (GREYS[number % 3], 1.6, 5)
-            look: dict[str, Any] = {"color": colour, "linewidth": width, "markersize": size}
-            look |= {"linestyle": LINES[number % 4], "marker": MARKERS[number % 6]}
+            look = {**line_look(number), "linewidth": 1.6, "markersize": 5}
+            if label == YOU:
+                look |= {"color": GREYS[0], "linewidth": 3, "markersize": 8}
             # Each curve's marks begin elsewhere, or two curves on each other look like one.
             every = (0.012 * number, MARK_EVERY) if drawn else None
             runs = range(1, len(curve) + 1)

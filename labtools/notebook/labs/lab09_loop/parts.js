@@ -1,7 +1,6 @@
 // Words and drawings of the game: small parts, and the plot at its end.
 const OVER_SHOWN = [0.005, 2];
 const OVER_TICKS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2];
-const THRESHOLDS_SHOWN = 5;
 const RUN_TICKS = [1, 2, 5, 10, 20, 50, 100];
 const CURVE_DASHES = ["2 3", "7 3", "10 3 2 3", "", "16 4", "2 9"];
 const PLOT = { width: 440, height: 300, left: 58, right: 428, top: 12, bottom: 256 };
@@ -62,29 +61,6 @@ function gapBar(gap) {
   return html("span", { class: "lt-loop-gap" }, [
     html("span", { class: "lt-loop-bar lt-hatched", style: `--share:${gap.toFixed(3)}`,
       "aria-hidden": "true" }), html("span", {}, [gap.toFixed(2)])]);
-}
-
-// What lies far off stands at the drawing's edge, or the threshold could not be seen.
-function sayBeyond(tables, one) {
-  const most = THRESHOLDS_SHOWN * tables.threshold;
-  if (Math.abs(one.relative) < most) return "";
-  return `The arrow: it is beyond the end of the drawing, at ${signed(Math.sign(one.relative) * most)}.`;
-}
-
-// The interval of an effect on a line, with the threshold on both sides of nothing.
-function drawInterval(tables, one) {
-  const most = THRESHOLDS_SHOWN * tables.threshold;
-  const x = (value) => 110 + (100 * Math.min(Math.max(value, -most), most)) / most;
-  const tickAt = (value, dash) => line(x(value), 3, x(value), 25, { "stroke-dasharray": dash });
-  const said = `${signed(one.relative)}, 95 % interval ${signed(one.low)} to ${signed(one.high)}; ` +
-    `threshold ${percent(tables.threshold)}. ${sayBeyond(tables, one)}`.trim();
-  const arrow = one.relative > 0 ? "M202 7l14 7l-14 7z" : "M18 7l-14 7l14 7z";
-  return picture(220, 28, said, "lt-loop-interval", [
-    tickAt(0, ""), tickAt(tables.threshold, "2 2"), tickAt(-tables.threshold, "2 2"),
-    line(x(one.low), 14, x(one.high), 14, { "stroke-width": 3 }),
-    sayBeyond(tables, one) ? svg("path", { d: arrow, fill: "currentColor" })
-      : svg("circle", { cx: x(one.relative), cy: 14, r: 4.5, fill: "currentColor" }),
-  ]);
 }
 
 // The reader's run beside the searches: the best time so far against the candidates timed.

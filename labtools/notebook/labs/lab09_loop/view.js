@@ -310,24 +310,20 @@ function renderGame({ model, el }) {
   }
 
   // What was looked for in the machine code; what follows from it is the reader's to say.
-  function showEvidence({ kind, rows, note }) {
-    const head = kind === "signature" ? "instructions that match" : "number";
-    const said = kind === "proof" ? `No opcode of its own. It is proved where ${note}.`
-      : note && `Here ${note}.`;
-    return [
-      rows.length > 0 && table([head, "with it", "without"],
-        rows.map(([name, ...counts]) => [code(name), ...counts]), { name: "lt-loop-evidence" }),
-      said && paragraph([said], "lt-note"),
-    ];
+  function showEvidence(proof) {
+    const said = proof.kind === "proof" ? `No opcode of its own. It is proved where ${proof.note}.`
+      : proof.note && `Here ${proof.note}.`;
+    return [proofTable(proof), said && paragraph([said], "lt-note")];
   }
 
   function showRemoval(m, one, more) {
-    const [gone, beyond] = [tables.texts[one.gone], sayBeyond(tables, one)];
+    const gone = tables.texts[one.gone];
+    const [ratio, low, high] = [one.relative, one.low, one.high].map((effect) => 1 + effect);
     return html("div", { class: "lt-loop-removal" }, [
       strong(title(m)),
       html("div", {}, [`Without it ${us(one.time_us)}: ${signed(one.relative)}, 95 % interval ` +
-        `${signed(one.low)} to ${signed(one.high)} `, mark(tables.word), drawInterval(tables, one)]),
-      beyond && paragraph([beyond], "lt-note"),
+        `${signed(one.low)} to ${signed(one.high)} `, mark(tables.word)]),
+      track(tables.threshold, intervalOf({ ratio, low, high }, tables.threshold)),
       gone && html("div", {}, [`With it goes: ${gone}.`]),
       showEvidence(JSON.parse(tables.texts[one.evidence])),
       more,
@@ -344,7 +340,7 @@ function renderGame({ model, el }) {
         commit.disabled = picked.includes(null);
       })])));
     return [
-      paragraph([`An effect counts from ${percent(tables.threshold)} on; the dashed lines show that. A ` +
+      paragraph([`An effect counts from ${percent(tables.threshold)} on; the grey band shows that. A ` +
         "method that the machine code does not show failed, whatever the time did. Class each method."]),
       paragraph(["Before a pattern “>=8” asks for so many instructions and “!” for none; “more” and " +
         "“fewer” compare with the code without the method. All patterns of a method must hold."]),

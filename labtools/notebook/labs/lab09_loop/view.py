@@ -20,7 +20,10 @@ _CODE = code_digest(
 )
 
 
-class LoopGame(View, script="view", before=["play", "parts"], guesses=True):
+_BEFORE = ["../lab08_ablation/effects", "play", "parts"]
+
+
+class LoopGame(View, script="view", before=_BEFORE, guesses=True):
     """The game, which plays where no kernel is too: the ``moves`` that were played, as text, and
     the time of each run, microseconds.
     """

@@ -5,7 +5,7 @@ or, for the choices that it names, when the page is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,14 +13,22 @@ import traitlets
 
 from labtools.derive import space_of
 from labtools.derive.proposals import ALIGNMENT_LIMIT, CONFLICT_LIMIT, SMEM_BUDGET, DesignSpace
-from labtools.predict import Gpu, load_gpu
-from labtools.problem import LabError, as_lab_error
+from labtools.predict import Gpu, forecast, load_gpu
+from labtools.problem import (
+    LabError,
+    Problem,
+    Rung,
+    as_lab_error,
+    load_rung,
+    parse_problem,
+    timed_launches,
+)
+from labtools.toolchain import compile_rung
 
 from ...bench import View, place_of
 from ...newest import Newest
 from ...packing import pack_tables
 from ...reader import reader_present
-from .building import compile_and_forecast
 
 BENCH_GPUS = ("h200", "a100-80gb", "l4")
 BENCH_WORKLOADS = {
@@ -38,6 +46,8 @@ PRECISIONS = {
 """Of an operation: bits, what a workload ends with, and how it is called; else fp16 alone."""
 _FP16 = ((16, "", "fp16"),)
 BUILD_REST_S = 0.02
+BELIEVED = 0.95
+"""A forecast below so much of the floor is not believed."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,56 @@ def choice_tables(choice: BenchCase, space: DesignSpace) -> dict[str, Any]:
     }
 
 
+def compile_and_forecast(
+    kernel: str, knobs: Mapping[str, int], workload: str, gpu: Gpu, floor_us: float
+) -> dict[str, Any]:
+    """What the compiler and the forecast say of a kernel; neither needs a GPU.
+
+    ``registers``, ``spilled`` and ``smem`` bytes are None with the reason as ``not_compiled``;
+    ``time``, ``bound`` and ``calibrated`` with the reason as ``not_forecast``. A forecast below
+    ``floor_us``, which no kernel can beat, is not believed.
+    """
+    rung, problem = load_rung(kernel), parse_problem(workload)
+    compiled: dict[str, Any] = dict.fromkeys(("registers", "spilled", "smem"))
+    made: dict[str, Any] = dict.fromkeys(("time", "bound", "calibrated"))
+    try:
+        compiled = _compiled(rung, problem, gpu, knobs)
+    except LabError as error:
+        compiled["not_compiled"] = _said(error)
+    try:
+        model = forecast(rung, problem, gpu, knobs)
+        if model.time_us < BELIEVED * floor_us:
+            made["not_forecast"] = (
+                f"It would say {model.time_us:.3g} us, and no kernel can take less than "
+                f"{floor_us:.3g}: the model does not understand this machine code yet."
+            )
+        else:
+            made = {"time": round(model.time_us, 3), "bound": model.bound}
+            made |= {"calibrated": model.calibrated, "not_forecast": ""}
+    except LabError as error:
+        made["not_forecast"] = _said(error)
+    return {**compiled, **made}
+
+
+def _compiled(rung: Rung, problem: Problem, gpu: Gpu, knobs: Mapping[str, int]) -> dict[str, Any]:
+    launch = timed_launches(rung.launches(problem, gpu.limits, knobs))[-1]
+    used = compile_rung(rung, problem, gpu.limits, knobs).resources_of(launch.entry)
+    return {
+        "registers": used.registers,
+        "spilled": used.spill_store_bytes,
+        "smem": used.shared_bytes + launch.smem_bytes,
+        "threads": launch.num_threads,
+        "blocks": launch.num_blocks,
+        "not_compiled": "",
+    }
+
+
+def _said(error: LabError) -> str:
+    """What happened and why, in two sentences."""
+    what, why = error.what.strip(), error.why.strip()
+    return f"{what} Why: {why}".strip()
+
+
 class BudgetView(View, script="view"):
     """The picture.
 
@@ -180,9 +240,7 @@ class BudgetBench(BudgetView):
         try:
             self.build(number)
         except Exception as error:  # a thread has nobody above it who would tell the reader
-            told = as_lab_error(error)
-            failed = {"failed": f"{told.what} Why: {told.why}"}
-            self.built = {**self.built, str(number): failed}
+            self.built = {**self.built, str(number): {"failed": _said(as_lab_error(error))}}
         finally:
             if still_wanted():
                 self.busy = ""

@@ -88,7 +88,7 @@ def sanitizer_bench(problem: Prefill, records: GpuRecords | None = None) -> Benc
     """A bench that starts with p01 as it was written."""
     tables = sanitizer_tables(records or GpuRecords(), problem)
     controls = {
-        "stride": slider("halfs a row", STRIDES, 0, label_width="7em"),
+        "stride": slider("halfs a row", STRIDES, STRIDES[0], label_width="7em"),
         "repair": dropdown("repaired", tables["repairs"], label_width="7em", most_width="30em"),
     }
     return Bench(controls, SanitizerView, tables)
