@@ -22,12 +22,15 @@ from labtools.problem.prefill import Prefill
 
 WORKLOADS = {
     "decode": ("8,32,8,1024,128", "3,12,4,777,64", "2,64,4,300,128"),
-    "prefill": ("prefill:4,8,8,512,64", "prefill:1,8,2,1000,128/q77/causal"),
+    "prefill": (
+        *("prefill:4,8,8,512,64", "prefill:1,8,2,1000,128/q77/causal"),
+        *("prefill:4,32,32,4096,128/causal", "prefill:2,4,4,33,64/bf16"),
+    ),
     "gemm": ("gemm:512,384,256", "gemm:16,4096,4096"),
     "conv": ("conv:4,28,28,64,64,3,3,1",),
     "moe": ("moe:512,8,2,1024,1024",),
-    "rows": ("rows:8192,4096", "rows:3,97"),
-    "add_norm": ("add_norm:8192,4096",),
+    "rows": ("rows:8192,4096", "rows:3,97", "rows:64,40000/bf16"),
+    "add_norm": ("add_norm:8192,4096", "add_norm:7,99"),
 }
 CASES = [(op, text) for op, texts in WORKLOADS.items() for text in texts]
 
@@ -62,8 +65,15 @@ def test_a_design_is_whole_and_its_kernel_can_be_launched(op: str, text: str, gp
         rung = load_rung(kernel)
         if rung.supports(problem) is not None:  # r09 is written for groups of at most 8
             return
-        launch = rung.launches(problem, sheet.limits, knobs)[-1]
+        launch, cost = (
+            rung.launches(problem, sheet.limits, knobs)[-1],
+            getattr(design, "cost", design),
+        )
         assert launch.smem_bytes <= sheet.smem_per_block_bytes
+        if kernel != "g02_hopper":  # whose blocks stay and take tile after tile
+            assert launch.num_blocks == cost.blocks
+            assert launch.smem_bytes == getattr(cost, "smem_bytes", launch.smem_bytes)
+            assert launch.num_threads == getattr(cost, "threads", launch.num_threads)
 
 
 def test_every_operation_that_can_be_derived_is_tried_here() -> None:

@@ -136,17 +136,6 @@ def test_blocks_are_dealt_to_whoever_is_free() -> None:
 
 
 @pytest.mark.parametrize("text", SOME)
-@pytest.mark.parametrize("gpu", ["h200", "l4", "a100-80gb", "rtx5090"])
-def test_the_design_is_a_kernel_that_can_be_launched(text: str, gpu: str) -> None:
-    design, sheet = derived(text, gpu), load_gpu(gpu)
-    assert design.kernel == ("p03_hopper" if gpu == "h200" else "p02_corrected")
-    assert design.knobs is not None
-    launches = load_rung(design.kernel).launches(Prefill.parse(text), sheet.limits, design.knobs)
-    assert [one.num_blocks for one in launches] == [design.cost.blocks]
-    assert launches[0].smem_bytes == design.cost.smem_bytes <= sheet.smem_per_block_bytes
-
-
-@pytest.mark.parametrize("text", SOME)
 @pytest.mark.parametrize("kind", ["wgmma", "mma"])
 def test_the_pick_is_near_the_least_of_the_model(text: str, kind: str) -> None:
     model = PrefillModel(Prefill.parse(text), H200, kind)
@@ -264,6 +253,3 @@ def test_of_recorded_tiles_the_pick_is_among_the_best() -> None:
         for said, measured in times:
             assert 0.5 < said / measured < 1.5, problem
         assert min(times)[1] <= 1.1 * min(one[1] for one in times), problem
-
-
-# ------------------------------------------------------------------------------------- the command

@@ -13,28 +13,27 @@ from labtools.problem.gemm.tiling import ProductTile, RingTile
 from labtools.toolchain.compiler import compile_rung
 
 G00, G01, G02 = (load_rung(name) for name in ("g00", "g01", "g02"))
-SMALL_RING = {"warpgroups": 1, "tile_n": 32, "stages": 2}
-DRAWN_RINGS = (
-    SMALL_RING,
-    {"warpgroups": 2, "tile_n": 64, "stages": 3, "band": 1},
-    {"warpgroups": 1, "tile_n": 16, "stages": 4, "split": 4, "swap": 1},
-    {"warpgroups": 3, "tile_n": 16, "stages": 2, "split": 8, "band": 4},
-    {"warpgroups": 2, "tile_n": 256, "stages": 2, "swap": 1},
-)
 SMALL_TILE = {"tile_m": 32, "tile_n": 32, "tile_k": 16, "warps_m": 1, "warps_n": 2}
+DRAWN = (
+    (G00, SMALL_TILE),
+    (G01, SMALL_TILE),
+    (G02, {"warpgroups": 1, "tile_n": 32, "stages": 2}),
+    (G02, {"warpgroups": 2, "tile_n": 64, "stages": 3, "band": 1}),
+    (G02, {"warpgroups": 1, "tile_n": 16, "stages": 4, "split": 4, "swap": 1}),
+    (G02, {"warpgroups": 3, "tile_n": 16, "stages": 2, "split": 8, "band": 4}),
+    (G02, {"warpgroups": 2, "tile_n": 256, "stages": 2, "swap": 1}),
+)
 H200 = load_gpu("h200")
 
 
-@pytest.mark.parametrize("rung", [G00, G01], ids=lambda rung: rung.id)
-def test_the_kernels_are_right_on_drawn_problems(rung: Rung) -> None:
-    for one in operation_of("gemm").draw_problems(2, seed=7):
-        assert run_on_cpu(rung, one, SMALL_TILE, orders=(0, 3)).ok, one
+def _short(case: object) -> str:
+    return case.id if isinstance(case, Rung) else str(case)
 
 
-@pytest.mark.parametrize("knobs", DRAWN_RINGS, ids=str)
-def test_a_ring_of_bulk_copies_is_right_on_drawn_problems(knobs: dict[str, int]) -> None:
-    for one in operation_of("gemm").draw_problems(2, seed=11, supports=G02.supports):
-        assert run_on_cpu(G02, one, knobs, orders=(0, 3)).ok, one
+@pytest.mark.parametrize(("rung", "knobs"), DRAWN, ids=_short)
+def test_the_kernels_are_right_on_drawn_problems(rung: Rung, knobs: dict[str, int]) -> None:
+    for one in operation_of("gemm").draw_problems(2, seed=11, supports=rung.supports):
+        assert run_on_cpu(rung, one, knobs, orders=(0, 3)).ok, one
 
 
 def test_rows_that_the_copy_engine_takes_not_are_refused() -> None:
@@ -71,10 +70,6 @@ def test_sums_in_half_precision_overflow_where_they_should() -> None:
     drawn = operation_of("gemm").draw(Gemm(2, 3, 200, distribution="large_sums"))
     products = drawn.a.astype(np.float64)[:, None] * drawn.b.astype(np.float64)
     assert np.abs(np.cumsum(products, axis=-1)).max() > 1.5 * float(np.finfo(np.float16).max)
-
-
-def _short(case: object) -> str:
-    return case.id if isinstance(case, Rung) else str(case)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ import labtools.problem as lp
 from labtools.cli import main
 from labtools.measure.campaign.plan import Plan, Section, load_plan
 from labtools.measure.campaign.recording import Effort, record_campaign
-from labtools.measure.check import check_rung
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import forecast, list_gpus, load_gpu
@@ -29,6 +28,7 @@ from labtools.record import RecordStore, freshness, median_problems
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = tuple(lp.operations())
 N00 = lp.load_rung("n00")
+NORMS = {"rows": N00, "add_norm": lp.load_rung("n01")}
 
 
 def examples(name: str) -> list[lp.Problem]:
@@ -277,16 +277,25 @@ def test_the_default_operation_is_written_as_before() -> None:
         lp.Workload.from_dict(lp.Rows(2, 3).to_dict())
 
 
-@pytest.mark.parametrize("threads", [32, 256])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_row_kernel_is_right(threads: int, dtype: str) -> None:
-    report = check_rung(N00, lp.Rows(9, 264, dtype=dtype), {"threads": threads}, quick=True)
-    assert report.ok, report.summary
+RIGHT = (
+    *("rows:9,264", "rows:9,264/bf16", "rows:9,260/fp32", "rows:3,33003/fp32"),
+    *("add_norm:5,131", "add_norm:4,264/bf16", "add_norm:3,40/fp32"),
+)
 
 
-def test_the_row_kernel_is_right_on_drawn_problems() -> None:
-    for one in lp.operation_of("rows").draw_problems(5, seed=11):
-        run = run_on_cpu(N00, one, orders=(0, 3))
+@pytest.mark.parametrize("text", RIGHT)
+def test_the_row_kernels_are_right_in_every_type(text: str) -> None:
+    one = lp.parse_problem(text)
+    for knobs in ({"threads": 32}, {"threads": 256}):
+        run = run_on_cpu(NORMS[one.operation], one, knobs, orders=(0, 3))
+        assert run.ok, str(run)
+        assert list(run.outputs) == list(one.outputs)
+
+
+@pytest.mark.parametrize("name", ["rows", "add_norm"])
+def test_the_row_kernels_are_right_on_drawn_problems(name: str) -> None:
+    for one in lp.operation_of(name).draw_problems(5, seed=11):
+        run = run_on_cpu(NORMS[name], one, orders=(0, 3))
         assert run.ok, f"{one}: {run}"
 
 
@@ -334,31 +343,57 @@ def test_a_row_workload_goes_through_the_command_line(
         assert said["workload"] == one.to_dict()
 
 
-def test_rows_are_checked_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_fake_gpu(monkeypatch, tmp_path)
-    assert run_on_gpu(N00, lp.Rows(6, 40)).ok
-    use_fake_gpu(monkeypatch, tmp_path, {"rms_norm": "wrong"})
-    run = run_on_gpu(N00, lp.Rows(6, 40))
-    assert not run.ok
-    assert "1 of 6 rows are off" in str(run)
+WRONG_ON_A_GPU = (
+    ("rows:6,40", {"rms_norm": "wrong"}, "1 of 6 rows are off"),
+    ("add_norm:5,131", {"add_rms_norm": "leaves out"}, "out: "),
+    ("add_norm:5,131", {"add_rms_norm": "leaves the residual"}, "residual: "),
+)
 
 
-def test_rows_are_timed_and_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "behaviour", "said"), WRONG_ON_A_GPU)
+def test_a_wrong_row_kernel_is_refused_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    text: str,
+    behaviour: dict[str, str],
+    said: str,
+) -> None:
+    one = lp.parse_problem(text)
+    rung = NORMS[one.operation]
     use_fake_gpu(monkeypatch, tmp_path)
-    plan = Plan("tiny", "", (Section((lp.Rows(6, 40), lp.Rows(3, 5)), (("n00_rms_norm", {}),)),))
+    assert run_on_gpu(rung, one).ok
+    use_fake_gpu(monkeypatch, tmp_path, behaviour)
+    run = run_on_gpu(rung, one)
+    assert not run.ok and said in str(run)
+    plan = Plan("tiny", "", (Section((one,), ((rung.id, {}),)),))
+    assert not record_campaign(plan, tmp_path / "out", Effort(2, 5)).ok
+    assert RecordStore([tmp_path / "out"]).query() == []
+
+
+@pytest.mark.parametrize(
+    "problems",
+    [(lp.Rows(6, 40), lp.Rows(3, 5)), (lp.AddNorm(5, 131), lp.AddNorm(4, 40, "float32"))],
+)
+def test_rows_are_timed_and_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problems: tuple[lp.Problem, ...]
+) -> None:
+    """A residual is put back before every sample: many calls later it would be infinite."""
+    use_fake_gpu(monkeypatch, tmp_path)
+    rung = NORMS[problems[0].operation]
+    plan = Plan("tiny", "", (Section(problems, ((rung.id, {}),)),))
     report = record_campaign(plan, tmp_path / "out", Effort(2, 5))
     assert report.ok, report.failures
-    records = RecordStore([tmp_path / "out"]).query()
-    assert {record.problem for record in records} == {lp.Rows(6, 40), lp.Rows(3, 5)}
-    for record in records:
+    store = RecordStore([tmp_path / "out"])
+    assert {record.problem for record in store.query()} == {*problems}
+    for record in store.query():
         assert median_problems(record) == []
         assert freshness(record).fresh, freshness(record)
-        assert record.workload["operation"] == "rows"
+        assert record.workload["operation"] == problems[0].operation
         assert record.read_bytes == record.problem.streamed_bytes
         assert record.forecast is not None
         assert record.comparison.pairs > 0
-    found = RecordStore([tmp_path / "out"]).query(rung="n00", workload="rows:6,40")
-    assert [one.problem for one in found] == [lp.Rows(6, 40)]
+    found = store.query(rung=rung.id[:3], workload=problems[0].short())
+    assert [one.problem for one in found] == [problems[0]]
 
 
 @pytest.mark.parametrize("name", lp.operations())

@@ -9,14 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from live_fake import use_fake_gpu
 from record_samples import make_record
 
 from labtools.measure import check_rung
-from labtools.measure.campaign.plan import Plan, Section
-from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.measure.cpu import run_on_cpu
-from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import forecast, load_gpu
 from labtools.problem import (
     HEADLINE,
@@ -38,17 +34,9 @@ from labtools.problem import (
     problem_from_dict,
     register_operation,
 )
-from labtools.record import RecordStore, freshness, median_problems
 
 N01 = load_rung("n01")
 ONE = AddNorm(5, 131)
-
-
-@pytest.mark.parametrize("text", ["add_norm:5,131", "add_norm:4,264/bf16", "add_norm:3,40/fp32"])
-def test_the_fused_norm_is_right_in_every_type(text: str) -> None:
-    run = run_on_cpu(N01, parse_problem(text), orders=(0, 3))
-    assert run.ok, str(run)
-    assert list(run.outputs) == ["out", "residual"]
 
 
 def test_a_right_output_does_not_excuse_another() -> None:
@@ -61,45 +49,6 @@ def test_a_right_output_does_not_excuse_another() -> None:
         found = ONE.compare({**written, name: array}, expected)
         assert not found.ok
         assert [one.split(":")[0] for one in found.problems] == [name]
-
-
-def test_the_fused_norm_is_checked_on_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path)
-    assert run_on_gpu(N01, ONE).ok
-    for behaviour, output in (("leaves out", "out"), ("leaves the residual", "residual")):
-        use_fake_gpu(monkeypatch, tmp_path, {"add_rms_norm": behaviour})
-        run = run_on_gpu(N01, ONE)
-        assert not run.ok
-        assert f"{output}: " in str(run)
-
-
-def test_the_fused_norm_is_timed_and_recorded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The residual is put back before every sample: many calls later it would be infinite."""
-    use_fake_gpu(monkeypatch, tmp_path)
-    plan = Plan("tiny", "", (Section((ONE, AddNorm(4, 40, dtype="float32")), ((N01.id, {}),)),))
-    report = record_campaign(plan, tmp_path / "out", Effort(2, 5))
-    assert report.ok, report.failures
-    records = RecordStore([tmp_path / "out"]).query()
-    assert len(records) == 2
-    for record in records:
-        assert median_problems(record) == []
-        assert freshness(record).fresh
-        assert record.read_bytes == 4 * record.problem.output.bytes
-
-
-@pytest.mark.parametrize("behaviour", ["leaves out", "leaves the residual"])
-def test_a_wrong_output_is_not_timed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, behaviour: str
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path, {"add_rms_norm": behaviour})
-    plan = Plan("tiny", "", (Section((ONE,), ((N01.id, {}),)),))
-    report = record_campaign(plan, tmp_path / "out", Effort(2, 5))
-    assert not report.ok
-    assert RecordStore([tmp_path / "out"]).query() == []
 
 
 def test_fusion_saves_what_one_kernel_writes_for_the_next() -> None:
@@ -298,11 +247,6 @@ def test_a_buffer_is_one_thing_before_and_after(accumulate: Callable[..., Rung])
 
     with pytest.raises(LabError, match="the buffer c"):
         Changes(2, 3)
-
-
-@pytest.mark.parametrize("text", ["rows:9,260/fp32", "rows:3,33003/fp32"])
-def test_rows_run_in_fp32(text: str) -> None:
-    assert run_on_cpu(load_rung("n00"), parse_problem(text), orders=(0,)).ok
 
 
 def test_kernels_of_16_bits_refuse_fp32() -> None:

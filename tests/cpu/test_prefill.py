@@ -33,16 +33,10 @@ def drawn(rung: Rung, count: int, seed: int) -> list[Prefill]:
 
 
 @pytest.mark.parametrize("index", range(DRAWN))
-def test_p02_is_right_on_drawn_problems(index: int) -> None:
-    one = drawn(P02, 100, seed=5)[index]
-    run = run_on_cpu(P02, one, orders=(index % 4,))
-    assert run.ok, f"{one}: {run}"
-
-
-@pytest.mark.parametrize("index", range(DRAWN))
-def test_p03_is_right_on_drawn_problems(index: int) -> None:
-    one = drawn(P03, 100, seed=6)[index]
-    run = run_on_cpu(P03, one, orders=(index % 4,))
+@pytest.mark.parametrize(("rung", "seed"), [(P02, 5), (P03, 6)], ids=["p02", "p03"])
+def test_the_tiled_kernels_are_right_on_drawn_problems(rung: Rung, seed: int, index: int) -> None:
+    one = drawn(rung, 100, seed)[index]
+    run = run_on_cpu(rung, one, orders=(index % 4,))
     assert run.ok, f"{one}: {run}"
 
 
