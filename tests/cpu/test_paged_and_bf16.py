@@ -33,6 +33,11 @@ def rung() -> lp.Rung:
     return lp.load_rung(HERE / "split_merge.py")
 
 
+@pytest.fixture
+def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+
+
 def test_keys_of_contiguous_workloads_are_what_they_were() -> None:
     assert lp.HEADLINE.key() == (
         '{"batch":8,"cache_state":"cold","distribution":"normal","dtype":"float16",'
@@ -237,34 +242,16 @@ def test_a_rung_with_a_scheme_is_held_against_what_the_scheme_leaves(rung: lp.Ru
     assert again.comparison is not None
 
 
+@pytest.mark.usefixtures("fake_gpu")
 @pytest.mark.parametrize("text", FORMS)
-def test_live_check_of_every_form(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: lp.Rung, text: str
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path)
+def test_every_form_is_checked_and_timed(rung: lp.Rung, text: str) -> None:
     workload = lp.Workload.parse(text).replace(seq_lens=RAGGED)
     run = run_on_gpu(rung, workload)
     assert run.ok, str(run)
     assert run.out is not None
     expected, _ = lp.attention_oracle(lp.make_inputs(workload))
     assert lp.compare_output(run.out, expected).ok
-
-
-@pytest.mark.parametrize("behaviour", ["wrong", "nothing", "writes input", "writes past"])
-def test_live_check_of_pages_finds_wrong_kernels(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: lp.Rung, behaviour: str
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path, {"split_merge": behaviour})
-    assert not run_on_gpu(rung, lp.Workload.parse(FORMS[3])).ok
-
-
-@pytest.mark.parametrize("text", FORMS)
-def test_times_of_every_form(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: lp.Rung, text: str
-) -> None:
     # Normal inputs are drawn on the device, and single pairs are read back for the oracle.
-    use_fake_gpu(monkeypatch, tmp_path)
-    workload = lp.Workload.parse(text).replace(seq_lens=RAGGED)
     timing = time_candidates([rung], workload, processes=1, rounds=3, ceiling=False)
     assert timing.failures == {}
     record = timing.find("split_merge")
@@ -275,6 +262,14 @@ def test_times_of_every_form(
     assert drawn_on_host.failures == {}
 
 
+@pytest.mark.parametrize("behaviour", ["wrong", "nothing", "writes input", "writes past"])
+def test_live_check_of_pages_finds_wrong_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: lp.Rung, behaviour: str
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path, {"split_merge": behaviour})
+    assert not run_on_gpu(rung, lp.Workload.parse(FORMS[3])).ok
+
+
 def test_rows_of_pages_are_those_that_hold_tokens() -> None:
     workload = lp.Workload.parse(FORMS[2]).replace(seq_lens=RAGGED)
     inputs = lp.make_inputs(workload)
@@ -283,11 +278,8 @@ def test_rows_of_pages_are_those_that_hold_tokens() -> None:
     assert rows.tolist() == held.tolist()
 
 
-def test_memory_allocated_in_every_call_is_checked_like_any_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: lp.Rung
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path)
-
+@pytest.mark.usefixtures("fake_gpu")
+def test_memory_allocated_in_every_call_is_checked_like_any_other(rung: lp.Rung) -> None:
     def moved(workload: lp.Workload, limits: lp.Limits, knobs: dict[str, int]) -> list[lp.Launch]:
         prepare, timed = rung.launch(workload, limits, knobs)
         spaces = tuple(
@@ -315,10 +307,8 @@ def int8_rung(folder: Path, scheme: lp.Scheme | None) -> lp.Rung:
     )
 
 
-def test_a_scheme_travels_to_the_measuring_child(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    use_fake_gpu(monkeypatch, tmp_path)
+@pytest.mark.usefixtures("fake_gpu")
+def test_a_scheme_travels_to_the_measuring_child(tmp_path: Path) -> None:
     workload = SMALL.replace(seq_lens=RAGGED)
     stored, plain = int8_rung(tmp_path, INT8_ROWS), int8_rung(tmp_path, None)
     assert run_on_gpu(stored, workload).ok
