@@ -104,6 +104,13 @@ class Drawn(Protocol):
         """The arrays by the names that a Launch uses."""
 
 
+class DrawnArrays:
+    """Inputs of which every field that is an array is a buffer, by its name."""
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        return {name: one for name, one in vars(self).items() if isinstance(one, np.ndarray)}
+
+
 class StoredAs(Protocol):
     """How a rung keeps inputs that it does not read as they are given, such as in eight bits."""
 

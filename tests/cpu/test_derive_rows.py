@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from labtools.derive import derive
+from labtools.derive.rows.derivation import (
+    MOST_HELD,
+    THREAD_CHOICES,
+    pieces_of_thread,
+    row_threads,
+)
 from labtools.predict import load_gpu, machine_of
 from labtools.problem import load_rung, parse_problem
 from labtools.problem.rows import Rows
-from labtools.problem.rows.row_plan import MOST_HELD, THREAD_CHOICES, pieces_of_thread, row_threads
 
 
 @pytest.mark.parametrize("columns", [1, 255, 256, 1000, 4096, 8192, 33003, 500_000])

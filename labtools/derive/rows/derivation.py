@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from labtools.predict.residency import Occupancy, occupancy
 from labtools.predict.sheets import Gpu
 from labtools.problem import Problem, Rung, list_rungs
-from labtools.problem.limits import COPY_BYTES
+from labtools.problem.limits import COPY_BYTES, MOST_THREADS
 from labtools.problem.rows import Rows
-from labtools.problem.rows.row_plan import MOST_HELD, THREAD_CHOICES, pieces_of_thread, row_threads
 
 from ..engine import Asked, BoundDesign, Derivation, read_problem
 from ..parts import ISSUE_CYCLES, WARP, WHERE_IT_STOPS, DesignStep, Rejected, Sheet, footprint_words
 from ..sm import share_in_flight
 
+MOST_HELD = 4
+"""Pieces of 16 bytes of a row that a thread holds: it asks for all of them before it needs one."""
+THREAD_CHOICES = (32, 64, 128, 256, 512, MOST_THREADS)
 PER_PIECE = 30
 """Instructions of a lane for one piece: widened, squared and added, scaled, packed and stored."""
 ROW_REGISTERS = 32
 """Of a thread, beside the row: addresses, sums, a piece of the weight and one of the output."""
+
+
+def pieces_of_thread(problem: Rows, threads: int) -> int:
+    """Pieces of 16 bytes of a row that a thread takes, rounded up."""
+    return -(-problem.columns * problem.element_bytes // (COPY_BYTES * threads))
+
+
+def row_threads(problem: Rows, choices: Sequence[int] = THREAD_CHOICES) -> int:
+    """Threads of the block that has a row: the fewest that hold all of it, or else the most, since
+    fewer of them join sooner."""
+    enough = (one for one in sorted(choices) if pieces_of_thread(problem, one) <= MOST_HELD)
+    return next(enough, max(choices))
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ import numpy as np
 
 from ..attention import draw_qkv, score_profile
 from ..dtypes import element_dtype
+from ..problem import DrawnArrays
 from .workload import Workload
 
 
 @dataclass(frozen=True)
-class Inputs:
+class Inputs(DrawnArrays):
     """The arrays of one problem."""
 
     q: np.ndarray  # float16 or bfloat16 ``[B, Hq, D]``
@@ -36,13 +37,6 @@ class Inputs:
     def problem(self) -> Workload:
         """The workload."""
         return self.workload
-
-    def buffers(self) -> dict[str, np.ndarray]:
-        """The input arrays by the names that a Launch uses."""
-        named = {"q": self.q, "k": self.k, "v": self.v, "seq_lens": self.seq_lens}
-        if self.page_table is not None:
-            named["page_table"] = self.page_table
-        return named
 
     def kv_rows(self, sequence: int, kv_head: int) -> tuple[np.ndarray, np.ndarray]:
         """The rows of k and of v that one KV head of a sequence has, each ``[length, D]``."""

@@ -11,10 +11,10 @@ from ..attention import altered_rows
 from ..errors import LabError
 from ..problem import Fetch, Fill, Operation, Part, Rng, Store
 from ..storage import StorageFormat
-from .accuracy import errors_of_scheme
 from .battery import battery, covered, draw_workloads
 from .inputs import Inputs, make_inputs, make_page_table
 from .oracle import attention_oracle
+from .outliers import errors_of_scheme
 from .quantise import dequantise_inputs
 from .scheme import Scheme
 from .workload import HEADLINE, Workload

@@ -1,18 +1,21 @@
-"""What a scheme costs in accuracy: inputs with outliers, and error against bytes.
+"""What a scheme costs in accuracy: inputs with outliers, error against bytes, and a problem's own.
 
-Every error here is against the float64 oracle of the *unquantised* inputs. How far a kernel is from
-its own dequantised inputs is another question, which every check of a rung answers.
+Every error here is of attention in float64 of what the cache keeps, against the float64 oracle of
+the *unquantised* inputs. How far a kernel is from its own dequantised inputs is another question,
+which every check of a rung answers.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..compare import worst_relative_error
 from .inputs import Inputs, make_inputs
 from .oracle import apply_weights, attention_oracle, attention_weights
 from .quantise import by_sequence, dequantise_tensor, quantise_tensor
@@ -26,6 +29,10 @@ CHANNEL_SPREAD = 0.3
 CHANNEL_MEAN = 0.5
 V_TAIL = 8.0
 V_TOKEN_SPREAD = 0.25
+E4M3_LARGEST = 448.0
+SAMPLE_HEADS = (8, 2)
+"""Query and KV heads of the one sequence that an error is computed on."""
+MOST_TOKENS = 4096
 
 
 def make_outlier_inputs(
@@ -161,3 +168,48 @@ def lowest_error_at(rows: Iterable[SchemeError], of: SchemeError) -> float:
     alike = (row for row in rows if row.scheme.v.bits == of.scheme.v.bits)
     most = of.bytes_per_element + 1e-9
     return min(row.worst_error for row in alike if row.bytes_per_element <= most)
+
+
+def as_e4m3(inputs: Inputs) -> Inputs:
+    """The inputs with k and v as an 8-bit float (e4m3) of one scale a tensor keeps them.
+
+    The scale is 1 unless a value does not fit, as the FP8 baselines have it.
+    """
+    import ml_dtypes
+
+    kept = {}
+    for name in ("k", "v"):
+        wide = getattr(inputs, name).astype(np.float32)
+        scale = np.float32(max(1.0, float(np.nanmax(np.abs(wide))) / E4M3_LARGEST))
+        kept[name] = (wide / scale).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale
+    return dataclasses.replace(inputs, **kept)
+
+
+def errors_of_scheme(problem: Workload, keeps: Scheme | None) -> Mapping[str, float]:
+    """The worst relative error of a (sequence, head) that comes from what the cache keeps, None
+    being e4m3 as the libraries have it: ``normal``, and ``outliers`` of `make_outlier_inputs`.
+
+    One sequence of the problem's length (`MOST_TOKENS` at most), head_dim and type, with
+    `SAMPLE_HEADS`; the timed inputs themselves would take minutes.
+    """
+    sample = Workload(
+        *(1, *SAMPLE_HEADS, min(problem.kv_len, MOST_TOKENS), problem.head_dim), dtype=problem.dtype
+    )
+    return _errors_of_scheme(sample, keeps)
+
+
+@functools.lru_cache(maxsize=64)
+def _errors_of_scheme(sample: Workload, keeps: Scheme | None) -> Mapping[str, float]:
+    found = {}
+    for name, inputs in _drawn(sample).items():
+        if keeps is not None:
+            found[name] = scheme_errors([inputs], [keeps])[0].worst_error
+        else:
+            expected, _ = attention_oracle(inputs)
+            found[name] = worst_relative_error(attention_oracle(as_e4m3(inputs))[0], expected)
+    return found
+
+
+@functools.lru_cache(maxsize=2)
+def _drawn(sample: Workload) -> Mapping[str, Inputs]:
+    return {"normal": make_inputs(sample), "outliers": make_outlier_inputs(sample)}

@@ -25,6 +25,7 @@ import numpy as np
 from ..dtypes import element_dtype
 from ..problem import (
     DRAWN_DTYPES,
+    DrawnArrays,
     Fetch,
     Fill,
     Operation,
@@ -58,15 +59,12 @@ _MOST_DRAWN_PRODUCTS = 2**20
 
 
 @dataclass(frozen=True)
-class GemmInputs:
+class GemmInputs(DrawnArrays):
     """The arrays of one problem."""
 
     a: np.ndarray  # ``[M, K]`` in the problem's type
     b: np.ndarray  # as a, ``[N, K]``
     problem: Gemm  # what they were drawn for
-
-    def buffers(self) -> dict[str, np.ndarray]:
-        return {"a": self.a, "b": self.b}
 
 
 class MatrixProduct(Operation[Gemm, GemmInputs]):

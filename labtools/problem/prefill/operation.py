@@ -17,6 +17,7 @@ from .. import attention
 from ..dtypes import element_dtype
 from ..problem import (
     DRAWN_DTYPES,
+    DrawnArrays,
     Fetch,
     Fill,
     Operation,
@@ -53,16 +54,13 @@ MOST_PAIRS_DRAWN = 2**18
 
 
 @dataclass(frozen=True)
-class PrefillInputs:
+class PrefillInputs(DrawnArrays):
     """The arrays of one problem."""
 
     q: np.ndarray  # in the problem's type, ``[B, Hq, N, D]``
     k: np.ndarray  # as q, ``[B, Hkv, S, D]``
     v: np.ndarray  # as k
     problem: Prefill  # what they were drawn for
-
-    def buffers(self) -> dict[str, np.ndarray]:
-        return {"q": self.q, "k": self.k, "v": self.v}
 
     def scores(self, sequence: int, head: int, queries: Sequence[int]) -> np.ndarray:
         """The scaled scores of some queries of one head, float64 ``[len(queries), S]``.

@@ -23,6 +23,7 @@ from ..dtypes import element_dtype
 from ..problem import (
     DRAWN_DTYPES,
     Arrays,
+    DrawnArrays,
     Fetch,
     Fill,
     Operation,
@@ -52,15 +53,12 @@ _MOST_DRAWN_ELEMENTS = 2**20
 
 
 @dataclass(frozen=True)
-class RowInputs:
+class RowInputs(DrawnArrays):
     """The arrays of one problem."""
 
     x: np.ndarray  # ``[R, C]`` in the problem's type
     weight: np.ndarray  # as x, ``[C]``
     problem: Rows  # what they were drawn for
-
-    def buffers(self) -> dict[str, np.ndarray]:
-        return {"x": self.x, "weight": self.weight}
 
 
 class RowNorm(Operation[Rows, RowInputs]):

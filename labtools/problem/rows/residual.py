@@ -59,9 +59,6 @@ class AddNormInputs(RowInputs):
 
     residual: np.ndarray  # as x
 
-    def buffers(self) -> dict[str, np.ndarray]:
-        return {**super().buffers(), RESIDUAL: self.residual}
-
 
 class ResidualNorm(RowNorm):
     """The residual and x added, kept, and normalised."""
