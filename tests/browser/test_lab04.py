@@ -102,9 +102,18 @@ def test_checklist_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     fits_a_phone(page, "checklist-phone", ".lt-check-page")
 
 
-def play_on_the_site(page: Any) -> None:
+@pytest.mark.slow
+def test_static_pages_hold_no_answer_and_no_dead_control(built_site: Any, page: Any) -> None:
     """Two rounds from disk: a hint, a guess, both scores; they are there after a reload."""
+    page.context.set_offline(True)
+    path = built_site / "labs/lab04_predict.html"
+    text = path.read_text()
     rounds = draw_rounds(SEED, per_level=3)
+    for one in rounds:
+        assert one.id in text
+        answer = recorded_answer(one)
+        assert f">{say_time(answer.baseline_us or 0)}<" not in text
+    page.goto(path.as_uri())
     game = page.locator(".lt-rounds-static")
     expect(game.locator(".lt-round:visible")).to_have_count(1)
     expect(game).to_contain_text("Round 1 of 9", use_inner_text=True)
@@ -129,19 +138,6 @@ def play_on_the_site(page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") <= 391
     shoot(page, "static-lab04-phone", game)
     page.set_viewport_size({"width": 1280, "height": 1000})
-
-
-@pytest.mark.slow
-def test_static_pages_hold_no_answer_and_no_dead_control(built_site: Any, page: Any) -> None:
-    page.context.set_offline(True)
-    path = built_site / "labs/lab04_predict.html"
-    text = path.read_text()
-    for one in draw_rounds(SEED, per_level=3):
-        assert one.id in text
-        answer = recorded_answer(one)
-        assert f">{say_time(answer.baseline_us or 0)}<" not in text
-    page.goto(path.as_uri())
-    play_on_the_site(page)
     page.goto((built_site / "book/checklist.html").as_uri())
     page.locator(".lt-check-item").first.wait_for()
     assert page.locator(".lt-check-item").count() == 17

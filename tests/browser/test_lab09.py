@@ -27,6 +27,7 @@ from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
 from labtools.notebook.labs.lab09_loop import view
 from labtools.notebook.labs.lab09_loop.view import open_game, read_game
+from labtools.notebook.packing import pack_tables
 from labtools.notebook.static_page import KIT, site_script
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
@@ -57,7 +58,7 @@ def bench(read: tuple[RecordedBench, Searches]) -> RecordedBench:
 
 @pytest.fixture(scope="module")
 def tables(read: tuple[RecordedBench, Searches]) -> dict[str, Any]:
-    return open_game(*read).tables
+    return open_game(*read).plain
 
 
 def play_by_the_loop(
@@ -271,30 +272,6 @@ def fits_both(page: Any, name: str) -> None:
     page.set_viewport_size({"width": 1280, "height": 1000})
 
 
-def play_on_the_site(
-    page: Any, site: Path, read: tuple[RecordedBench, Searches], folder: Path
-) -> None:
-    """A game by clicks, its link, a phone."""
-    address = (site / "labs/lab09_loop.html").as_uri()
-    open_site(page, address)
-    fits_both(page, "start")
-    give_one_axis_all(page)
-    play_game(page, *read, folder)
-    assert not_sideways(page)
-    link, shown = page.url, game(page).inner_text()
-    assert "#loop=" in link
-    open_site(page, link)
-    expect(page.locator(".lt-loop-result")).to_be_visible()
-    fits_both(page, "end")
-    assert game(page).inner_text() == shown
-    # Without a link the reader's own run is there again.
-    open_site(page, address)
-    expect(page.locator(".lt-loop-result")).to_be_visible()
-    assert page.url == link
-    press(page, "Start over")
-    expect(page_told(page)).to_contain_text("The moves of the run that you left")
-
-
 def moves_of(
     bench: RecordedBench,
     tables: dict[str, Any],
@@ -316,10 +293,9 @@ def moves_of(
     return "~".join(parts)
 
 
-def try_again(page: Any, site: Path, bench: RecordedBench, tables: dict[str, Any]) -> None:
+def try_again(page: Any, address: str, bench: RecordedBench, tables: dict[str, Any]) -> None:
     """What the compiler dropped is offered again in another form."""
     rounds = ((methods, branch, f"e {'0' * len(methods)}") for methods, branch in TO_DROPPED)
-    address = (site / "labs/lab09_loop.html").as_uri()
     open_site(page, f"{address}#loop={moves_of(bench, tables, rounds)}")
     press(page, "Keep it as your own")
     past = page.locator(".lt-loop-past").last.locator(".lt-loop-removal .lt-loop-verdict")
@@ -350,17 +326,31 @@ def try_again(page: Any, site: Path, bench: RecordedBench, tables: dict[str, Any
 
 @pytest.mark.slow
 def test_static_lab09_plays_whole(
-    built_site: Path,
-    page: Any,
-    read: tuple[RecordedBench, Searches],
-    tables: dict[str, Any],
-    tmp_path: Path,
+    built_site: Path, page: Any, read: tuple[RecordedBench, Searches], tables: Any, tmp_path: Path
 ) -> None:
+    """A game by clicks, its link, a phone; then a game in which the compiler dropped something."""
     page.context.set_offline(True)
-    assert (built_site / "labs/lab09_loop.html").stat().st_size < 1_000_000
-    play_on_the_site(page, built_site, read, tmp_path / "loop")
+    file = built_site / "labs/lab09_loop.html"
+    assert file.stat().st_size < 1_000_000
+    open_site(page, file.as_uri())
+    fits_both(page, "start")
+    give_one_axis_all(page)
+    play_game(page, *read, tmp_path / "loop")
+    assert not_sideways(page)
+    link, shown = page.url, game(page).inner_text()
+    assert "#loop=" in link
+    open_site(page, link)
+    expect(page.locator(".lt-loop-result")).to_be_visible()
+    fits_both(page, "end")
+    assert game(page).inner_text() == shown
+    # Without a link the reader's own run is there again.
+    open_site(page, file.as_uri())
+    expect(page.locator(".lt-loop-result")).to_be_visible()
+    assert page.url == link
+    press(page, "Start over")
+    expect(page_told(page)).to_contain_text("The moves of the run that you left")
     assert page.locator(".lt-gate-static").count() == ANSWERS
-    try_again(page, built_site, read[0], tables)
+    try_again(page, file.as_uri(), read[0], tables)
 
 
 PLAY_DRAWN = """([tables, games, seed]) => {
@@ -533,7 +523,7 @@ def alone(tables: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> s
     """The address of a page that has the game alone, as the site does."""
     file = tmp_path_factory.mktemp("alone") / "game.html"
     parts = {"style": view.LoopGame._css, "site": site_script()}
-    parts["tables"] = json.dumps(tables).replace("</", "<\\/")
+    parts["tables"] = json.dumps(pack_tables(tables)).replace("</", "<\\/")
     parts["script"] = view.LoopGame._esm.replace("export default", "void")
     file.write_text(PAGE_ALONE.format(**parts))
     return file.as_uri()

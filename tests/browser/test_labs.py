@@ -186,8 +186,37 @@ def shown_results(page: Any) -> int:
     return sum(one.is_visible() for one in page.locator("details.lt-result").all())
 
 
-def predict_on_the_site(page: Any) -> None:
-    """Lab 1 as a page from disk: what is below a question shows with the guess, and stays."""
+# Guess, measured ratio, interval: all words of the score, and both sides of each limit.
+SCORED = [
+    (guess, measured, interval)
+    for guess in (0.2, 0.9, 1.0, 1.04, 1.06, 1.6, 2.0, 3.9, 4.0, 9.0)
+    for measured, interval in ((1.0, None), (1.02, (1.01, 1.03)), (0.97, (0.9, 1.1)), (2.0, None))
+]
+
+
+def test_the_site_scores_as_the_journal_does(page: Any) -> None:
+    page.goto("about:blank")
+    page.add_script_tag(content=site_script())
+    said = page.evaluate(
+        "cases => cases.map(([ratio, measured, interval]) => "
+        "fieldguide.verdict({ ratio }, { ratio: measured, interval }))",
+        SCORED,
+    )
+    assert said == [score(*case).verdict for case in SCORED]
+
+
+@pytest.mark.slow
+def test_static_lab01_stays_alive(built_site: Any, page: Any) -> None:
+    page.context.set_offline(True)
+    file = built_site / "labs/lab01_occupancy.html"
+    page.goto(file.as_uri())
+    page.locator(".lt-occ").wait_for()
+    expect(shown_share(page, "achieved")).to_have_text("4.2 %")
+    slide(page, "blocks in grid", "End")
+    expect(shown_share(page, "achieved")).to_have_text("50.0 %")
+    shoot(page, "static-lab01", page.locator(".lt-bench"))
+
+    # What is below a question shows with the guess, and stays.
     first, behind = gates(page).nth(0), page.get_by_role("heading", name="What to take along")
     assert shown_results(page) == 0
     assert not behind.is_visible()
@@ -216,12 +245,10 @@ def predict_on_the_site(page: Any) -> None:
     page.get_by_role("button", name="Forget this guess").click()
     assert shown_results(page) == 0
 
-
-def read_without_a_script(page: Any, address: str) -> None:
-    """Everything shows, but for results, which are folded; the question says what to do."""
+    # Without a script all shows, but for results, which are folded; the question says what to do.
     context = page.context.browser.new_context(java_script_enabled=False)
     plain = context.new_page()
-    plain.goto(address)
+    plain.goto(file.as_uri())
     assert plain.get_by_role("heading", name="What to take along").is_visible()
     expect(plain.locator(".lt-gate-static").first).to_contain_text("Decide first")
     results = plain.locator("details.lt-result")
@@ -229,35 +256,3 @@ def read_without_a_script(page: Any, address: str) -> None:
     for result in results.all():
         assert result.is_visible() and result.get_attribute("open") is None
     context.close()
-
-
-# Guess, measured ratio, interval: all words of the score, and both sides of each limit.
-SCORED = [
-    (guess, measured, interval)
-    for guess in (0.2, 0.9, 1.0, 1.04, 1.06, 1.6, 2.0, 3.9, 4.0, 9.0)
-    for measured, interval in ((1.0, None), (1.02, (1.01, 1.03)), (0.97, (0.9, 1.1)), (2.0, None))
-]
-
-
-def test_the_site_scores_as_the_journal_does(page: Any) -> None:
-    page.goto("about:blank")
-    page.add_script_tag(content=site_script())
-    said = page.evaluate(
-        "cases => cases.map(([ratio, measured, interval]) => "
-        "fieldguide.verdict({ ratio }, { ratio: measured, interval }))",
-        SCORED,
-    )
-    assert said == [score(*case).verdict for case in SCORED]
-
-
-@pytest.mark.slow
-def test_static_lab01_stays_alive(built_site: Any, page: Any) -> None:
-    page.context.set_offline(True)
-    page.goto((built_site / "labs/lab01_occupancy.html").as_uri())
-    page.locator(".lt-occ").wait_for()
-    expect(shown_share(page, "achieved")).to_have_text("4.2 %")
-    slide(page, "blocks in grid", "End")
-    expect(shown_share(page, "achieved")).to_have_text("50.0 %")
-    shoot(page, "static-lab01", page.locator(".lt-bench"))
-    predict_on_the_site(page)
-    read_without_a_script(page, (built_site / "labs/lab01_occupancy.html").as_uri())

@@ -167,7 +167,7 @@ def test_a_compile_error_is_one_plain_message() -> None:
     assert "expected" in state["message"]
     assert "Traceback" not in state["message"]
     assert "\n" not in state["message"]
-    assert set(state) == {"title", "message", "answer_s", "answer_text"}
+    assert set(state) == {"title", "message", "answer_text"}
 
 
 def test_the_change_is_the_ratio_of_the_times() -> None:

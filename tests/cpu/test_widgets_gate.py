@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 from labtools.notebook import Gate, PredictionPending, Speedup
 from labtools.notebook.reader import reader_present
@@ -163,38 +160,3 @@ def test_what_is_no_result_is_refused_and_none_is_told(journal: Journal, bad: ob
     text = gate.result(None).text
     assert "no GPU here" in text and "no record yet" in text
     assert journal.history()[0].reveal is None, "without a result the question stays open"
-
-
-CELLS = (
-    "from labtools.notebook import ask\ngate = ask('nb', 'Which?', 'old', 'new')",
-    "gate.result(1.5)",
-    "print('below')",
-)
-
-
-def run_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reader: str) -> list:
-    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    monkeypatch.setenv("LABTOOLS_READER", reader)
-    monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(tmp_path / "j.sqlite"))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
-    try:
-        NotebookClient(notebook, timeout=60).execute()
-    except CellExecutionError:
-        assert reader == "1"
-    return notebook.cells
-
-
-def test_an_executed_notebook_never_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cells = run_cells(monkeypatch, tmp_path, "")
-    (output,) = cells[1].outputs
-    assert "1.50x faster" in output.data["text/plain"]
-    assert output.data["text/html"].startswith("<details")
-    assert cells[2].outputs[0].text == "below\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_run_all_stops_at_the_gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cells = run_cells(monkeypatch, tmp_path, "1")
-    (output,) = cells[1].outputs
-    assert (output.ename, len(output.traceback)) == ("PredictionPending", 1)
-    assert cells[2].execution_count is None

@@ -14,6 +14,7 @@ from labtools.notebook.labs.lab09_loop.conditions import say_condition
 from labtools.notebook.labs.lab09_loop.figures import searches_figure
 from labtools.notebook.labs.lab09_loop.game import GameGrid, choices
 from labtools.notebook.labs.lab09_loop.view import open_game, read_game
+from labtools.notebook.packing import unpack_tables
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.budget import allocate
@@ -38,7 +39,7 @@ def bench(read: tuple[RecordedBench, Searches]) -> RecordedBench:
 
 @pytest.fixture(scope="module")
 def tables(read: tuple[RecordedBench, Searches]) -> dict[str, Any]:
-    return json.loads(json.dumps(open_game(*read).tables))  # as the browser has it
+    return unpack_tables(json.loads(json.dumps(open_game(*read).tables)))  # as the browser has it
 
 
 def point_at(bench: RecordedBench, tables: dict[str, Any], place: int) -> Point:
@@ -79,7 +80,7 @@ def test_a_move_leads_where_the_loop_branches(bench: RecordedBench, tables: dict
     for place in rng.sample(range(len(tables["points"])), 40):
         told = tables["points"][place]
         checks = zip(tables["methods"], told["checks"], strict=True)
-        able = [method["id"] for method, (_, why) in checks if why < 0]
+        able = [method["id"] for method, (_, why) in checks if not why]
         for methods in choices(family, able):
             name = name_of(tables, methods)
             kind = next((kind for kind in ("moves", "refused") if name in told[kind]), "")
@@ -111,9 +112,7 @@ def test_pieces_that_are_too_many_for_a_cluster_may_be_fewer(bench: RecordedBenc
 
 def test_a_condition_is_said_in_words(bench: RecordedBench, tables: dict[str, Any]) -> None:
     """Of every method that a check refuses the reader sees why, and no expression."""
-    reasons = {
-        tables["texts"][why] for point in tables["points"] for _, why in point["checks"] if why >= 0
-    }
+    reasons = {why for point in tables["points"] for _, why in point["checks"] if why}
     assert "it is skipped where math is 0 or swizzle is 2" in reasons
     assert "its trigger fires only where memory gap is above 0.1" in reasons
     for reason in reasons:
@@ -141,7 +140,7 @@ def test_gaps_slots_and_checks_are_those_of_the_loop(
             assert slots == "".join(str(allocate(gaps, rule).of(axis)) for axis in METHOD_AXES)
         passed = {one.method: one.checks.passed for one in considered(bench, point)}
         for number, (_, why) in enumerate(told["checks"]):
-            assert (why < 0) == passed[tables["methods"][int(number)]["id"]]
+            assert (not why) == passed[tables["methods"][int(number)]["id"]]
 
 
 def test_what_explains_the_table_is_that_of_the_family(
@@ -193,9 +192,8 @@ def test_a_removal_is_classed_as_an_ablation_is(
             assert one.high < -one.threshold
             assert held["leads"] >= 0
         method_data = bench.family.method(method)
-        shown = json.loads(tables["texts"][held["evidence"]])
-        assert shown["kind"] == ("signature" if method_data.signature else "proof")
-        assert len(shown["rows"]) >= len(method_data.signature)
+        assert held["evidence"]["kind"] == ("signature" if method_data.signature else "proof")
+        assert len(held["evidence"]["rows"]) >= len(method_data.signature)
 
 
 # ---------------------------------------------------------------------------------- the figure

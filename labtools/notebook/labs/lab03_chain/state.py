@@ -65,8 +65,7 @@ def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
         state = _describe(setting, found, _find_record(setting, store))
     except LabError as error:
         state = {"title": setting.title, "message": " ".join(str(error).split("\n"))}
-    state["answer_s"] = round(time.perf_counter() - started, 3)
-    state["answer_text"] = f"worked out in {state['answer_s']:.2f} s"
+    state["answer_text"] = f"worked out in {time.perf_counter() - started:.2f} s"
     return state
 
 
@@ -138,7 +137,6 @@ def _describe(setting: Setting, found: Forecast, record: Record | None) -> Chain
         "time_us": found.time_us,
         "time_text": f"{say_time(found.time_us)} us",
         "band_text": band,
-        "bound_text": f"{found.bound}: {found.bound_reason}",
         "note": found.note,
         "stack": stack,
         "stack_rows": [*stack_rows, ["together", "", say_cycles(whole), "100.0%"]],

@@ -141,7 +141,7 @@ class ChainBench(ipywidgets.VBox):
             setting = self.setting
         except LabError as error:
             self._work.drop()
-            self._show({"title": "", "message": " ".join(str(error).split("\n")), "answer_s": 0})
+            self._show({"title": "", "message": " ".join(str(error).split("\n"))})
             return
         key = self._key()
         kept = self._kept.get(key)
@@ -160,7 +160,7 @@ class ChainBench(ipywidgets.VBox):
         except Exception as error:  # a thread has nobody above it who would tell the reader
             told = problem.as_lab_error(error)
             said = f"This setting could not be worked out. {told.what} {told.why}"
-            state = {"title": setting.title, "message": said, "answer_s": 0}
+            state = {"title": setting.title, "message": said}
         self._keep(key, state)
         if still_wanted():
             self._show(state)

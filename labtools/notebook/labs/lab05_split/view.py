@@ -37,7 +37,6 @@ def split_tables(
     return {
         "gpu": gpu.title,
         "rung": rung,
-        "heads": like.num_qo_heads,
         "batches": list(batches),
         "lengths": list(lengths),
         "pieces": list(counts),

@@ -174,7 +174,6 @@ def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
         "counted": run.bound_word,
         "reason": f"{reason}.",
         "forecast": bound,
-        "differs": bound is not None and bound != counted.bound,
         "why": why,
     }
 

@@ -36,7 +36,6 @@ def ncu_tables(runs: Sequence[ProfiledRun], reader: Record | None = None) -> dic
         for run, forecast in zip(runs, _forecasts(runs), strict=True)
     }
     return {
-        "gpu": runs[0].gpu.title,
         "rungs": [rung.id for rung in rungs],
         "workloads": [str(problem) for problem in problems],
         "ceilings": ceilings(runs[0].gpu, reader),

@@ -9,7 +9,7 @@ from typing import Any
 
 import traitlets
 
-from labtools.optimize.attribution import THRESHOLD, threshold_of
+from labtools.optimize.attribution import threshold_of
 from labtools.optimize.bench import RecordedBench, TimingBench
 from labtools.optimize.family import Family, Point
 from labtools.optimize.loop import ablate_point
@@ -58,7 +58,6 @@ def ablation_tables(
         "workload": str(bench.problem),
         "outcomes": OUTCOMES,
         "threshold": round(threshold_of(least), 4),
-        "usual": THRESHOLD,
         "identical": identical_ratios(bench),
         "least": round(least.effect, 4),
         "opcodes": {name: WORDS[name] for name in sorted(opcodes) if name in WORDS},

@@ -33,8 +33,8 @@ NO_POINT = "no recorded point that a round may lead with has these methods on to
 REMOVAL_COLUMNS = "point leads time_us relative low high class harms evidence gone".split()
 """Of what leaving a method out does: number of the point without it in the grid; its place among
 the points of the table, or -1; microseconds; the effect with its interval; number of the class;
-1 where the next round leads without it; texts: what the machine code shows, as JSON of
-`proof_rows`, and what else goes with the method."""
+1 where the next round leads without it; `proof_rows`, and in words what else goes with the
+method."""
 
 
 MethodChoice = tuple[str, ...]
@@ -140,22 +140,12 @@ def choices(family: Family, eligible: Sequence[str]) -> Iterable[MethodChoice]:
 # ------------------------------------------------------------------------------------ the table
 
 
-TextNumbers = dict[str, int]
-"""Texts, each kept once and called by its number."""
-
-
-def _number(kept: TextNumbers, text: str) -> int:
-    return kept.setdefault(text, len(kept))
-
-
 def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
     """All that the game looks up, as JSON can hold it, and the searches that a reader is compared
     with. The first point is the start.
     """
     family = bench.family
-    texts: TextNumbers = {"": 0}  # nothing stands against it
-    slots: TextNumbers = {}
-    made = _points(bench, texts, slots)
+    made = _points(bench)
     least = bench.least_effect()
     best = bench.best_leading()
     assert best is not None  # the points above have times
@@ -181,7 +171,6 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "methods": [_of_method(family, one) for one in family.switchable],
         "columns": REMOVAL_COLUMNS,
         "points": made,
-        "slots_told": [json.loads(one) for one in slots],
         "room": _room(),
         "ends": _add_ends(made, least.effect),
         "no_point": NO_POINT,
@@ -190,7 +179,6 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "points_in_all": len(bench.grid),
         "best_us": searches.best_us,
         "searches": told,
-        "texts": list(texts),
     }
     packed = json.dumps(tables, sort_keys=True).encode()
     # What explains the table: no move depends on it, so the version does not either.
@@ -207,7 +195,7 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
     return {**tables, "version": hashlib.sha256(packed).hexdigest()[:8], **explained}
 
 
-def _points(bench: RecordedBench, texts: TextNumbers, slots: TextNumbers) -> list[dict[str, Any]]:
+def _points(bench: RecordedBench) -> list[dict[str, Any]]:
     """Of each point all that the game looks up, the start first."""
     grid, family = GameGrid(bench), bench.family
     numbers = {one.id: number for number, one in enumerate(family.switchable)}
@@ -226,24 +214,21 @@ def _points(bench: RecordedBench, texts: TextNumbers, slots: TextNumbers) -> lis
                 taken_out[places[one]] |= set(methods)
         on = family.methods_on(point)
         told = {
-            "slots": _number(slots, json.dumps(_slots_told(bench.gaps(point), texts))),
+            "slots": _slots_told(bench.gaps(point)),
             "forms": {numbers[one]: family.form_of(point, one) for one in on},
-            "checks": [
-                [strength, _number(texts, why) if why else -1]
-                for strength, why in (checks[one] for one in numbers)
-            ],
+            "checks": [checks[one] for one in numbers],
             "moves": {name(one): [places[to] for to in found] for one, found in tried.items()},
-            "refused": {name(one): _number(texts, why) for one, why in refused.items()},
+            "refused": {name(one): why for one, why in refused.items()},
         }
         made.append({**_of_point(bench, point), **told})
     for point, told, names in zip(places, made, taken_out, strict=True):
-        removals = _removals(bench, point, sorted(names), places, texts)
+        removals = _removals(bench, point, sorted(names), places)
         told["removals"] = {numbers[name]: row for name, row in removals.items()}
     return made
 
 
-def _slots_told(gaps: Gaps, texts: TextNumbers) -> dict[str, int]:
-    """Of every way to share slots out, the number of the text that says why not."""
+def _slots_told(gaps: Gaps) -> dict[str, str]:
+    """Of every way to share slots out, why not, or nothing."""
     known = [gaps.of(axis) for axis in METHOD_AXES]
     told = {}
     for slots in itertools.product(range(CAP + 1), repeat=len(METHOD_AXES)):
@@ -254,7 +239,7 @@ def _slots_told(gaps: Gaps, texts: TextNumbers) -> dict[str, int]:
             why = f"There are {SLOTS} slots, and you gave {sum(slots)}."
         if tiny:
             why = f"The {tiny[0]} gap is negligible, so it gets no slot."
-        told["".join(map(str, slots))] = _number(texts, why)
+        told["".join(map(str, slots))] = why
     return told
 
 
@@ -300,12 +285,12 @@ def _add_ends(points: list[dict[str, Any]], least: float) -> list[dict[str, Any]
     Returns the different ends: whether the gain is taken, the number of the method that harms and
     is left out, and of each method the verdict that later rounds have to believe, or nothing.
     """
-    ends: TextNumbers = {}
+    ends: dict[str, int] = {}
     for begun in points:
         for name, found in begun["moves"].items():
             methods = [int(number) for number in name.split(",")] if name else []
             told = (_round_end(begun, points[place], methods, least) for place in found)
-            numbers = (_number(ends, json.dumps(end)) for end in told)
+            numbers = (ends.setdefault(json.dumps(end), len(ends)) for end in told)
             begun["moves"][name] = [*itertools.chain(*zip(found, numbers, strict=True))]
     return [json.loads(one) for one in ends]
 
@@ -407,7 +392,6 @@ def _removals(
     point: Point,
     methods: Sequence[str],
     places: Mapping[Point, int],
-    texts: TextNumbers,
 ) -> dict[str, list[Any]]:
     """What leaving out each of some methods does, by its id; see `REMOVAL_COLUMNS`."""
     family = bench.family
@@ -421,8 +405,8 @@ def _removals(
         effect = [round(value, 5) for value in (one.relative, one.low, one.high)]
         class_ = METHOD_CLASSES.index(classify(one, verdict))
         harms = int(leads >= 0 and one.high < -one.threshold)
-        proof = _number(texts, json.dumps(proof_rows(bench, method, verdict, point, left)))
+        proof = proof_rows(bench, method, verdict, point, left)
         titles = (family.method(name).title for name in family.dependents(point, one.method))
-        gone = _number(texts, ", ".join(titles))
+        gone = ", ".join(titles)
         found[one.method] = [number, leads, time_us, *effect, class_, harms, proof, gone]
     return found

@@ -7,8 +7,7 @@ const STEPS = ["slots", "methods", "guess", "branches", "ablated", "classes"];
 
 // Why slots cannot be shared out so, or nothing.
 function slotsTold(tables, place, slots) {
-  const told = tables.slots_told[tables.points[place].slots][slots.join("")];
-  return told === undefined ? "There are no such slots." : tables.texts[told];
+  return tables.points[place].slots[slots.join("")] ?? "There are no such slots.";
 }
 
 // Where a choice of methods leads: each place with the number of the round's end there.
@@ -22,7 +21,7 @@ const droppedForms = (state, m) => [...new Set(state.dropped[m] ?? [])].sort().j
 
 // Whether a method may be taken again with nothing but a retry against it.
 function isForRetry(tables, state, m) {
-  return isDropped(state, m) && tables.points[state.at].checks[m][1] < 0;
+  return isDropped(state, m) && !tables.points[state.at].checks[m][1];
 }
 
 // With what a method that the compiler dropped may be tried again: the `forms` that are left, and
@@ -39,7 +38,7 @@ function isRetry(tables, state, m, { form, knob, value }) {
 // What stands against a method: the four checks at this point, then what earlier rounds found.
 function refusalOf(tables, state, m, again = {}) {
   const why = tables.points[state.at].checks[m][1];
-  if (why >= 0) return tables.texts[why];
+  if (why) return why;
   if (again[m] && isRetry(tables, state, m, again[m])) return "";
   return tables.settled[state.classes[m]] ?? "";
 }
@@ -102,7 +101,7 @@ function methodsTold(tables, state, { slots, methods, again = {} }) {
   const { moves, refused: families } = tables.points[state.at];
   const name = methods.join(",");
   if (!methods.length && !(name in moves)) return "Choose methods.";
-  let why = name in families ? tables.texts[families[name]] : tables.no_point;
+  let why = families[name] ?? tables.no_point;
   if (untried(tables, state, methods, {}, []).length) {
     why = Object.keys(again).length ? "nothing that comes out of these methods is what you chose"
       : "all that comes out of these methods gives another form to one that the compiler dropped";

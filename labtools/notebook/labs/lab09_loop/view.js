@@ -16,7 +16,7 @@ function renderGame({ model, el }) {
   const id = freshId("lt-loop");
   const onSite = "fieldguide" in window;
   const root = startView(el, "lt-loop", "The optimisation loop as a game");
-  let tables, moves, message;
+  let packed, tables, moves, message;
   let readOnly = false; // a run that a link or a text opened; the reader's own is kept
   let begin; // chosen of the frontier, not committed yet
 
@@ -37,7 +37,8 @@ function renderGame({ model, el }) {
   }
 
   function load() {
-    tables = model.get("tables");
+    packed = model.get("tables");
+    tables = unpackTables(packed);
     const linked = onSite ? linkedRun() : "";
     const refused = linked ? showLinked(linked) : "";
     if (!linked || refused) showOwn(refused && `${refused} Your own run is shown.`);
@@ -317,15 +318,14 @@ function renderGame({ model, el }) {
   }
 
   function showRemoval(m, one, more) {
-    const gone = tables.texts[one.gone];
     const [ratio, low, high] = [one.relative, one.low, one.high].map((effect) => 1 + effect);
     return html("div", { class: "lt-loop-removal" }, [
       strong(title(m)),
       html("div", {}, [`Without it ${us(one.time_us)}: ${signed(one.relative)}, 95 % interval ` +
         `${signed(one.low)} to ${signed(one.high)} `, mark(tables.word)]),
       track(tables.threshold, intervalOf({ ratio, low, high }, tables.threshold)),
-      gone && html("div", {}, [`With it goes: ${gone}.`]),
-      showEvidence(JSON.parse(tables.texts[one.evidence])),
+      one.gone && html("div", {}, [`With it goes: ${one.gone}.`]),
+      showEvidence(one.evidence),
       more,
     ]);
   }
@@ -550,7 +550,7 @@ function renderGame({ model, el }) {
     else setTimeout(() => keep(play(tables, moves)));
   };
   load();
-  const changed = () => { if (model.get("tables") !== tables) load(); };
+  const changed = () => { if (model.get("tables") !== packed) load(); };
   model.on("change:tables", changed);
   if (onSite) window.addEventListener("hashchange", linked);
   return () => {

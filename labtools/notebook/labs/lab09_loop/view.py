@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import traitlets
 
 from labtools.optimize.bench import RecordedBench
@@ -12,6 +14,7 @@ from labtools.record.trust import hash_file
 from labtools.toolchain.cache import code_digest, kept
 
 from ...bench import View
+from ...packing import pack_tables
 from ..lab08_ablation.view import recorded_bench
 from .game import game_tables
 
@@ -25,12 +28,16 @@ _BEFORE = ["../lab08_ablation/effects", "play", "parts"]
 
 class LoopGame(View, script="view", before=_BEFORE, guesses=True):
     """The game, which plays where no kernel is too: the ``moves`` that were played, as text, and
-    the time of each run, microseconds.
+    the time of each run, microseconds. Of its ``plain`` tables the browser gets the packed ones.
     """
 
     tables = traitlets.Dict().tag(sync=True)
     moves = traitlets.Unicode("").tag(sync=True)
     runs_us = traitlets.List(traitlets.Float()).tag(sync=True)
+
+    def __init__(self, plain: dict[str, Any]) -> None:
+        self.plain = plain
+        super().__init__(tables=pack_tables(plain))
 
 
 def read_game(rung: str = "tunable") -> tuple[RecordedBench, Searches]:
@@ -46,4 +53,4 @@ def open_game(bench: RecordedBench, searches: Searches) -> LoopGame:
     files = [*recorded, bench.family.path, bench.family.path.with_suffix(".py")]
     hashes = [hash_file(path.read_bytes()) for path in files]
     parts = (_CODE, str(bench.problem), *hashes)
-    return LoopGame(tables=kept("game", parts, lambda: game_tables(bench, searches)))
+    return LoopGame(kept("game", parts, lambda: game_tables(bench, searches)))

@@ -53,7 +53,6 @@ def sanitizer_tables(records: GpuRecords, problem: Prefill) -> dict[str, Any]:
         for name, knobs in REPAIRS.items()
     }
     return {
-        "problem": str(problem),
         "strides": list(STRIDES),
         "repairs": list(REPAIRS),
         "cells": [
