@@ -31,6 +31,8 @@ def test_a_mistake_is_found(kernel: dict[str, Any], texts: list[str]) -> None:
         assert old in source
         source = source.replace(old, new)
     problem = parse_problem(kernel["problem"])
+    if "lengths" in kernel:
+        problem = problem.replace(seq_lens=tuple(kernel["lengths"]))
     battery = operation_of(problem).battery(problem, rung.supports)
     how = {"knobs": kernel.get("knobs"), "orders": kernel.get("orders", ORDERS)}
     for one in battery[: kernel.get("battery", 1)]:  # the first is the problem itself

@@ -127,24 +127,6 @@ def test_every_knob_is_right_where_pieces_end(name: str, knobs: dict[str, int]) 
         assert run.ok, f"{knobs} on {workload}: {run}"
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("r04", "int n = rows.begin;", "int n = 0;"),
-        ("r05", "__pipeline_wait_prior(STAGES - 1);", "__pipeline_wait_prior(STAGES);"),
-        ("r08", "if (MASKED && n + r >= end) score[r] = -INFINITY;", ";"),
-        ("r08", "if (warp > 0) state_smem[warp][lane] = mine;\n  __syncthreads();",
-         "if (warp > 0) state_smem[warp][lane] = mine;"),
-    ],
-)  # fmt: skip
-def test_a_rung_with_a_mistake_is_wrong(name: str, old: str, new: str) -> None:
-    rung = lp.load_rung(name)
-    assert rung.source_text.count(old) == 1
-    broken = rung.with_source(rung.source_text.replace(old, new))
-    knobs = {} if name == "r05" else {"split": 4}
-    assert not run_on_cpu(broken, lp.Workload(3, 3, 3, 45, 128, seq_lens=(7, 1, 45)), knobs).ok
-
-
 def test_a_launch_knob_shares_one_machine_code() -> None:
     rung = lp.load_rung("r08")
     defines = [rung.defines(lp.HEADLINE, LIMITS, {"split": n}) for n in (0, 1, 64)]

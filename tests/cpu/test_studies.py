@@ -111,30 +111,6 @@ def test_a_warp_serves_the_heads_that_its_knob_says() -> None:
         assert run_on_cpu(rung, odd, {"group": group}, orders=(0,)).ok
 
 
-# ---- mistakes that the check must see ----
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("s00", "if (lane == 0) partial_smem[warp] = score;\n    __syncthreads();",
-         "if (lane == 0) partial_smem[warp] = score;"),
-        ("s01", "if (MASKED && n + r >= end) score[r] = -INFINITY;", ";"),
-        ("s02", "v_rmem[r].x[i] *= v_factor[r];", ";"),
-        ("s03", "__pipeline_wait_prior(STAGES - 1);", "__pipeline_wait_prior(STAGES);"),
-        ("s04", "if (first_of_group + g < group_size)\n", ""),
-        ("s05", "acc_smem[warp][dim + i] = mine.acc.x[i];\n  __syncthreads();",
-         "acc_smem[warp][dim + i] = mine.acc.x[i];"),
-    ],
-)  # fmt: skip
-def test_a_study_with_a_mistake_is_wrong(name: str, old: str, new: str) -> None:
-    rung = load_rung(name)
-    assert rung.source_text.count(old) == 1
-    broken = rung.with_source(rung.source_text.replace(old, new))
-    run = run_on_cpu(broken, Workload(3, 3, 3, 45, 128, seq_lens=(7, 1, 45)))
-    assert not run.ok
-
-
 # ---- preparation and tolerance ----
 
 
