@@ -142,7 +142,11 @@ def test_battery_covers_what_a_workload_leaves_out() -> None:
     assert cases[0].short() == "1,4,4,256,128"
     assert {case.distribution for case in cases} == set(lp.DISTRIBUTIONS)
     assert {1, 31, 33} <= {case.kv_len for case in cases}
-    assert any(case.seq_lens and min(case.seq_lens) == 1 for case in cases)
+    lengths = {int(n) for case in cases for n in case.lengths}
+    assert set(range(1, 65)) | {127, 128, 129} <= lengths
+    ragged = [case for case in cases if case.batch > 1 and case.seq_lens]
+    for sequence in (0, 1, 2, -1):  # none of them is always full
+        assert any(case.seq_lens[sequence] < case.kv_len for case in ragged)
     assert any(case.group_size > 1 and case.num_kv_heads > 1 for case in cases)
     assert {case.head_dim for case in cases} == {128}
 

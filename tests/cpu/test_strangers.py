@@ -10,7 +10,7 @@ import pytest
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.cpu.build import NATIVE, _compile_error, _Kernel, find_cuda_headers
-from labtools.problem import LabError, Launch, Rung, Workload, battery, load_rung, make_inputs
+from labtools.problem import LabError, Launch, Rung, Workload, load_rung, make_inputs
 from labtools.toolchain import CompileError, compile_cubin
 
 SMALL = Workload(2, 4, 2, 40, 64)
@@ -184,15 +184,6 @@ def test_what_only_a_gpu_knows_is_said_to_be_so(tmp_path, head, why):
     with pytest.raises(LabError) as error:
         run_on_cpu(stranger(tmp_path, ONE_WARP, *edits), SMALL)
     assert why in error.value.why
-
-
-def test_battery_has_every_short_length_and_no_sequence_that_is_always_full():
-    cases = battery(Workload(1, 4, 4, 256, 128))
-    lengths = {int(n) for case in cases for n in case.lengths}
-    assert set(range(1, 65)) | {127, 128, 129} <= lengths
-    ragged = [case for case in cases if case.batch > 1 and case.seq_lens]
-    for sequence in (0, 1, 2, -1):
-        assert any(case.seq_lens[sequence] < case.kv_len for case in ragged)
 
 
 def test_large_scores_are_all_negative_for_every_other_head():
