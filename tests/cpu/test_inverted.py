@@ -46,38 +46,33 @@ def test_every_row_is_in_one_piece_and_every_block_fits(name: str, shape: str) -
     assert plan.stages >= 1 and plan.warps in (1, 2, 4, 8)
 
 
-def test_few_pairs_are_shared_by_clusters_and_many_are_not() -> None:
-    rung = load_rung("r09")
-    assert plan_of(rung, Workload.parse("1,32,8,4096,128"), LIMITS).cluster == 8
-    assert plan_of(rung, Workload.parse("8,32,8,4096,128"), LIMITS).cluster == 2
-    many = plan_of(rung, Workload.parse("64,32,8,2048,128"), LIMITS)
-    assert (many.cluster, many.pieces) == (1, 1)
+LAID_OUT = (
+    ("r09", "1,32,8,4096,128", {"cluster": 8}),
+    ("r09", "8,32,8,4096,128", {"cluster": 2}),
+    ("r09", "64,32,8,2048,128", {"cluster": 1, "pieces": 1}),
     # Half of the multiprocessors keep up with memory on an fp16 cache, and not on smaller codes.
-    long = Workload.parse("1,32,8,131072,128")
-    layouts = {name: plan_of(load_rung(name), long, LIMITS) for name in NAMES}
-    assert [(one.cluster, one.pieces) for one in layouts.values()] == [(8, 8), (2, 16), (2, 16)]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_clusters_that_do_not_fit_alone_share_multiprocessors(name: str) -> None:
-    rung = load_rung(name)
-    assert LIMITS.clusters_that_fit(8) == 15
-    alone = plan_of(rung, Workload.parse("1,32,8,8192,128"), LIMITS)
-    assert (alone.cluster, alone.pairs, alone.blocks_per_sm) == (8, 8, 1)
-    shared = plan_of(rung, Workload.parse("2,32,8,4096,128"), LIMITS)
-    assert (shared.cluster, shared.pairs, shared.blocks_per_sm) == (8, 16, 2)
-    assert 2 * shared.smem_bytes < LIMITS.smem_per_sm_bytes
-
-
-@pytest.mark.parametrize(
-    ("batch", "warps", "blocks_per_sm"), [(24, 4, 2), (37, 4, 3), (64, 2, 4), (128, 4, 2)]
+    ("r09", "1,32,8,131072,128", {"cluster": 8, "pieces": 8}),
+    ("r10 r11", "1,32,8,131072,128", {"cluster": 2, "pieces": 16}),
+    # Clusters that do not fit alone share multiprocessors.
+    ("r09 r10 r11", "1,32,8,8192,128", {"cluster": 8, "pairs": 8, "blocks_per_sm": 1}),
+    ("r09 r10 r11", "2,32,8,4096,128", {"cluster": 8, "pairs": 16, "blocks_per_sm": 2}),
+    # Blocks that share a multiprocessor are smaller.
+    ("r09 r10 r11", "24,32,8,2048,128", {"pieces": 1, "warps": 4, "blocks_per_sm": 2}),
+    ("r09 r10 r11", "37,32,8,2048,128", {"pieces": 1, "warps": 4, "blocks_per_sm": 3}),
+    ("r09 r10 r11", "64,32,8,2048,128", {"pieces": 1, "warps": 2, "blocks_per_sm": 4}),
+    ("r09 r10 r11", "128,32,8,2048,128", {"pieces": 1, "warps": 4, "blocks_per_sm": 2}),
 )
-def test_blocks_that_share_a_multiprocessor_are_smaller(
-    batch: int, warps: int, blocks_per_sm: int
+
+
+@pytest.mark.parametrize(("names", "text", "laid_out"), LAID_OUT)
+def test_pairs_are_laid_out_as_the_rule_has_it(
+    names: str, text: str, laid_out: dict[str, int]
 ) -> None:
-    for name in NAMES:
-        plan = plan_of(load_rung(name), Workload(batch, 32, 8, 2048, 128), LIMITS)
-        assert (plan.pieces, plan.warps, plan.blocks_per_sm) == (1, warps, blocks_per_sm)
+    assert LIMITS.clusters_that_fit(8) == 15
+    for name in names.split():
+        plan = plan_of(load_rung(name), Workload.parse(text), LIMITS)
+        assert {key: getattr(plan, key) for key in laid_out} == laid_out
+        assert plan.blocks_per_sm * plan.smem_bytes < LIMITS.smem_per_sm_bytes
 
 
 def test_lengths_that_differ_are_cut() -> None:
@@ -85,19 +80,23 @@ def test_lengths_that_differ_are_cut() -> None:
     assert plan_of(load_rung("r09"), ragged, LIMITS).pieces > 1
 
 
-def test_a_layout_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(LabError, match="do not fit"):
-        load_rung("r10").launches(Workload(1, 4, 1, 4096, 128), LIMITS, {"warps": 8, "stages": 6})
-
-
-@pytest.mark.parametrize(("name", "knobs"), [("r09", {}), ("r10", {}), ("r11", {"warps": 4})])
-def test_a_ring_of_one_tile_is_refused_where_a_warp_has_more(
-    name: str, knobs: dict[str, int]
+@pytest.mark.parametrize(
+    ("name", "knobs", "gpu", "words"),
+    [
+        ("r10", {"warps": 8, "stages": 6}, "h200", "do not fit"),
+        ("r09", {"stages": 1}, "h200", "one tile"),
+        ("r10", {"stages": 1}, "h200", "one tile"),
+        ("r11", {"warps": 4, "stages": 1}, "h200", "one tile"),
+        ("r09", {"cluster": 4}, "l4", "no clusters of 4"),
+        ("r03", {}, "h200", "no layout"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(
+    name: str, knobs: dict[str, int], gpu: str, words: str
 ) -> None:
-    rung, workload = load_rung(name), Workload(1, 32, 8, 4096, 128)
-    assert plan_of(rung, workload, LIMITS, knobs).tiles_of_warp > 1
-    with pytest.raises(LabError, match="one tile"):
-        rung.launches(workload, LIMITS, {**knobs, "stages": 1})
+    workload = Workload(1, 32, 8, 4096, 128)
+    with pytest.raises(LabError, match=words):
+        plan_of(load_rung(name), workload, load_gpu(gpu).limits, knobs)
     # One tile each: then nothing is left over, and the rule takes a ring of one by itself.
     assert plan_of(load_rung("r11"), workload, LIMITS).stages == 1
 
@@ -321,12 +320,3 @@ def test_a_pair_that_is_cut_keeps_all_its_registers(pairs: int, name: str) -> No
         pytest.skip(missing.what)
     (decode,) = [entry for entry in cubin.entries if entry.startswith("decode")]
     assert cubin.entries[decode].spill_store_bytes == 0
-
-
-def test_clusters_that_a_gpu_has_not_are_refused() -> None:
-    with pytest.raises(LabError, match="no clusters of 4"):
-        plan_of(
-            load_rung("r09"), Workload(1, 8, 1, 4096, 128), load_gpu("l4").limits, {"cluster": 4}
-        )
-    with pytest.raises(LabError, match="no layout"):
-        plan_of(load_rung("r03"), Workload(1, 8, 1, 4096, 128), LIMITS)
