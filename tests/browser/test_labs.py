@@ -32,10 +32,14 @@ def gates(page: Any) -> Any:
     return page.locator(".lt-gate")
 
 
+def refusals(page: Any) -> Any:
+    """Where a cell says that it failed, or that it waits."""
+    return page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
+
+
 def stopped_at_gate(page: Any) -> bool:
     """True when the last thing the run did was to refuse a result."""
-    refusals = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
-    texts = refusals.all_text_contents()
+    texts = refusals(page).all_text_contents()
     assert len(texts) <= 1, "Run All went on after the gate"
     assert all(WAITS in text for text in texts), f"a cell failed: {texts}"
     return bool(texts)

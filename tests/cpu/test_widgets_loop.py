@@ -199,9 +199,7 @@ def test_a_removal_is_classed_as_an_ablation_is(
 # ---------------------------------------------------------------------------------- the figure
 
 
-def test_the_figure_tells_each_search_and_the_reader(
-    read: tuple[RecordedBench, Searches],
-) -> None:
+def test_the_figure_tells_each_search_and_the_reader(read: tuple[RecordedBench, Searches]) -> None:
     searches = read[1]
     shown = searches_figure(searches, [2 * searches.best_us, searches.best_us, 9e9])
     for one in searches.searches:

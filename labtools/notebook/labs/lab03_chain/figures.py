@@ -51,11 +51,8 @@ def plot_chain(launch: LaunchForecast, title: str = "") -> Shown:
                 place, shift, side = (link.start + length / 2, (0, 9), "center")
             elif link.issue > 0.6 * cycles:
                 place, shift, side = (link.start, (-5, 0), "right")
-            text, look = (
-                f"{operation(link.text)} +{length:.0f}",
-                {**_SMALL, "va": "center", "ha": side},
-            )
-            axes.annotate(text, (place, row), shift, **look)
+            text = f"{operation(link.text)} +{length:.0f}"
+            axes.annotate(text, (place, row), shift, **_SMALL, va="center", ha=side)
         axes.set(xlabel="cycles of one trip", ylabel="instruction", title=title)
         axes.set_xlim(0, cycles * 1.02)
         axes.set_ylim(len(links) + 0.5, -1.5)

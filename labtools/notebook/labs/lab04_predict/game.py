@@ -133,7 +133,7 @@ class PredictionRounds(StatusLine):
             what = f"{views.say_change(round_)}, on {round_.workload}"
             journal.reveal(round_.question_id, answer.value, source, what, where=answer.what)
         else:
-            answer = _answer_of(shown)
+            answer = Speedup(shown.measured_ratio, shown.source, shown.where or shown.what)
             if answer.source == "recorded":
                 answer = recorded_answer(round_) or answer
         return self._tell(round_, guess, said, answer, told)
@@ -141,10 +141,9 @@ class PredictionRounds(StatusLine):
     def hint(self, name: str) -> Shown:
         """One of `views.HINTS`; looking at it is noted and costs nothing."""
         if name not in views.HINTS:
-            raise LabError(
-                f"There is no hint {name!r}.", f"they are {list(views.HINTS)}", "name one"
-            )
-        shown = views.MAKE_HINT[name](self.round)
+            why = f"they are {list(views.HINTS)}"
+            raise LabError(f"There is no hint {name!r}.", why, "name one")
+        shown = views.HINTS[name][1](self.round)
         if self._journal is not None:
             self._journal.log_hint(self.round.question_id, self.page, name)
         return shown
@@ -245,7 +244,7 @@ class PredictionRounds(StatusLine):
         sealed["html"] = (
             views.show_outcome(round_, views.model_speedup(said), found) + reason
         ).html
-        hints = {label: views.MAKE_HINT[name](round_) for name, label in views.HINTS.items()}
+        hints = {label: make(round_) for label, make in views.HINTS.values()}
         baseline, candidate = views.say_sides(round_)
         form = {"kind": "ratio", "baseline": baseline, "candidate": candidate}
         text = self._question_text(round_)
@@ -278,7 +277,7 @@ class PredictionRounds(StatusLine):
         self._form = widgets.VBox()
         self._hint_buttons = {
             name: self._button(label, partial(self._show_hint, name))
-            for name, label in views.HINTS.items()
+            for name, (label, _) in views.HINTS.items()
         }
         self._reveal_button = self._button("Reveal the measurement", self._show_result)
         self._back = self._button("Previous round", partial(self._go, -1))
@@ -384,7 +383,3 @@ def _model_answer(round_: Round, before: Forecast, after: Forecast) -> dict[str,
 
 def _shown_before(rows: Sequence[JournalRow]) -> Reveal | None:
     return next((row.reveal for row in rows if row.reveal is not None), None)
-
-
-def _answer_of(shown: Reveal) -> Speedup:
-    return Speedup(shown.measured_ratio, shown.source, shown.where or shown.what)

@@ -266,15 +266,9 @@ def _facts(round_: Round) -> list[CodeFacts]:
     ]
 
 
-HINTS = {
-    "code": "What changes in the code",
-    "machine code": "What the machine code says",
-    "residency": "Who is on an SM",
+HINTS: dict[str, tuple[str, Callable[[Round], Shown]]] = {
+    "code": ("What changes in the code", _hint_code),
+    "machine code": ("What the machine code says", _hint_machine_code),
+    "residency": ("Who is on an SM", _hint_residency),
 }
-"""Name in the journal and label of each hint."""
-
-MAKE_HINT: dict[str, Callable[[Round], Shown]] = {
-    "code": _hint_code,
-    "machine code": _hint_machine_code,
-    "residency": _hint_residency,
-}
+"""By its name in the journal the label of each hint, and what it shows."""

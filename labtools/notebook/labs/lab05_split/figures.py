@@ -96,14 +96,9 @@ def plot_pieces(
             look |= {"color": GREYS[0 if i < 2 else 1], "linewidth": 2.0 if i == 0 else 1.2}
             axes.plot(pieces, values, **look)
         if measured:
-            ring: dict[str, Any] = {
-                "markersize": 8,
-                "markerfacecolor": "none",
-                "markeredgecolor": GREYS[0],
-            }
-            counts = sorted(measured)
-            times = [measured[n] for n in counts]
-            axes.plot(counts, times, "o", label="recorded", **ring)
+            ring: dict[str, Any] = {"markersize": 8, "markeredgecolor": GREYS[0]}
+            ring |= {"markerfacecolor": "none", "label": "recorded"}
+            axes.plot(*zip(*sorted(measured.items()), strict=True), "o", **ring)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(pieces, [str(n) for n in pieces])

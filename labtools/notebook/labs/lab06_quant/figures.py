@@ -88,12 +88,10 @@ def plot_frontier(
             if row.scheme.name in chosen:
                 # Room is below the first cloud and left of the second.
                 shift, side = ((12, -34), "left") if row.scheme.v.bits < 8 else ((-34, -3), "right")
-                text, place = (
-                    f"chosen INT{row.scheme.v.bits}",
-                    (row.bytes_per_element, row.worst_error),
-                )
+                place = row.bytes_per_element, row.worst_error
                 arrow = {"arrowstyle": "-", "color": GREYS[1], "linewidth": 0.8}
                 shown: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "ha": side}
+                text = f"chosen INT{row.scheme.v.bits}"
                 axes.annotate(text, place, xytext=shift, arrowprops=arrow, **shown)
         if limit is not None:
             axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)

@@ -170,12 +170,7 @@ def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
     why, reason = why.replace(f": {counted.reason}", "", 1), counted.reason
     if counted.apart:  # which is said once, below
         why, reason = f"The forecast says {bound}." if bound else "", "it is not asked"
-    return {
-        "counted": run.bound_word,
-        "reason": f"{reason}.",
-        "forecast": bound,
-        "why": why,
-    }
+    return {"counted": run.bound_word, "reason": f"{reason}.", "forecast": bound, "why": why}
 
 
 def _say_apart(run: ProfiledRun) -> str:

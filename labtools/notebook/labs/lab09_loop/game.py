@@ -388,10 +388,7 @@ def _settled(bench: RecordedBench) -> dict[str, str]:
 
 
 def _removals(
-    bench: RecordedBench,
-    point: Point,
-    methods: Sequence[str],
-    places: Mapping[Point, int],
+    bench: RecordedBench, point: Point, methods: Sequence[str], places: Mapping[Point, int]
 ) -> dict[str, list[Any]]:
     """What leaving out each of some methods does, by its id; see `REMOVAL_COLUMNS`."""
     family = bench.family

@@ -174,8 +174,9 @@ def _said(error: LabError) -> str:
     return f"{what} Why: {why}".strip()
 
 
-class BudgetView(View, script="view"):
-    """The picture.
+class BudgetBench(View, script="view"):
+    """The bench, which builds what is asked for, and at once the choices ``built`` as (GPU,
+    operation, workload). ``workloads`` are by operation.
 
     ``tables`` are those of every choice, packed. ``choice`` says which is shown, ``at`` the places
     of the three sizes and of the layout, ``built`` by the number of a choice what compiler and
@@ -188,12 +189,6 @@ class BudgetView(View, script="view"):
     built = traitlets.Dict().tag(sync=True)
     busy = traitlets.Unicode("").tag(sync=True)
     live = traitlets.Bool(False).tag(sync=True)
-
-
-class BudgetBench(BudgetView):
-    """The bench, which builds what is asked for, and at once the choices ``built`` as (GPU,
-    operation, workload). ``workloads`` are by operation.
-    """
 
     def __init__(
         self,
