@@ -4,8 +4,6 @@ Idea: first every score and their maximum, then the weights and their sum over v
 Cost: the scores go to global memory and come back, and each row costs three barriers.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
@@ -30,10 +28,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="r00_two_passes",
+RUNG = Rung.beside(
+    __file__,
     title="Two passes",
-    source=Path(__file__).with_suffix(".cu"),
     idea="compute every score, find the largest, then weigh the rows of v",
     limiter="none: the start of the ladder",
     cost="scores travel through global memory; three barriers for every row of k",

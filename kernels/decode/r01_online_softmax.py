@@ -7,8 +7,6 @@ is asked for only when the score is known (``prefetch_v=0``); ``prefetch_v=1`` a
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, head_dims
@@ -31,10 +29,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="r01_online_softmax",
+RUNG = Rung.beside(
+    __file__,
     title="Online softmax",
-    source=Path(__file__).with_suffix(".cu"),
     idea="one pass with a running maximum, sum and output",
     limiter="the second pass, and the scores' way through memory",
     cost="a longer dependency from row to row; v is asked for late unless prefetch_v is 1",

@@ -5,8 +5,6 @@ the only wait left is the one that makes a row's sums visible.
 Cost: a few more shared loads and additions in every thread.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, head_dims
@@ -30,10 +28,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="r02_one_barrier",
+RUNG = Rung.beside(
+    __file__,
     title="One barrier a row",
-    source=Path(__file__).with_suffix(".cu"),
     idea="two alternating sets of partial sums, so that one barrier a row is enough",
     limiter="barriers: the warps of a block wait for each other at every row",
     cost="every thread adds up the partial sums itself",

@@ -6,8 +6,6 @@ Cost: a quarter of the threads (at head_dim 128), so the loads in flight must co
 unrolling instead of from other warps.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, head_dims
@@ -30,10 +28,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="r03_one_warp",
+RUNG = Rung.beside(
+    __file__,
     title="One-warp blocks",
-    source=Path(__file__).with_suffix(".cu"),
     idea="one warp holds the whole row: shuffles only, no shared memory, no barrier",
     limiter="the barrier and the shared-memory round trip of every row",
     cost="a quarter of the threads; loads in flight must come from unrolling",

@@ -6,8 +6,6 @@ Cost: partial results written and read again, a second launch, and memory for th
 first try gets and gives back in every call.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
@@ -40,10 +38,9 @@ def launch(problem, limits, knobs):
     return [decode, merge]
 
 
-RUNG = Rung(
-    id="r04_split_first",
+RUNG = Rung.beside(
+    __file__,
     title="Split-K as first tried",
-    source=Path(__file__).with_suffix(".cu"),
     idea="several blocks share the rows of one query head; a second launch joins their results",
     limiter="one warp's walk through all rows, and SMs without a block",
     cost="partial results, a second launch, and memory allocated in every call",

@@ -7,8 +7,6 @@ unrolled loop, which left together, are gone. On GPUs before sm_80 the copies ar
 stores.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, head_dims
@@ -31,10 +29,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="r05_cp_async",
+RUNG = Rung.beside(
+    __file__,
     title="cp.async as first tried",
-    source=Path(__file__).with_suffix(".cu"),
     idea="the next row is copied into shared memory while this one is worked on",
     limiter="the wait for the loads of a row",
     cost="a trip through shared memory, and one row on its way in place of an unrolled loop's four",

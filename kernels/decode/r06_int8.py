@@ -6,8 +6,6 @@ Cost: two more loads and some arithmetic for every row, and accuracy: an element
 half a step of its row's largest.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import PER_ROW_INT8, SCHEMES, Knob, Launch, Rung, head_dims, quantise_launches
@@ -31,10 +29,9 @@ def launch(problem, limits, knobs):
     return [*prepare, decode]
 
 
-RUNG = Rung(
-    id="r06_int8",
+RUNG = Rung.beside(
+    __file__,
     title="INT8 cache",
-    source=Path(__file__).with_suffix(".cu"),
     idea="codes of eight bits and a scale a row: half the bytes",
     limiter="bytes from memory",
     cost="two more loads and the way back from codes in every row; accuracy",

@@ -7,8 +7,6 @@ Cost: two more loads and some arithmetic for every row, and accuracy: an element
 half a step of the largest that shares its scale, and there are sixteen times fewer steps.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import (
@@ -42,10 +40,9 @@ def launch(problem, limits, knobs):
     return [*prepare, decode]
 
 
-RUNG = Rung(
-    id="r07_int4",
+RUNG = Rung.beside(
+    __file__,
     title="INT4 cache",
-    source=Path(__file__).with_suffix(".cu"),
     idea="codes of four bits and a scale a row: a quarter of the bytes",
     limiter="bytes from memory",
     cost="two more loads and the way back from codes in every row; accuracy",

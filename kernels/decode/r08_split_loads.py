@@ -6,8 +6,6 @@ Cost: registers for the rows under way, a join of the warps, and the second laun
 the rule finds that the split pays.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, Workspace, choose_split, head_dims
@@ -45,10 +43,9 @@ def launch(problem, limits, knobs):
     return [decode, merge] if split > 1 else [decode]
 
 
-RUNG = Rung(
-    id="r08_split_loads",
+RUNG = Rung.beside(
+    __file__,
     title="Split-K with loads in flight",
-    source=Path(__file__).with_suffix(".cu"),
     idea="r04's split with its memory allocated once, and several warps with several rows each",
     limiter="loads in flight, and SMs without a block",
     cost="registers for the rows under way, a join of warps and one of pieces",

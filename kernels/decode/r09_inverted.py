@@ -7,8 +7,6 @@ Limiter: the bytes of K and V, and nothing else.
 Cost: sm_80 and up, at most 8 query heads a KV head, shared memory instead of occupancy.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Launch, Rung, kernel_supports
@@ -56,10 +54,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="r09_inverted",
+RUNG = Rung.beside(
+    __file__,
     title="Designed by inversion",
-    source=Path(__file__).with_suffix(".cu"),
     idea="the group's heads share one matrix product; every warp streams its own ring of tiles",
     limiter="the bytes of K and V",
     cost="sm_80 and up; at most 8 query heads a KV head",

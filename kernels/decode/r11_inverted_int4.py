@@ -5,8 +5,6 @@ and V's into the weights, so that no element is multiplied by a scale.
 Cost: accuracy; more instructions a byte, which tensor cores and idle issue slots pay.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import (
@@ -67,10 +65,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="r11_inverted_int4",
+RUNG = Rung.beside(
+    __file__,
     title="Inverted, INT4 cache",
-    source=Path(__file__).with_suffix(".cu"),
     idea="a quarter of the bytes; scales go into q and into the weights",
     limiter="the bytes of K and V",
     cost="accuracy; more instructions a byte",

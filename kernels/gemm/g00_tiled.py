@@ -5,8 +5,6 @@ instructions, and every element that is loaded is used by all rows or columns of
 Cost: sm_80 and up; two barriers a slice.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung
@@ -27,10 +25,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="g00_tiled",
+RUNG = Rung.beside(
+    __file__,
     title="A tile a block",
-    source=Path(__file__).with_suffix(".cu"),
     idea="slices of A and B go through shared memory and are used by a whole tile",
     limiter="latency: nothing is multiplied while a slice is on its way",
     cost="sm_80 and up; two barriers a slice",

@@ -5,8 +5,6 @@ multiplied; chunks are moved by xor instead of padding, which keeps every copy a
 Cost: sm_80 and up; registers for the sums and shared memory for the ring, so few blocks an SM.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung
@@ -28,10 +26,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="g01_ring",
+RUNG = Rung.beside(
+    __file__,
     title="A ring of slices",
-    source=Path(__file__).with_suffix(".cu"),
     idea="slices are on their way while one is multiplied; xor takes the place of padding",
     limiter="the matrix units, or the bytes of A and B where one side is short",
     cost="sm_80 and up; registers for the sums and shared memory for the ring",

@@ -10,8 +10,6 @@ instructions that copies by threads take.
 Cost: sm_90 and no other architecture; rows of K elements that are multiples of 16 bytes.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, TensorMap, Workspace, reset_launch
@@ -54,10 +52,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="g02_hopper",
+RUNG = Rung.beside(
+    __file__,
     title="A ring that the copy engine fills",
-    source=Path(__file__).with_suffix(".cu"),
     idea="a warp that copies, warpgroups that multiply from shared memory, blocks that stay",
     limiter="the rate of the matrix instructions of one warp",
     cost="sm_90 alone; K a multiple of 8",

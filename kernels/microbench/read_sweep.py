@@ -4,8 +4,6 @@ Idea: nothing but independent 16-byte loads, in several shapes of grid.
 Cost: it computes no attention; the checksum only keeps the loads alive and is checked.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, Workspace, kernel_supports
@@ -32,10 +30,9 @@ def supports(workload):
     return kernel_supports((64, 128), ("float16", "bfloat16"))(workload)
 
 
-RUNG = Rung(
-    id="read_sweep",
+RUNG = Rung.beside(
+    __file__,
     title="Read ceiling",
-    source=Path(__file__).with_suffix(".cu"),
     idea="independent 16-byte loads and nothing else",
     limiter="memory bandwidth",
     cost="computes no attention",

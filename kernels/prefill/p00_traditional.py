@@ -8,8 +8,6 @@ Idea: tiles of Q, K and V in shared memory, asynchronous copies of 16 bytes, an 
 Cost: no tensor cores, and a copy is waited for where it starts.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, kernel_supports
@@ -37,10 +35,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="p00_traditional",
+RUNG = Rung.beside(
+    __file__,
     title="Prefill, the traditional way",
-    source=Path(__file__).with_suffix(".cu"),
     idea="tiles in shared memory, asynchronous copies, an online softmax, scalar arithmetic",
     limiter="the instructions of scalar products",
     cost="no tensor cores; a copy is waited for where it starts",

@@ -10,8 +10,6 @@ Idea: the tile, the warps and the padding are derived from limits of the hardwar
 Cost: as for p00.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, kernel_supports
@@ -39,10 +37,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="p01_inverted",
+RUNG = Rung.beside(
+    __file__,
     title="Prefill by inversion, as published",
-    source=Path(__file__).with_suffix(".cu"),
     idea="tile, warps and padding are derived from limits of the hardware",
     limiter="as for p00: the derivation chose p00's tile, and no tensor cores",
     cost="as for p00",

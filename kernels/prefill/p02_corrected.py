@@ -7,8 +7,6 @@ Limiter: the tensor cores' rate of mma.m16n8k16, and what is left of the exponen
 Cost: sm_80 and up; on sm_90 wgmma would do more.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, kernel_supports
@@ -36,10 +34,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="p02_corrected",
+RUNG = Rung.beside(
+    __file__,
     title="Prefill, corrected by construction",
-    source=Path(__file__).with_suffix(".cu"),
     idea="an aligned stride free of conflicts, tensor cores, one maximum a row, tiles in flight",
     limiter="the rate of the matrix instructions",
     cost="sm_80 and up; on sm_90 its instructions reach a part of the tensor cores' rate",

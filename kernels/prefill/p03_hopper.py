@@ -9,8 +9,6 @@ and instructions that copies by threads take.
 Cost: sm_90 and no other architecture; one block an SM at its defaults.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, TensorMap, kernel_supports
@@ -44,10 +42,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="p03_hopper",
+RUNG = Rung.beside(
+    __file__,
     title="Prefill for Hopper: wgmma and bulk copies",
-    source=Path(__file__).with_suffix(".cu"),
     idea="a warp that copies, warpgroups that multiply, scores of the next tile under this one",
     limiter="the rate of the matrix instructions of one warp",
     cost="sm_90 alone; one block an SM",

@@ -5,8 +5,6 @@ Limiter: memory bandwidth; a block waits for its whole row before it stores anyt
 Cost: one barrier chain a row, and the second read costs instructions, if no memory traffic.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung
@@ -25,10 +23,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="n00_rms_norm",
+RUNG = Rung.beside(
+    __file__,
     title="RMSNorm, one block a row",
-    source=Path(__file__).with_suffix(".cu"),
     idea="one block sums the squares of a row and reads it again from its caches to scale it",
     limiter="memory bandwidth",
     cost="a barrier chain a row, and instructions for the second read",

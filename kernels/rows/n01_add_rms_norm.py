@@ -5,8 +5,6 @@ never read from memory again, where an addition before n00 would write it and re
 Cost: a second buffer is loaded and stored in the first pass; otherwise as n00.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung
@@ -26,10 +24,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="n01_add_rms_norm",
+RUNG = Rung.beside(
+    __file__,
     title="RMSNorm with residual, one block a row",
-    source=Path(__file__).with_suffix(".cu"),
     idea="x is added to the residual in the pass that sums the squares",
     limiter="memory bandwidth",
     cost="a second buffer is loaded and stored in the first pass",

@@ -5,8 +5,6 @@ barrier keeps the next row's sums from overtaking. A split gives one sequence to
 Cost: still one barrier more than two alternating sets need; with a split, a second launch.
 """
 
-from pathlib import Path
-
 from labtools.problem import Knob, Rung, head_dims, split_launches
 
 
@@ -15,10 +13,9 @@ def launch(problem, limits, knobs):
     return split_launches(problem, "decode_s00", knobs["split"], block=problem.head_dim)
 
 
-RUNG = Rung(
-    id="s00_block_rows",
+RUNG = Rung.beside(
+    __file__,
     title="A block a row, two barriers",
-    source=Path(__file__).with_suffix(".cu"),
     idea="one pass with a single set of partial sums, hence two barriers a row",
     limiter="the barriers of a row, and too few blocks",
     cost="a barrier more than r02",

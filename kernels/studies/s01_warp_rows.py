@@ -5,8 +5,6 @@ and one rescaling for all of them; what is left at the end of a sequence is mask
 Cost: registers for R rows of k and v, and exponentials of rows that are not there.
 """
 
-from pathlib import Path
-
 from labtools.problem import Knob, Rung, head_dims, split_launches
 
 
@@ -15,10 +13,9 @@ def launch(problem, limits, knobs):
     return split_launches(problem, "decode_s01", knobs["split"], block=32)
 
 
-RUNG = Rung(
-    id="s01_warp_rows",
+RUNG = Rung.beside(
+    __file__,
     title="One warp, several rows at once",
-    source=Path(__file__).with_suffix(".cu"),
     idea="the loads and sums of several rows side by side, one rescaling for all of them",
     limiter="the chain from a load to the next row",
     cost="registers; a masked tail",

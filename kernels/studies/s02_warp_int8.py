@@ -6,8 +6,6 @@ Cost: conversions and multiplications by the scales for every row, and accuracy:
 off by up to half a step of the row's largest element.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, Workspace, head_dims, split_launches
@@ -44,10 +42,9 @@ def launch(problem, limits, knobs):
     return [quantise, *decode]
 
 
-RUNG = Rung(
-    id="s02_warp_int8",
+RUNG = Rung.beside(
+    __file__,
     title="One warp, INT8 cache",
-    source=Path(__file__).with_suffix(".cu"),
     idea="half the bytes: codes of eight bits and a scale a row",
     limiter="bytes from memory",
     cost="conversions in every row; accuracy",

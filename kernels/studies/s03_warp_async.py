@@ -6,8 +6,6 @@ Limiter: loads in flight, and a load's latency in the chain.
 Cost: shared loads and two warp barriers a tile; a stage of shared memory for every tile.
 """
 
-from pathlib import Path
-
 from labtools.problem import Knob, Rung, head_dims, split_launches
 
 
@@ -16,10 +14,9 @@ def launch(problem, limits, knobs):
     return split_launches(problem, "decode_s03", knobs["split"], block=32)
 
 
-RUNG = Rung(
-    id="s03_warp_async",
+RUNG = Rung.beside(
+    __file__,
     title="One warp, tiles through shared memory",
-    source=Path(__file__).with_suffix(".cu"),
     idea="asynchronous copies into a ring of tiles",
     limiter="loads in flight",
     cost="a trip through shared memory",

@@ -6,8 +6,6 @@ Cost: fewer warps, and registers for the state of every head. Where the heads of
 multiple of GROUP, the last warp computes one of them several times.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Rung, decode_scalars, head_dims, split_launches
@@ -26,10 +24,9 @@ def launch(problem, limits, knobs):
     )
 
 
-RUNG = Rung(
-    id="s04_gqa_warp",
+RUNG = Rung.beside(
+    __file__,
     title="One warp a KV head",
-    source=Path(__file__).with_suffix(".cu"),
     idea="a row is loaded once for several query heads",
     limiter="loads that query heads repeat",
     cost="fewer warps, more registers",

@@ -5,8 +5,6 @@ through shared memory once, at the end.
 Cost: the join, and W exponentials where one would do.
 """
 
-from pathlib import Path
-
 from labtools.problem import Knob, Rung, head_dims, split_launches
 
 
@@ -15,10 +13,9 @@ def launch(problem, limits, knobs):
     return split_launches(problem, "decode_s05", knobs["split"], block=32 * knobs["warps"])
 
 
-RUNG = Rung(
-    id="s05_head_parallel_block",
+RUNG = Rung.beside(
+    __file__,
     title="Warps that meet once",
-    source=Path(__file__).with_suffix(".cu"),
     idea="warps with private results, joined once through shared memory",
     limiter="barriers, and too few warps",
     cost="the join at the end",

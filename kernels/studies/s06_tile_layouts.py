@@ -6,8 +6,6 @@ rows, or by ldmatrix. All else is the same.
 Cost: a read is never kept, so that without matrix instructions every product reads anew.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, LabError, Launch, Rung
@@ -37,10 +35,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="s06_tile_layouts",
+RUNG = Rung.beside(
+    __file__,
     title="Layouts of a tile",
-    source=Path(__file__).with_suffix(".cu"),
     idea="one tile in five layouts, read in four ways, all else equal",
     limiter="the turns of shared memory",
     cost="reads that nobody keeps",

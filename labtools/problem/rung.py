@@ -358,6 +358,11 @@ class Rung:
             why = "it is a relative error, above 0 and below 1"
             raise LabError(what, why, "state the bound, or leave it out")
 
+    @classmethod
+    def beside(cls, file: str, **fields: Any) -> Self:
+        """The rung of a ``.py``, whose name it has, of the ``.cu`` beside it."""
+        return cls(id=Path(file).stem, source=Path(file).with_suffix(".cu"), **fields)
+
     @property
     def is_family(self) -> bool:
         """Whether it is many kernels in one source, whose methods and grid a ``.toml`` beside it

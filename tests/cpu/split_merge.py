@@ -4,8 +4,6 @@ It is as simple as can be and takes every dtype and layout, so that the machiner
 is tested with it: the CPU runner, the stand-in for a GPU, and a GPU.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, Workspace, kernel_supports
@@ -43,10 +41,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="split_merge",
+RUNG = Rung.beside(
+    __file__,
     title="Split and merged in one launch",
-    source=Path(__file__).with_suffix(".cu"),
     idea="",
     limiter="",
     cost="",

@@ -131,7 +131,7 @@ def test_a_workload_that_is_none_is_refused_by_every_command(
 # ------------------------------------------------------------------------------ a rung's two files
 
 SOURCE = (kernels_dir() / "decode" / "r03_one_warp.cu").read_text()
-PYTHON = (kernels_dir() / "decode" / "r03_one_warp.py").read_text().replace("r03_one_warp", "mine")
+PYTHON = (kernels_dir() / "decode" / "r03_one_warp.py").read_text()
 
 
 @pytest.fixture
@@ -174,8 +174,10 @@ GIVEN = tomllib.loads(Path(__file__).with_name("wrong_fields.toml").read_text("u
 
 def with_field(name: str, value: str) -> str:
     """The rung's Python with one field changed."""
-    changed = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
-    return f"{changed}\nRUNG = Rung(**{{**GIVEN, {name!r}: {value}}})\n"
+    made = 'GIVEN = dict(id="mine", source=Path(__file__).with_suffix(".cu"),'
+    changed = PYTHON.replace("RUNG = Rung.beside(\n    __file__,", made)
+    whole = f"{changed}\nRUNG = Rung(**{{**GIVEN, {name!r}: {value}}})\n"
+    return "from pathlib import Path\n" + whole.partition('"""\n')[2]
 
 
 def test_every_field_of_a_rung_and_of_a_launch_is_held_against_what_it_must_be(
