@@ -5,8 +5,6 @@ Limiter: the latency of the five shuffles of each row, one after the other.
 Cost: more registers; at odd lengths one row is read twice.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, head_dims
@@ -29,10 +27,9 @@ def launch(problem, limits, knobs):
     ]
 
 
-RUNG = Rung(
-    id="two_rows",
+RUNG = Rung.beside(
+    __file__,
     title="Two rows a trip",
-    source=Path(__file__).with_suffix(".cu"),
     idea="two rows have two independent sums, whose shuffles overlap",
     limiter="the latency of the five shuffles of each row",
     cost="more registers; at odd lengths one row is read twice",
