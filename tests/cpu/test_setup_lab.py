@@ -48,10 +48,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int,
                 assert process.poll() is None, log.read_text()
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.2)
+            while not is_open(int(match[1])):  # the address is printed a moment before
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.2)
             yield f"http://127.0.0.1:{match[1]}", int(match[1]), match[2], port
         finally:
             process.terminate()
             process.wait(20)
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 def status_of(url: str) -> int:
