@@ -61,11 +61,6 @@ def rows_of(text: str) -> dict[str, str]:
     return {line.split("  ")[0]: line for line in text.splitlines()}
 
 
-@pytest.fixture
-def empty(tmp_path: Path) -> RecordStore:
-    return RecordStore([tmp_path / "nothing"])
-
-
 def test_a_recorded_speedup_pairs_default_knobs_of_one_campaign(store: RecordStore) -> None:
     found = recorded_speedup("r02", "r03", HEADLINE, store=store)
     assert found.value == pytest.approx(1.5)
@@ -178,13 +173,14 @@ def test_the_live_path_reaches_the_measuring_children(
 
 
 def test_counters_fall_back_to_records_when_ncu_is_missing(
-    monkeypatch: pytest.MonkeyPatch, empty: RecordStore
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def no_ncu(*_: Any) -> None:
         raise LabError("Nsight Compute was not found.")
 
     monkeypatch.setattr("labtools.measure.profile_rung", no_ncu, raising=False)
-    text = compare_counters(["r03"], HEADLINE, store=empty, live=True).text
+    nothing = RecordStore([tmp_path])
+    text = compare_counters(["r03"], HEADLINE, store=nothing, live=True).text
     assert "Nsight Compute was not found" in text and "no recorded counters" in text
 
 

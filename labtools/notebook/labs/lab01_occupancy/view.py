@@ -5,7 +5,6 @@ every case when the page was made.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,11 +104,9 @@ def occupancy_bench(
     registers: int = 40,
     smem_bytes: int = 0,
     grid_blocks: int = 256,
-    *,
-    gpus: Sequence[Gpu | str] | None = None,
 ) -> Bench:
-    """A bench that starts with one kernel's numbers, ``smem_bytes`` a block, on one of ``gpus``."""
-    offered = tuple(g if isinstance(g, Gpu) else load_gpu(g) for g in gpus or list_gpus())
+    """A bench that starts with one kernel's numbers, ``smem_bytes`` a block."""
+    offered = tuple(map(load_gpu, list_gpus()))
     asked = {"threads": threads, "registers": registers, "smem_bytes": smem_bytes}
     asked["grid"] = grid_blocks
     more = {name: tuple(sorted({*getattr(Choices, name), one})) for name, one in asked.items()}

@@ -102,14 +102,13 @@ def baseline_bench(
     workloads: Mapping[str, Problem],
     *,
     start: str | None = None,
-    size_label: str = "workload",
 ) -> Bench:
     """A bench of timed calls that starts with a workload, by default the first."""
     labels = list(workloads)
     controls = {
         "candidate": dropdown("timed call", [candidate.title for candidate in candidates]),
         "gpu": dropdown("GPU", [gpu.title for gpu in gpus]),
-        "size": slider(size_label, labels, start or labels[0]),
+        "size": slider("KV length", labels, start or labels[0]),
     }
     tables = timeline_tables(candidates, gpus, list(workloads.values()))
     return Bench(controls, TimelineView, tables)

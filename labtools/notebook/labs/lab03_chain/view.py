@@ -202,31 +202,22 @@ def chain_bench(
     gpu: str = "h200",
     knobs: Mapping[str, int] | None = None,
     *,
-    rungs: Sequence[str | Rung] | None = None,
     presets: Sequence[Setting] = (),
     recorded: bool = True,
 ) -> ChainBench | ChainView:
-    """The bench of ``rungs`` (by default the ladder and the studies) where a reader is here; else a
-    picture of ``presets`` that needs no kernel.
+    """The bench of the ladder and the studies where a reader is here; else a picture of ``presets``
+    that needs no kernel.
     """
-    start = Setting(_rung(rung), workload, load_gpu(gpu), dict(knobs or {}))
+    first = rung if isinstance(rung, Rung) else problem.load_rung(rung)
+    start = Setting(first, workload, load_gpu(gpu), dict(knobs or {}))
     start.rung.resolve_knobs(start.knobs)
     if not reader_present():
         return chain_settings([start, *presets], recorded=recorded)
-    offered = (
-        [_rung(name) for name in rungs]
-        if rungs
-        else [*problem.list_rungs(), *problem.list_studies()]
-    )
-    if start.rung.id not in {offer.id for offer in offered}:
-        offered.insert(0, start.rung)
-    offered = [start.rung if offer.id == start.rung.id else offer for offer in offered]
+    # An edited rung stands where its own text would.
+    offered = {one.id: one for one in (*problem.list_rungs(), *problem.list_studies(), first)}
     sheets = [load_gpu(name) for name in list_gpus()]
-    return ChainBench(offered, start, sheets, RecordStore() if recorded else None)
-
-
-def _rung(thing: str | Rung) -> Rung:
-    return thing if isinstance(thing, Rung) else problem.load_rung(thing)
+    store = RecordStore() if recorded else None
+    return ChainBench([*offered.values()], start, sheets, store)
 
 
 def _slider(name: str, values: Sequence[Any], start: Any, tip: str = "") -> Any:

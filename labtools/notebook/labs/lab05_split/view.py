@@ -16,6 +16,7 @@ from .figures import time_parts
 
 BATCHES, LENGTHS = (1, 8, 64), (512, 4096)
 PIECES = (1, 2, 4, 8, 16, 32)
+RUNG = "r08"
 
 
 def split_tables(
@@ -23,31 +24,27 @@ def split_tables(
     batches: Sequence[int] = BATCHES,
     lengths: Sequence[int] = LENGTHS,
     counts: Sequence[int] = PIECES,
-    like: Workload = HEADLINE,
-    rung: str = "r08",
 ) -> dict[str, Any]:
     """For each batch, length and number of pieces the forecast's parts in microseconds, its bound
     and its blocks, and the recorded time or None.
     """
     gpu = load_gpu(records.gpu or "h200")
-    loads = [[like.replace(batch=b, kv_len=s) for s in lengths] for b in batches]
-    tries = [Variant(rung, {"split": n}) for n in counts]
+    loads = [[HEADLINE.replace(batch=b, kv_len=s) for s in lengths] for b in batches]
+    tries = [Variant(RUNG, {"split": n}) for n in counts]
     # Side by side; each is then there when its cell asks for it.
     forecasts_of([(tried, load) for row in loads for load in row for tried in tries], gpu.name)
     return {
         "gpu": gpu.title,
-        "rung": rung,
+        "rung": RUNG,
         "batches": list(batches),
         "lengths": list(lengths),
         "pieces": list(counts),
-        "cells": [
-            [[_cell(records, rung, load, n) for n in counts] for load in row] for row in loads
-        ],
+        "cells": [[[_cell(records, load, n) for n in counts] for load in row] for row in loads],
     }
 
 
-def _cell(records: GpuRecords, rung: str, workload: Workload, pieces: int) -> dict[str, Any]:
-    tried = Variant(rung, {"split": pieces})
+def _cell(records: GpuRecords, workload: Workload, pieces: int) -> dict[str, Any]:
+    tried = Variant(RUNG, {"split": pieces})
     model = forecast_of(tried, workload, records.gpu or "h200")
     main = model.launches[0]
     recorded = records.time_us(tried, workload)

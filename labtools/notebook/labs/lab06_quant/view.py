@@ -9,9 +9,9 @@ from typing import Any
 
 from labtools import problem
 from labtools.predict import Gpu, floors
-from labtools.problem import HEADLINE, Inputs, Scheme, SchemeError, StorageFormat, Workload
+from labtools.problem import Inputs, Scheme, SchemeError, StorageFormat, Workload
 
-from ...bench import Bench, View, dropdown
+from ...bench import Bench, View, dropdown, place_of
 from ...tables import check_word, say_time
 from ..lab02_baseline.view import Measured
 from .figures import say_part
@@ -49,18 +49,15 @@ def quant_errors(inputs: Sequence[Inputs], bits: int) -> list[list[SchemeError]]
 
 def quant_tables(
     gpu: Gpu,
-    workload: Workload = HEADLINE,
-    measured: Callable[[Scheme], Sequence[Measured]] | None = None,
-    *,
-    sample: Workload = BENCH_WORKLOAD,
-    seeds: Sequence[int] = BENCH_SEEDS,
-    outliers: Mapping[str, tuple[float, float]] | None = None,
-    limits: Mapping[int, float] | None = None,
+    workload: Workload,
+    measured: Callable[[Scheme], Sequence[Measured]],
+    limits: Mapping[int, float],
 ) -> dict[str, Any]:
     """Every case of the bench: ``cells[bits][k][v]`` bytes and times, with the ``measured`` ones of
-    the kernels that read such a cache; ``errors[outliers][bits][k][v]`` (worst, median).
+    the kernels that read such a cache; ``errors[outliers][bits][k][v]`` (worst, median). Of a
+    number of bits the worst error may have a limit.
     """
-    levels = dict(OUTLIERS if outliers is None else outliers)
+    sample = BENCH_WORKLOAD
     cells = [
         [
             [_cell(gpu, workload, k, v, measured) for v in parts_of(V_AXES, bits)]
@@ -69,16 +66,16 @@ def quant_tables(
         for bits in (8, 4)
     ]
     errors = []
-    for mean in levels.values():
+    for mean in OUTLIERS.values():
         channels = 4 if mean[1] else 0
         outlying: dict[str, Any] = {"outlier_mean": mean, "outlier_channels": channels}
-        drawn = [problem.make_outlier_inputs(sample, seed, **outlying) for seed in seeds]
+        drawn = [problem.make_outlier_inputs(sample, seed, **outlying) for seed in BENCH_SEEDS]
         errors.append([[_rounded(row) for row in quant_errors(drawn, bits)] for bits in (8, 4)])
-    pairs = len(seeds) * sample.batch * sample.num_qo_heads
+    pairs = len(BENCH_SEEDS) * sample.batch * sample.num_qo_heads
     return {
         "bits": [8, 4],
-        "outliers": list(levels),
-        "limits": [(limits or {}).get(bits) for bits in (8, 4)],
+        "outliers": list(OUTLIERS),
+        "limits": [limits.get(bits) for bits in (8, 4)],
         "cells": cells,
         "errors": errors,
         "sample": f"{pairs} (sequence, head) pairs of {sample.kv_len} tokens",
@@ -95,13 +92,13 @@ def _cell(
     workload: Workload,
     k: StorageFormat,
     v: StorageFormat,
-    measured: Callable[[Scheme], Sequence[Measured]] | None,
+    measured: Callable[[Scheme], Sequence[Measured]],
 ) -> dict[str, Any]:
     scheme = Scheme("", k, v)
     moved = workload.minimal_bytes - workload.kv_bytes + scheme.kv_bytes(workload)
     whole = floors(workload, gpu).time_us
     known = []
-    for timed in measured(scheme) if measured else ():
+    for timed in measured(scheme):
         text, word = f"{say_time(timed.time_us)} us", check_word(timed.source)
         known.append({"text": text, "word": word, "what": timed.what})
     return {
@@ -117,16 +114,16 @@ class QuantView(View, script="view", controls=("bits", "k", "v", "outliers")):
     """The picture."""
 
 
-def quant_bench(tables: dict[str, Any], *, outliers: str | None = None) -> Bench:
-    """A bench of `quant_tables` that starts with eight bits and a scale a row."""
-    levels = tables["outliers"]
-    start = levels.index(outliers) if outliers is not None else 0
+def quant_bench(tables: dict[str, Any], outliers: str) -> Bench:
+    """A bench of `quant_tables` that starts with eight bits, a scale a row, and one of
+    `OUTLIERS`."""
+    start = place_of(outliers, tables["outliers"])
     widths: dict[str, Any] = {"label_width": "10em", "most_width": "30em"}
     scales = {axes: list(map(say_part, parts_of(axes, 8))) for axes in (K_AXES, V_AXES)}
     controls = {
         "bits": dropdown("bits", tables["bits"], **widths),
         "k": dropdown("K: a scale for each", scales[K_AXES], **widths),
         "v": dropdown("V: a scale for each", scales[V_AXES], **widths),
-        "outliers": dropdown("outliers in K", levels, start, **widths),
+        "outliers": dropdown("outliers in K", tables["outliers"], start, **widths),
     }
     return Bench(controls, QuantView, tables)
