@@ -65,14 +65,18 @@ def powers(size: int) -> list[int]:
     return [size, *reversed(below)]
 
 
-def sum_of_slopes(buffer: int, each: Sequence[tuple[SlopePoint, int]]) -> SlopePoint:
-    """One point of several works that run one after another, each with how many there are of it.
-
-    The tile is that of the largest.
-    """
-    known = [(one.traffic_bytes, count) for one, count in each if one.traffic_bytes is not None]
-    if len(known) < len(each):
-        return SlopePoint(buffer, None, None, None)
-    largest = max(each, key=lambda pair: pair[0].traffic_bytes or 0)[0]
-    total = sum(bytes_ * count for bytes_, count in known)
-    return SlopePoint(buffer, total, largest.tile, largest.order)
+def sum_of_slopes(
+    buffers: Sequence[int], each: Sequence[tuple[Sequence[SlopePoint], int]]
+) -> list[SlopePoint]:
+    """The slope of several works that run one after another: the slope of each at these sizes of
+    the buffer, with how many there are of it. The tile is that of the largest."""
+    points = []
+    for place, buffer in enumerate(buffers):
+        here = [(slope[place], count) for slope, count in each]
+        if any(one.traffic_bytes is None for one, _ in here):
+            points.append(SlopePoint(buffer, None, None, None))
+            continue
+        total = sum((one.traffic_bytes or 0) * count for one, count in here)
+        largest = max((one for one, _ in here), key=lambda one: one.traffic_bytes or 0)
+        points.append(SlopePoint(buffer, total, largest.tile, largest.order))
+    return points

@@ -43,7 +43,6 @@ from .decode.scheme import (
 )
 from .decode.split import choose_split, decode_scalars, fill_of_split, split_launches
 from .decode.workload import HEADLINE, Workload
-from .dtypes import element_dtype
 from .errors import KernelError, LabError, as_lab_error
 from .gemm import Gemm
 from .gemm.operation import MatrixProduct
@@ -86,7 +85,7 @@ from .rung import (
     reset_launch,
     timed_launches,
 )
-from .storage import AS_THEY_ARE, CODECS, StorageFormat
+from .storage import AS_THEY_ARE, CODECS, StorageFormat, element_dtype
 
 register_operation(DecodeAttention())
 register_operation(RowNorm())

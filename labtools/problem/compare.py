@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .dtypes import element_dtype
+from .storage import element_dtype
 
 TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-5, "float64": 1e-10}
 """Worst relative error of one part of the output by its type; rounding the output alone gives

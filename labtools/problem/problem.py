@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
 import numpy as np
 
 from .compare import Comparison, compare_output, merge_outputs, tolerance_of
-from .dtypes import element_bytes
 from .errors import LabError
+from .storage import element_bytes
 from .text import given_path, read_given
 
 DEFAULT_OPERATION = "decode"

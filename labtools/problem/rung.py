@@ -23,7 +23,6 @@ import numpy as np
 
 from .checked import check_fields, check_name, is_text
 from .compare import MOST_TOLERANCE, MOST_TOLERANCE_IN_8_BITS
-from .dtypes import element_bytes
 from .errors import KernelError, LabError
 from .judging import nothing_changed
 from .limits import MOST_BLOCK, MOST_GRID, MOST_THREADS, Limits
@@ -38,6 +37,7 @@ from .problem import (
     operation_of,
     operations,
 )
+from .storage import element_bytes
 from .text import given_path, is_file, mend_text, read_given
 
 

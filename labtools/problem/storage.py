@@ -1,4 +1,4 @@
-"""How the elements of a buffer are stored: bits, codec, packing and scales.
+"""How the elements of a buffer are stored: their types, bits, codec, packing and scales.
 
 A value is kept as a code of few bits and read back as ``scale * c + bias``, where c is what the
 codec makes of the code, and scale and bias are fp16.
@@ -11,12 +11,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .dtypes import element_dtype
 from .errors import LabError
 
+_BYTES_OF_OTHERS = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 AXES = ("tensor", "row", "row_group", "channel")
 AS_GIVEN = "none"
 """The codec of elements that stay as they are."""
+
+
+def element_dtype(name: str) -> np.dtype:
+    """The numpy type of a name; numpy itself does not know ``bfloat16`` and the 8-bit floats; a
+    LabError where the package ml_dtypes, which brings them, is not installed."""
+    if name not in _BYTES_OF_OTHERS:
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        raise LabError(
+            f"{name} arrays cannot be made here.",
+            "the package ml_dtypes is not installed",
+            "float16 workloads; pip install ml_dtypes adds the others",
+        ) from error
+    return np.dtype(getattr(ml_dtypes, name))
+
+
+def element_bytes(name: str) -> int:
+    """Bytes of one element of a type; needs no package for those that numpy does not know."""
+    return _BYTES_OF_OTHERS.get(name) or np.dtype(name).itemsize
 
 
 @dataclass(frozen=True)

@@ -266,10 +266,7 @@ class _DecodeDerivation(Derivation):
             one = Prefill(1, *heads, length, work.head_dim, qo_len=1)
             points = attention_slope(one, SLOPE_BYTES, key_bytes)
             each.append((points, lengths.count(length)))
-        return tuple(
-            sum_of_slopes(size, [(points[at], count) for points, count in each])
-            for at, size in enumerate(SLOPE_BYTES)
-        )
+        return tuple(sum_of_slopes(SLOPE_BYTES, each))
 
     def _bytes(self) -> DesignStep:
         rate, sheet = self.dram_gb_per_s, self.gpu.dram_gb_per_s

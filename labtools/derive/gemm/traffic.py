@@ -60,10 +60,7 @@ def least_traffic(
             alone = TiledWork("", (rows,), work.columns, work.depth)
             tried = sizes or (powers(rows)[::2], across, slices)
             each.append((least_traffic(alone, buffers, tried), count))
-        return [
-            sum_of_slopes(buffer, [(points[place], count) for points, count in each])
-            for place, buffer in enumerate(buffers)
-        ]
+        return sum_of_slopes(buffers, each)
     tried = sizes or [powers(size) for size in (work.rows[0], work.columns, work.channels)]
     return slope_of(_nests(work, *map(tuple, tried)), buffers)
 

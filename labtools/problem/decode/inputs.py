@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..attention import draw_qkv, score_profile
-from ..dtypes import element_dtype
 from ..problem import DrawnArrays
+from ..storage import element_dtype
 from .workload import Workload
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..dtypes import element_bytes
-from ..storage import StorageFormat
+from ..storage import StorageFormat, element_bytes
 from .workload import Workload
 
 ROW_PAD = 64

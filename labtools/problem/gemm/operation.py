@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..dtypes import element_dtype
 from ..problem import (
     DRAWN_DTYPES,
     DrawnArrays,
@@ -37,6 +36,7 @@ from ..problem import (
     supported,
     takes_all,
 )
+from ..storage import element_dtype
 from .gemm import GEMM_DISTRIBUTIONS, Gemm
 
 _PEAK = 30.0

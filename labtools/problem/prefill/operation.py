@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import attention
-from ..dtypes import element_dtype
 from ..problem import (
     DRAWN_DTYPES,
     DrawnArrays,
@@ -30,6 +29,7 @@ from ..problem import (
     supported,
     takes_all,
 )
+from ..storage import element_dtype
 from .prefill import Prefill
 
 _SEEN_BY_ALL = {

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..dtypes import element_dtype
 from ..problem import (
     DRAWN_DTYPES,
     Arrays,
@@ -35,6 +34,7 @@ from ..problem import (
     supported,
     takes_all,
 )
+from ..storage import element_dtype
 from .rows import EPSILON, ROW_DISTRIBUTIONS, Rows
 
 _LATE_PEAK = 30.0
