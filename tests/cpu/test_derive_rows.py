@@ -27,11 +27,8 @@ def test_a_row_has_the_fewest_threads_that_hold_it(columns: int) -> None:
 
 @pytest.mark.parametrize("text", ["rows:8192,4096", "rows:64,40000/bf16", "add_norm:7,99"])
 def test_the_floor_is_every_byte_once_and_the_time_its_parts(text: str) -> None:
-    design, problem, machine = (
-        derive(text, "h200"),
-        parse_problem(text),
-        machine_of(load_gpu("h200")),
-    )
+    design, problem = derive(text, "h200"), parse_problem(text)
+    machine = machine_of(load_gpu("h200"))
     rate = machine.dram_bytes_per_cycle * machine.clock_ghz
     assert design.floor_us == pytest.approx(problem.minimal_bytes / rate / 1e3)
     assert design.step("time").answer.value == sum(one.value for one in design.step("time").inputs)
