@@ -90,7 +90,7 @@ def slider(
     text: str, values: Sequence[Any], start: Any, say: Callable[[Any], str] = str, **widths: str
 ) -> Any:
     """A slider over some values, as ``say`` reads them. Raises LabError: ``start`` is none."""
-    options, index = list(map(say, values)), place_of(start, values)
+    options, index = [(say(value), value) for value in values], place_of(start, values)
     return ipywidgets.SelectionSlider(options=options, index=index, **look(text, **widths))
 
 

@@ -19,7 +19,7 @@ from labtools.problem import HEADLINE, LabError, Rung, Workload
 from labtools.problem.problem import CACHE_STATES
 from labtools.record import RecordStore
 
-from ...bench import View, look
+from ...bench import View, look, slider
 from ...newest import Newest
 from ...reader import reader_present
 from .state import ChainState, Setting, change_between, legend, state_of
@@ -84,7 +84,9 @@ class ChainBench(ipywidgets.VBox):
         titles = ipywidgets.Dropdown(options=list(self._gpus), value=start.gpu.title, **look("GPU"))
         self.controls: dict[str, Any] = {"rung": kernels, "gpu": titles}
         for name, (label, steps) in SIZE_STEPS.items():
-            self.controls[name] = _slider(label, steps, getattr(start.workload, name))
+            size = getattr(start.workload, name)
+            offered = steps if size in steps else sorted({*steps, size})
+            self.controls[name] = slider(label, offered, size)
         self.knobs: dict[str, Any] = {}
         self._knob_box = ipywidgets.VBox()
         self.view = ChainView()
@@ -186,7 +188,8 @@ class ChainBench(ipywidgets.VBox):
         for knob in rung.knobs:
             wanted = values.get(knob.name, knob.default)
             value = wanted if wanted in knob.choices else knob.default
-            control = _slider(knob.name, knob.choices, value, tip=knob.doc)
+            control = slider(knob.name, knob.choices, value)
+            control.tooltip = knob.doc or None
             control.observe(self._moved, "value")
             self.knobs[knob.name] = control
         self._knob_box.children = tuple(self.knobs.values())
@@ -218,10 +221,3 @@ def chain_bench(
     sheets = [load_gpu(name) for name in list_gpus()]
     store = RecordStore() if recorded else None
     return ChainBench([*offered.values()], start, sheets, store)
-
-
-def _slider(name: str, values: Sequence[Any], start: Any, tip: str = "") -> Any:
-    choices = tuple(values) if start in values else tuple(sorted({*values, start}))
-    options = [(str(value), value) for value in choices]
-    shown = {"description_tooltip": tip or None, **look(name)}
-    return ipywidgets.SelectionSlider(options=options, value=start, **shown)
