@@ -3,6 +3,7 @@ the L2 and from memory, and what is said of a tile's time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labtools.predict.machine import Machine, machine_of
@@ -23,6 +24,15 @@ LOADED_SHARE = 0.9
 
 TARGET_SHARE = 0.99
 """Share of the read ceiling that the bytes on the way are chosen for, where memory is the bound."""
+
+
+WAITS = ("latency", "waiting for K and V")
+"""What is among the units of ``shares`` and no unit: the wait for bytes."""
+
+
+def busiest_cycles(shares: Mapping[str, float]) -> float:
+    """Cycles of the unit that works longest, by the cycles of each."""
+    return max(value for name, value in shares.items() if name not in WAITS)
 
 
 @dataclass(frozen=True, kw_only=True)

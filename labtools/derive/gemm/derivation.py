@@ -17,7 +17,7 @@ from labtools.problem.limits import MOST_REGISTERS
 from ..engine import Asked, BoundDerivation, TiledDesign, check_copies
 from ..layouts import prove_alignment, rejected_layouts, swizzle_of
 from ..parts import MOST_STAGES, WARP, DesignStep, Figure, Rejected, Sheet, footprint_words
-from ..sm import ELEMENT, MMA_FLOPS
+from ..sm import ELEMENT, MMA_FLOPS, busiest_cycles
 from ..traffic import SLOPE_BYTES, SlopePoint, rejected_buffers
 from .library_pick import LibraryPick, pick_of_library
 from .rings import RingDesign, derive_ring
@@ -227,8 +227,7 @@ class _ProductDerivation(BoundDerivation):
 
     def _stages(self) -> DesignStep:
         tile, model = self.tile, self.model
-        busy = model.shares(tile, 1)
-        cycles = max(value for name, value in busy.items() if name != "latency")
+        cycles = busiest_cycles(model.shares(tile, 1))
         loaded = self.work.a_loaded(tile.m) * tile.k / self.work.depth + ELEMENT * tile.n * tile.k
         rejected = []
         for stages in (tile.stages - 1, tile.stages + 1, 2 * tile.stages):

@@ -23,7 +23,7 @@ from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, RingTile
 from labtools.problem.limits import COPY_BYTES
 
 from ..parts import NOT_TOLD_APART, WARP, DesignStep, Rejected, Sheet
-from ..sm import ELEMENT, LOADED_SHARE, SUM, UNIT_BYTES, ModelledTime, SmModel
+from ..sm import ELEMENT, LOADED_SHARE, SUM, UNIT_BYTES, ModelledTime, SmModel, busiest_cycles
 from .traffic import traffic_given_l2
 from .work import TiledWork
 
@@ -353,7 +353,7 @@ def _why_not_faster(other: RingCost, best: RingCost) -> str:
 
 def _ring(model: RingModel, best: RingCost) -> DesignStep:
     tile, latency = best.tile, model.latency(best.tile)
-    busy = max(value for name, value in best.shares.items() if name != "latency")
+    busy = busiest_cycles(best.shares)
     rejected = []
     for stages in sorted({tile.stages - 1, tile.stages + 1} & set(model.choices["stages"])):
         other, named = dataclasses.replace(tile, stages=stages), f"{stages} stages"

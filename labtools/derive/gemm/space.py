@@ -21,7 +21,7 @@ from ..proposals import (
     fates_of,
     make_space,
 )
-from ..sm import ELEMENT, LOADED_SHARE
+from ..sm import ELEMENT, LOADED_SHARE, busiest_cycles
 from .derivation import TileDesign
 from .rings import RingModel
 from .tiles import CHOICES, TileModel, registers_estimated
@@ -52,11 +52,10 @@ def _figures(
     else by what the L2 gives and by the slices ahead, of which there are so many for a latency."""
     if waits:
         return {FLIGHT_BUDGET.name: (on_the_way, model.machine.bytes_in_flight(LOADED_SHARE))}
-    busiest = max(value for name, value in shares.items() if name != "latency")
     slices, latency = ahead
     return {
         L2_BUDGET.name: (loaded / shares["matrix units"], loaded / rate),
-        LATENCY_LIMIT.name: (slices * busiest, latency),
+        LATENCY_LIMIT.name: (slices * busiest_cycles(shares), latency),
     }
 
 

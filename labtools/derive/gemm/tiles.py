@@ -19,7 +19,15 @@ from labtools.problem.gemm.tiling import PIECE, PRODUCT_KNOBS, ProductTile
 from labtools.problem.limits import COPY_BYTES, MOST_REGISTERS
 
 from ..parts import ISSUE_CYCLES, MOST_STAGES, PER_COPY
-from ..sm import ELEMENT, LOADED_SHARE, OTHER_REGISTERS, UNIT_BYTES, BlockCost, SmModel
+from ..sm import (
+    ELEMENT,
+    LOADED_SHARE,
+    OTHER_REGISTERS,
+    UNIT_BYTES,
+    BlockCost,
+    SmModel,
+    busiest_cycles,
+)
 from .traffic import traffic_given_l2
 from .work import TiledWork
 
@@ -156,8 +164,7 @@ class TileModel(SmModel):
     def stages_for(self, tile: ProductTile) -> int:
         """Slices that a ring must hold: the one that is read, and those that cover the latency, as
         far as they fit and there are so many."""
-        busy = self.shares(tile, 1)
-        cycles = max(busy[name] for name in busy if name != "latency")
+        cycles = busiest_cycles(self.shares(tile, 1))
         most = min(MOST_STAGES, 1 + -(-self.work.depth // tile.k))
         wanted = max(2, min(1 + math.ceil(self.latency / cycles), most))
         while wanted > 2 and self.why_not(with_stages(tile, wanted)) is not None:

@@ -103,7 +103,6 @@ class PrefillModel(SmModel):
         self._limits = gpu.limits
         self._launches: dict[PrefillTile, Launch] = {}
         self._costs: dict[PrefillTile, PrefillCost] = {}
-        self._tiles: dict[tuple[int, int], np.ndarray] = {}
         flops = self.machine.sub_partitions * MMA_FLOPS / self.mma_cycles
         self.flops_per_cycle = max(self.sheet_flops, flops) if kind == "wgmma" else flops
         self.memory_us = problem.minimal_bytes / self.dram_gb_per_s / 1e3
@@ -157,14 +156,11 @@ class PrefillModel(SmModel):
     def tiles_of_blocks(self, tile: PrefillTile) -> np.ndarray:
         """Tiles of keys that each block of a head goes over, from the last queries to the first,
         int64 ``[blocks of a head]``."""
-        key = (tile.queries, tile.keys)
-        if key not in self._tiles:
-            problem = self.problem
-            first = np.arange(0, problem.num_queries, tile.queries)[::-1]
-            ahead = problem.kv_len - problem.num_queries if problem.causal else problem.kv_len
-            ends = np.minimum(problem.kv_len, first + tile.queries + ahead)
-            self._tiles[key] = -(-ends // tile.keys)
-        return self._tiles[key]
+        problem = self.problem
+        first = np.arange(0, problem.num_queries, tile.queries)[::-1]
+        ahead = problem.kv_len - problem.num_queries if problem.causal else problem.kv_len
+        ends = np.minimum(problem.kv_len, first + tile.queries + ahead)
+        return -(-ends // tile.keys)
 
     def padded_share(self, tile: PrefillTile) -> float:
         """Part of the products that masks and edges throw away."""

@@ -30,7 +30,7 @@ from ..parts import (
     bytes_words,
     footprint_words,
 )
-from ..sm import ELEMENT, UNIT_BYTES
+from ..sm import ELEMENT, UNIT_BYTES, busiest_cycles
 from ..traffic import SLOPE_BYTES, SlopePoint, rejected_buffers
 from .costs import (
     GROUP_ROWS,
@@ -50,7 +50,6 @@ PAD = 8
 """Elements behind a row of p02's tiles."""
 GROUP_WORDS = {"wgmma": "warpgroups", "mma": "warps"}
 """What multiplies in a block, and the knob that says how many."""
-WAITS = "waiting for K and V"
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class _PrefillDerivation(BoundDerivation):
         self.case = self.kind
         self.heads = self.problem.batch * self.problem.num_qo_heads
         self.key_bytes = 2 * ELEMENT * self.problem.head_dim  # of K and V together
-        self.longest = longest_cycles(self.best.shares)
+        self.longest = busiest_cycles(self.best.shares)
 
     def design(self) -> PrefillDesign:
         slope = tuple(attention_slope(self.problem, SLOPE_BYTES))
@@ -348,11 +347,6 @@ class _PrefillDerivation(BoundDerivation):
             room=room,
             spill=", so sums spill" if wanted > room else "; the step before gives its time",
         )
-
-
-def longest_cycles(shares: Mapping[str, float]) -> float:
-    """Cycles of a tile without what a block waits for its rows."""
-    return max(value for name, value in shares.items() if name != WAITS)
 
 
 def _say_knobs(tile: PrefillTile) -> str:

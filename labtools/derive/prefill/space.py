@@ -15,9 +15,9 @@ from ..proposals import (
     fates_of,
     make_space,
 )
-from ..sm import ELEMENT
+from ..sm import ELEMENT, busiest_cycles
 from .costs import PrefillModel, PrefillTile
-from .derivation import GROUP_WORDS, PAD, PrefillDesign, longest_cycles
+from .derivation import GROUP_WORDS, PAD, PrefillDesign
 
 
 def prefill_space(design: PrefillDesign, gpu: Gpu) -> DesignSpace:
@@ -32,7 +32,7 @@ def prefill_space(design: PrefillDesign, gpu: Gpu) -> DesignSpace:
         best = model.best({"block_n": keys, words: groups, "stages": stages})
         tile = best.tile if best else PrefillTile(chosen.kind, keys, groups, stages, 0)
         shares = model.shares(tile, 1)
-        busiest = longest_cycles(shares)
+        busiest = busiest_cycles(shares)
         ahead, waited = (stages - 1) * busiest, model.wait_cycles(tile, busiest)
         room = model.room_for_registers(tile, 1)
         loaded = 4 * keys * problem.head_dim
