@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import labtools.problem as lp
 from labtools.measure.cpu import run_on_cpu
 from labtools.notebook import Measured
+from labtools.notebook.labs.lab06_quant import view
 from labtools.notebook.labs.lab06_quant.figures import plot_frontier, show_frontier, show_levels
 from labtools.notebook.labs.lab06_quant.view import (
     K_AXES,
@@ -343,12 +344,16 @@ def test_groups_of_r07_are_right():
     assert run_on_cpu(lp.load_rung("r07_int4"), workload, BY_CHANNEL, orders=(0,)).ok
 
 
-def test_the_bench_shows_what_the_frontier_says():
+def test_the_bench_shows_what_the_frontier_says(monkeypatch):
     sample = lp.Workload(1, 4, 2, 96, 128)
-    tables = quant_tables(
-        load_gpu("h200"), sample=sample, seeds=(3,), outliers={"as is": OUTLIERS["half"]},
-        measured=lambda scheme: [Measured(12.0, "recorded", "here")] if scheme.k.bits == 4 else [],
-    )  # fmt: skip
+    few = {"BENCH_WORKLOAD": sample, "BENCH_SEEDS": (3,), "OUTLIERS": {"as is": OUTLIERS["half"]}}
+    for name, value in few.items():
+        monkeypatch.setattr(view, name, value)
+
+    def measured(scheme):
+        return [Measured(12.0, "recorded", "here")] if scheme.k.bits == 4 else []
+
+    tables = quant_tables(load_gpu("h200"), lp.HEADLINE, measured, {})
     drawn = [lp.make_outlier_inputs(sample, 3, outlier_mean=OUTLIERS["half"])]
     for b, bits in enumerate(tables["bits"]):
         for i, k in enumerate(parts_of(K_AXES, bits)):
