@@ -143,14 +143,14 @@ def _kernel_ready(server: Server, path: str) -> bool:
     return False
 
 
-_RUN_ALL = """seconds => Promise.race([
-    window.jupyterapp.commands.execute("notebook:run-all-cells"),
-    new Promise((_, late) => setTimeout(late, 1000 * seconds, Error("the cells do not end")))])"""
+_RUN = """cells => Promise.race([
+    window.jupyterapp.commands.execute(`notebook:run-all-${cells}`),
+    new Promise((_, late) => setTimeout(late, 180_000, Error("the cells do not end")))])"""
 
 
-def run_all(page: Any, seconds: float = 180) -> None:
-    """Run every cell, as the menu does, and wait for the end."""
-    page.evaluate(_RUN_ALL, seconds)
+def run_all(page: Any, cells: str = "cells") -> None:
+    """Run every cell, as the menu does, or with ``below`` from the chosen one on, to the end."""
+    page.evaluate(_RUN, cells)
 
 
 _PROMPTS = """() => window.jupyterapp.shell.currentWidget.content.widgets

@@ -86,10 +86,10 @@ what is said of an answer."""
 def test_a_lab_runs_from_question_to_question(lab_server: Server, page: Any, lab: str) -> None:
     view, answers, questions, said = READ[lab]
     open_lab(page, lab_server, f"labs/{lab}.md", view)
-    for name, value in answers.items():
+    for name, value in reversed(answers.items()):
         answer_in_cell(page, name, value)
     if answers:
-        run_all(page)
+        run_all(page, "below")
     finish_lab(page, lab_server, f"labs/{lab}.md", view, questions)
     expect(page.get_by_text(said).locator("visible=true").first).to_be_visible()
 
@@ -158,7 +158,7 @@ def walk_the_table(page: Any) -> None:
 def test_lab03_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     open_lab(page, lab_server, LAB03, ".lt-ch")
     answer_in_cell(page, "my_answer", '"load of k"')
-    run_all(page)
+    run_all(page, "below")
     expect(page.get_by_text("You were right.")).to_have_count(1)
     # A knob compiles and forecasts; the pin keeps what it is compared with.
     page.locator(".lt-ch").scroll_into_view_if_needed()
@@ -390,7 +390,7 @@ def test_lab10_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     expect(compiled).to_contain_text("registers a thread", timeout=60_000)
     expect(page.locator(".lt-budget-forecast")).to_contain_text("us, bound by")
     answer_in_cell(page, "my_bound", "bounds[0]")
-    run_all(page)
+    run_all(page, "below")
     finish_lab(page, lab_server, LAB10, ".lt-budget", 0)
     expect(page.get_by_text("You said matrix units.")).to_have_count(1)
 
