@@ -150,6 +150,18 @@ def test_a_forecast_that_moved_is_kept_under_a_raised_number_alone(
     assert (read_goldens(path)[key]["time_us"] == 1.0) == refused
 
 
-def test_a_sample_is_never_kept() -> None:
+@pytest.mark.parametrize("arguments", ["--draw 5 --accept", "--draw 5 --only screens"])
+def test_a_sample_is_never_kept_and_never_of_screens(arguments: str) -> None:
     with pytest.raises(SystemExit):
-        main(["--draw", "5", "--accept"])
+        main(arguments.split())
+
+
+def test_screens_are_asked_for_by_a_part_of_their_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
+    assert main(["--only", "screens", "--match", "forecast r9*", "--jobs", "1"]) == 0
+    said = capfd.readouterr().out
+    assert [line for line in said.splitlines() if "::" in line] == [
+        "tests/goldens/test_screens.py::test_screen[forecast r99]"
+    ]

@@ -38,15 +38,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.accept and chosen.draw:
         parser.error("a sample is not kept: name what is with --only and --match")
+    if chosen.draw and chosen.only == [SCREENS]:
+        parser.error("screens are not drawn: name some with --match")
     only = chosen.only or kinds
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    if SCREENS in only and not chosen.draw:
+        command.append("tests/goldens/test_screens.py")
     if values := [kind for kind in only if kind != SCREENS]:
         command += ["tests/goldens/test_values.py", "--goldens", ",".join(values)]
         command += ["--draw", str(chosen.draw)]
         command += ["--seed", str(chosen.seed)] if chosen.seed is not None else []
-        command += ["--match", chosen.match] if chosen.match else []
-    if SCREENS in only and not (chosen.match or chosen.draw):
-        command.append("tests/goldens/test_screens.py")
+    command += ["--match", chosen.match] if chosen.match else []
     command += ["-n", str(min(4, chosen.jobs)), "--dist", "worksteal"] if chosen.jobs > 1 else []
     command += ["--snapshot-update"] if chosen.accept else []
     status = subprocess.run(command, cwd=ROOT).returncode

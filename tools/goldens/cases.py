@@ -20,6 +20,7 @@ from unittest import mock
 
 from labtools.problem import Workload, kernels_dir, load_rung
 from labtools.problem.rung import say_knobs
+from labtools.record import Record, read_records, shipped_records_dir
 from tools.write_listings import locked_nvrtc
 
 from .commands import FILES, GUESSED, GUESSES, Command, commands
@@ -35,9 +36,23 @@ MOST_SECONDS = 24.0
 class HeldRecord:
     """One shipped record of decode."""
 
-    file: str  # under ``kernels/records``
+    path: Path
+    number: int  # of its line in the file
     raw: dict[str, Any]  # its line: keys come from it, since it stays when classes change
-    record: Any
+
+    @property
+    def record(self) -> Record:
+        """The record itself, read when it is asked for: most runs ask for few."""
+        return _records_of(self.path)[self.number]
+
+
+@cache
+def _records_of(path: Path) -> list[Record]:
+    """The records of a file; raises LabError where one is damaged."""
+    records, problems = read_records(path)
+    if problems:
+        raise problems[0]
+    return records
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,8 @@ def every_case() -> dict[tuple[str, str], GoldenCase]:
         add("json", text, command.needs, command.seconds, command)
     for held in held_records():
         point = point_key(held.raw)
-        words = (held.file, point, held.raw.get("experiment"), held.raw["campaign"])
+        file = held.path.relative_to(shipped_records_dir()).as_posix()
+        words = (file, point, held.raw.get("experiment"), held.raw["campaign"])
         name = " ".join(filter(None, words))
         if held.raw["kind"] == "rung":
             gpu = held.raw["provenance"]["gpu_slug"]
@@ -82,18 +98,12 @@ def every_case() -> dict[tuple[str, str], GoldenCase]:
 
 def held_records() -> Iterator[HeldRecord]:
     """Every shipped record of decode, in the order of the files and their lines."""
-    from labtools.record import read_records, shipped_records_dir
-
     for path in sorted(shipped_records_dir().glob("*/*.jsonl.gz")):
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()
         raws = [json.loads(line) for line in lines if line.strip()]
-        records, problems = read_records(path)
-        if problems:
-            raise problems[0]
-        name = path.relative_to(shipped_records_dir()).as_posix()
-        for raw, record in zip(raws, records, strict=True):
+        for number, raw in enumerate(raws):
             if "operation" not in raw["workload"]:
-                yield HeldRecord(name, raw, record)
+                yield HeldRecord(path, number, raw)
 
 
 def point_key(raw: dict[str, Any]) -> str:
