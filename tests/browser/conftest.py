@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,17 +11,8 @@ import pytest
 from driver import Server, open_page, shoot, start_browser, start_server
 
 from labtools.notebook.pages import list_pages
-from tools.chromium import find_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def chromium() -> None:
-    """Let the driver use whichever browser was found."""
-    found = find_chromium()
-    if found is not None:
-        os.environ.setdefault("LABTOOLS_CHROMIUM", str(found))
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +29,7 @@ def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: None) -> Iterator[Any]:
+def browser() -> Iterator[Any]:
     """One Chromium for all tests of a file; it ends with them, for its loop must not stay."""
     with start_browser() as started:
         yield started

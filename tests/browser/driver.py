@@ -21,6 +21,7 @@ from playwright.sync_api import TimeoutError as NothingShown
 from playwright.sync_api import expect, sync_playwright
 
 from labtools.problem import repository_root
+from tools.chromium import find_chromium
 
 expect.set_options(timeout=20_000)  # as a page's own limit below
 SCREENSHOTS = repository_root() / "_build" / "screenshots"
@@ -89,9 +90,8 @@ def _answers(server: Server) -> bool:
 def start_browser() -> Iterator[Any]:
     """A headless Chromium."""
     with sync_playwright() as playwright:
-        executable = os.environ.get("LABTOOLS_CHROMIUM", "/usr/bin/chromium")
-        path = executable if Path(executable).exists() else None
-        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
+        found = find_chromium()
+        browser = playwright.chromium.launch(executable_path=found, args=CHROMIUM_FLAGS)
         try:
             yield browser
         finally:
