@@ -24,13 +24,11 @@ from labtools.problem.text import how_many
 from labtools.toolchain.progress import Progress, with_time_left
 
 from .given import named_knobs, read_family, read_workload
-from .loop import DEFAULT_FAMILY, LoopAnswer
+from .loop import DEFAULT_FAMILY, LoopAnswer, LoopAsked
 from .outcome import print_table, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from labtools.optimize.bench import TimedOn
 
 _VERDICTS: Mapping[Outcome, str] = {
     "slower": "counts",
@@ -50,7 +48,7 @@ class PointAblated(LoopAnswer, AblatedPoint):
     def show(self, console: Console) -> None:
         """A row a method, a row a pair, and what has no time."""
         for line in self._head():
-            console.print(line, markup=False)
+            console.print(line)
         numbers = PAIR_COLUMNS[1:4]
         checked = {verdict.method: str(verdict) for verdict in self.sass_check}
         columns = ("without", *numbers, "verdict", "in the machine code", "class")
@@ -73,7 +71,7 @@ class PointAblated(LoopAnswer, AblatedPoint):
                 console, PAIR_COLUMNS, pairs, right=(*numbers, PAIR_COLUMNS[4]), whole=numbers
             )
         for line in say_untimed(self.untimed):
-            console.print(line, markup=False)
+            console.print(line)
 
     def _head(self) -> Iterator[str]:
         yield f"{self.workload}, {self.origin}, {self.gpu}"
@@ -97,18 +95,15 @@ def _say_verdict(found: Attribution) -> str:
 
 
 def ablate_kernel(
-    kernel: str | None,
-    workload: str | None,
-    on: TimedOn | None,
+    asked: LoopAsked,
     chosen: Sequence[str] | None,
     methods: Sequence[str] | None,
     pairs: bool,
-    seed: int | None,
     progress: Progress,
 ) -> PointAblated:
     """Time a point with one method out at a time."""
-    family = read_family(kernel or DEFAULT_FAMILY)
-    problem = family.workloads[0] if workload is None else read_workload(workload)
+    family = read_family(asked.kernel or DEFAULT_FAMILY)
+    problem = family.workloads[0] if asked.workload is None else read_workload(asked.workload)
     knobs, names = named_knobs(family.rung, chosen), tuple(methods or ())
     with typed():
         point = family.point(knobs)
@@ -117,6 +112,6 @@ def ablate_kernel(
             f"{name}={knobs[name]} means nothing here, and is {name}={point.knobs[name]}: {why}"
             for name, why in family.overruled(knobs).items()
         )
-    timed_on, told = on or "recorded", with_time_left(progress)
+    timed_on, told = asked.on or "recorded", with_time_left(progress)
     found = ablate_point(family, problem, timed_on, knobs, names, pairs, told)
     return PointAblated(**vars(found), notices=notices, workload=problem)

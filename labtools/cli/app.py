@@ -5,13 +5,22 @@ Those modules, and all of labtools, are imported when a command runs: ``--help``
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from .given import HEADLINE_TEXT, SMALL_TEXT, JsonOption, KnobOption, RungArgument, WorkloadOption
-from .loop_app import KernelOption, LoopWorkloadOption, OnOption, SeedOption, loop_app
+from .given import (
+    HEADLINE_TEXT,
+    SMALL_TEXT,
+    JsonOption,
+    KnobOption,
+    RungArgument,
+    RungAsked,
+    WorkloadOption,
+)
+from .loop_app import KernelOption, LoopWorkloadOption, OnOption, loop_app
 from .outcome import present
 
 EPILOG = (
@@ -88,9 +97,8 @@ def run(
     """Check a kernel against the oracle; on a GPU time it too."""
     from .running import run_named_rung
 
-    present(
-        lambda progress: run_named_rung(rung, workload, on, knob, quick, seed, progress), as_json
-    )
+    asked = RungAsked(rung, workload, knob)
+    present(partial(run_named_rung, asked, on, quick, seed), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -113,7 +121,7 @@ def forecast(
     """Say how long it should take and what bounds it, from its machine code. Needs no GPU."""
     from .forecasting import forecast_rung
 
-    present(lambda progress: forecast_rung(rung, workload, gpu, knob, what_if, progress), as_json)
+    present(partial(forecast_rung, RungAsked(rung, workload, knob), gpu, what_if), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -142,7 +150,7 @@ def derive(
     """Derive a kernel from a GPU's limits: tile, warps, stages, layout, time."""
     from .deriving import derive_any
 
-    present(lambda progress: derive_any(op, workload, gpu, bits, target, progress), as_json)
+    present(partial(derive_any, op, workload, gpu, bits, target), as_json)
 
 
 @app.command("compile", epilog=EPILOG)
@@ -159,7 +167,7 @@ def compile_(
     """Compile for any GPU and show registers, shared memory and spills. Needs no GPU."""
     from .compiling import compile_for
 
-    present(lambda progress: compile_for(rung, arch, workload, knob, sass, progress), as_json)
+    present(partial(compile_for, RungAsked(rung, workload, knob), arch, sass), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -177,10 +185,8 @@ def profile(
     """Nsight Compute counters of a rung or baseline. Needs a GPU and ncu."""
     from .profiling import profile_target
 
-    present(
-        lambda progress: profile_target(rung, workload, knob, full, out, time_limit, progress),
-        as_json,
-    )
+    asked = RungAsked(rung, workload, knob)
+    present(partial(profile_target, asked, full, out, time_limit), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -198,9 +204,8 @@ def sanitize(
     """compute-sanitizer over a rung. Needs a GPU and the CUDA toolkit."""
     from .profiling import sanitize_target
 
-    present(
-        lambda progress: sanitize_target(rung, workload, knob, tool, time_limit, progress), as_json
-    )
+    asked = RungAsked(rung, workload, knob)
+    present(partial(sanitize_target, asked, tool, time_limit), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -237,12 +242,8 @@ def bench(
     """
     from .running import bench_candidates
 
-    present(
-        lambda progress: bench_candidates(
-            candidate, workload, baseline, knob, processes, quick, progress
-        ),
-        as_json,
-    )
+    asked = (candidate, workload, baseline, knob)
+    present(partial(bench_candidates, *asked, processes, quick), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -284,20 +285,14 @@ def record(
     as_json: JsonOption = False,
 ) -> None:
     """Check, time and keep the records, with full provenance. Needs a GPU."""
-    from .running import record_one, record_plan
+    from .running import chosen_effort, record_one, record_plan
 
+    effort = chosen_effort(quick, profile, sanitize)
     if rung is None:
-        present(
-            lambda progress: record_plan(plan, out, quick, profile, sanitize, stale, progress),
-            as_json,
-        )
+        present(partial(record_plan, plan, out, effort, stale), as_json)
     else:
-        present(
-            lambda progress: record_one(
-                rung, workload, knob, baseline, out, quick, profile, sanitize, progress
-            ),
-            as_json,
-        )
+        asked = RungAsked(rung, workload, knob)
+        present(partial(record_one, asked, baseline, out, effort), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -314,7 +309,7 @@ def microbench(
     """Measure this GPU's latencies, rates and launches, for the forecast. Needs a GPU."""
     from .microbench import measure_gpu
 
-    present(lambda progress: measure_gpu(out, only, progress), as_json)
+    present(partial(measure_gpu, out, only), as_json)
 
 
 app.add_typer(loop_app, name="loop")
@@ -331,7 +326,9 @@ def ablate(
         typer.Option(help="One to take out; repeatable. Default: all that are on."),
     ] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Two methods out at once, too.")] = False,
-    seed: SeedOption = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Taken as by loop; nothing is drawn.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time a point of a kernel family with one method out at a time: what each is worth.
@@ -341,11 +338,10 @@ def ablate(
     lies above the threshold, and is undecided where it holds the threshold.
     """
     from .ablating import ablate_kernel
+    from .loop import LoopAsked
 
-    present(
-        lambda progress: ablate_kernel(kernel, workload, on, knob, method, pairs, seed, progress),
-        as_json,
-    )
+    asked = LoopAsked(kernel, workload, on, seed)
+    present(partial(ablate_kernel, asked, knob, method, pairs), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -364,7 +360,7 @@ def records(
     """What was measured: time, spread, samples, knobs, workload, source, date, stale or fresh."""
     from .recorded import list_records
 
-    present(lambda progress: list_records(gpu, rung, workload, all_, progress), as_json)
+    present(partial(list_records, gpu, rung, workload, all_), as_json)
 
 
 @app.command(epilog=EPILOG)
@@ -375,7 +371,7 @@ def claims(
     """What others published, each figure with our value and a verdict computed now."""
     from .claims import list_claims
 
-    present(lambda progress: list_claims(id_, progress), as_json)
+    present(partial(list_claims, id_), as_json)
 
 
 @app.command(epilog=EPILOG)

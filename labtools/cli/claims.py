@@ -82,15 +82,14 @@ class ClaimsChecked(Answer):
         print_table(console, columns, [row.cells() for row in self.claims])
         if len(self.claims) == 1:
             (row,) = self.claims
-            console.print(f"{row.finding.verdict}: {row.finding.reason}", markup=False)
+            console.print(f"{row.finding.verdict}: {row.finding.reason}")
             console.print(
-                f"source {row.claim.source}; redo it in {row.page}, cell {row.claim.cell}",
-                markup=False,
+                f"source {row.claim.source}; redo it in {row.page}, cell {row.claim.cell}"
             )
             return
         counted = ", ".join(f"{count} {name}" for name, count in self.verdicts.items())
-        console.print(f"{len(self.claims)} claims: {counted}", markup=False)
-        console.print("labtools claims --id ID says why and where to redo it", markup=False)
+        console.print(f"{len(self.claims)} claims: {counted}")
+        console.print("labtools claims --id ID says why and where to redo it")
 
 
 def list_claims(claim_id: str | None, progress: Progress) -> ClaimsChecked:

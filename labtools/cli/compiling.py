@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from labtools.toolchain import CompileError, CompilerMissing, compile_rung, disa
 from labtools.toolchain.cubin import Cubin, Resources
 from labtools.toolchain.options import check_arch
 
-from .given import check_supported, choose_workload, read_knobs, read_rung
+from .given import RungAsked
 from .outcome import Answer, UsageProblem, print_table, typed
 
 if TYPE_CHECKING:
@@ -67,29 +67,18 @@ class Compiled(Answer):
         knobs = say_knobs(self.knobs, " ")
         console.print(
             f"{self.rung}  {knobs}  computed by NVRTC {self.nvrtc_version}, launched as on "
-            f"{self.limits}",
-            markup=False,
+            f"{self.limits}"
         )
         numbers = ("registers", "shared B", "spill stores B", "spill loads B", "stack B", "threads")
         rows = [kernel.cells() for kernel in self.kernels]
         print_table(console, ("arch", "kernel", *numbers), rows, right=numbers)
         for title, listing in (self.sass or {}).items():
-            console.print(f"\n{title}\n{listing}", markup=False)
+            console.print(f"\n{title}\n{listing}")
 
 
-def compile_for(
-    name: str,
-    arches: str,
-    workload_text: str | None,
-    chosen: Sequence[str] | None,
-    with_sass: bool,
-    progress: Progress,
-) -> Compiled:
+def compile_for(asked: RungAsked, arches: str, with_sass: bool, progress: Progress) -> Compiled:
     """Compile a rung for each architecture; only the kernels that it launches are listed."""
-    rung = read_rung(name)
-    workload = choose_workload(workload_text, rung)
-    knobs = read_knobs(rung, chosen)
-    check_supported(rung, workload, knobs)
+    rung, workload, knobs = asked.read()
     limits = gpu_or_default().limits
     kernels: list[CompiledKernel] = []
     listings: dict[str, str] = {}

@@ -70,11 +70,7 @@ class Derived(Answer):
 
     def show(self, console: Console) -> None:
         """Every step with its numbers, what they give, and the kernel to build."""
-
-        def line(text: str = "") -> None:
-            console.print(text, markup=False, soft_wrap=True)
-
-        design = self.design
+        line, design = console.print, self.design
         line(f"{design.title}  [computed]")
         if not design.calibrated:
             line("uncalibrated: this GPU's latencies and rates were not measured by this project")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from labtools.predict import (
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
 
-from .given import check_supported, choose_workload, read_knobs, read_rung
+from .given import RungAsked
 from .outcome import Answer, plain, typed
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ForecastAnswer(Answer):
     def show(self, console: Console) -> None:
         """The time, what it stands on, and where one warp's time goes."""
         for line in (*self._say_time(), *self._say_launches(), *self._say_chain()):
-            console.print(line, markup=False)
+            console.print(line)
 
     def _say_time(self) -> list[str]:
         made, floor = self.made, self.made.floor
@@ -148,12 +148,7 @@ class ForecastAnswer(Answer):
 
 
 def forecast_rung(
-    name: str,
-    workload_text: str | None,
-    gpu_name: str | None,
-    chosen: Sequence[str] | None,
-    factor: float | None,
-    progress: Progress,
+    asked: RungAsked, gpu_name: str | None, factor: float | None, progress: Progress
 ) -> ForecastAnswer:
     """The forecast of a rung, and with a factor what each kind of latency would do."""
     if factor is not None and not 0 < factor < math.inf:
@@ -163,10 +158,7 @@ def forecast_rung(
                 "a latency can only be made a positive number of times as long",
                 "name a factor such as 0.5",
             )
-    rung = read_rung(name)
-    workload = choose_workload(workload_text, rung)
-    knobs = read_knobs(rung, chosen)
-    check_supported(rung, workload, knobs)
+    rung, workload, knobs = asked.read()
     with typed():
         gpu = gpu_or_default(gpu_name)
     progress(f"reading the machine code of {rung.id} for {gpu.arch}")

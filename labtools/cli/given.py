@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -137,6 +138,23 @@ def named_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
 def read_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
     """Every knob of the rung, with the values that were typed."""
     return rung.resolve_knobs(named_knobs(rung, chosen))
+
+
+@dataclass(frozen=True)
+class RungAsked:
+    """What was typed of a rung: its name, a workload, and knobs."""
+
+    name: str
+    workload: str | None
+    knobs: Sequence[str] | None
+
+    def read(self, *, small: bool = False) -> tuple[Rung, Problem, dict[str, int]]:
+        """The rung, a workload that it can run, as `choose_workload` has it, and every knob."""
+        rung = read_rung(self.name)
+        workload = choose_workload(self.workload, rung, small=small)
+        knobs = read_knobs(rung, self.knobs)
+        check_supported(rung, workload, knobs)
+        return rung, workload, knobs
 
 
 def check_supported(

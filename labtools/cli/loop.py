@@ -125,12 +125,12 @@ class StepAnswer(LoopAnswer):
     def show(self, console: Console) -> None:
         """The explanation, and the next step."""
         if self.explained is not None:
-            console.print(str(self.explained), markup=False)
+            console.print(str(self.explained))
         if not self.stopped:
             following = " or ".join(say_command(step, self.folder) for step in self.next)
-            console.print(f"next: {following}", markup=False)
+            console.print(f"next: {following}")
         elif self.explained is None or self.explained.step != STOP:  # which says it
-            console.print(f"stopped: {self.stopped}", markup=False)
+            console.print(f"stopped: {self.stopped}")
 
 
 def _answer(
@@ -288,13 +288,12 @@ class LoopRun(LoopAnswer, loop_state.LoopResult):
         print_table(console, ("", "us", "point", "knobs"), rows, right=("us",))
         console.print(
             f"{how_many(self.rounds, 'round')}, {how_many(self.runs, 'run')}, "
-            f"times {self.on}; stopped: {self.stopped}",
-            markup=False,
+            f"times {self.on}; stopped: {self.stopped}"
         )
         if self.sol is not None:
-            console.print(f"SOL score: {self.sol}", markup=False)
+            console.print(f"SOL score: {self.sol}")
         if self.forecast is not None:
-            console.print(str(self.forecast), markup=False)
+            console.print(str(self.forecast))
 
 
 def run_loop(
@@ -362,7 +361,7 @@ class LoopStatus(LoopAnswer):
             lines.append(f"{name.replace('_', ' ')}: {', '.join(methods) or 'none'}")
         if wrong := "; ".join(loop_state.say_wrong_picks(state)):
             lines.append(f"no right branch: {wrong}")
-        console.print("\n".join(lines), markup=False)
+        console.print("\n".join(lines))
         rows = [
             (str(number), f"{entry.iteration}.{entry.branch}", f"{entry.time_us:.2f}", entry.point)
             for number, entry in enumerate(state.frontier)
@@ -403,7 +402,7 @@ class LoopSummary(LoopAnswer):
 
     def show(self, console: Console) -> None:
         """The summary as Markdown."""
-        console.print(self._text, markup=False, end="")
+        console.print(self._text, end="")
 
 
 def summarise_loop(folder: Path, page: Path | None) -> LoopSummary:
@@ -432,9 +431,9 @@ class RoundsCompared(Answer):
 
     def show(self, console: Console) -> None:
         """What moved."""
-        console.print(f"round {self.first} to round {self.second}", markup=False)
+        console.print(f"round {self.first} to round {self.second}")
         for line in (*self.said, f"noise: {self.noise_from}"):
-            console.print(line, markup=False)
+            console.print(line)
 
 
 def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCompared:
@@ -468,7 +467,7 @@ class LoopExported(LoopAnswer):
     def show(self, console: Console) -> None:
         """One a line."""
         for path in self.files:
-            console.print(str(path), markup=False)
+            console.print(str(path))
 
 
 def export_loop(folder: Path, target: Path) -> LoopExported:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -67,7 +68,7 @@ InputOption = Annotated[
 def _step(folder: Path, step: str, given: str | None, as_json: bool, **more: Any) -> None:
     from .loop import do_step
 
-    present(lambda progress: do_step(folder, step, given, progress, **more), as_json)
+    present(partial(do_step, folder, step, given, **more), as_json)
 
 
 @loop_app.command("init", epilog=LOOP_EPILOG)
@@ -174,7 +175,7 @@ def loop_run(
     from .loop import LoopAsked, run_loop
 
     asked = LoopAsked(kernel, workload, on, seed, branches, rule)
-    present(lambda progress: run_loop(folder, asked, max_rounds, max_runs, progress), as_json)
+    present(partial(run_loop, folder, asked, max_rounds, max_runs), as_json)
 
 
 @loop_app.command("status", epilog=LOOP_EPILOG)

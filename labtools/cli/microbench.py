@@ -42,12 +42,12 @@ class GpuMeasured(Answer):
 
     def show(self, console: Console) -> None:
         """How many, which failed, and the files."""
-        console.print(f"{len(self.measured)} microbenchmarks in {self.seconds} s", markup=False)
+        console.print(f"{len(self.measured)} microbenchmarks in {self.seconds} s")
         for name, why in self.failures.items():
-            console.print(f"failed: {name}: {why}", markup=False)
-        console.print(f"record: {self.record}", markup=False)
+            console.print(f"failed: {name}: {why}")
+        console.print(f"record: {self.record}")
         if self.table:
-            console.print(f"table: {self.table}", markup=False)
+            console.print(f"table: {self.table}")
 
 
 def measure_gpu(out: Path | None, only: Sequence[str] | None, progress: Progress) -> GpuMeasured:

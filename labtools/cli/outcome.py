@@ -201,7 +201,7 @@ def _make_console(width: int | None) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would end the process with status 1, which means wrong
 
-    return PipeConsole(highlight=False, soft_wrap=True, width=width)
+    return PipeConsole(highlight=False, markup=False, soft_wrap=True, width=width)
 
 
 def write_json(data: Any) -> None:

@@ -24,9 +24,9 @@ class PageReset(Answer):
 
     def show(self, console: Console) -> None:
         """Both paths."""
-        console.print(f"fresh copy: {self.page}", markup=False)
+        console.print(f"fresh copy: {self.page}")
         if self.backup:
-            console.print(f"your old copy: {self.backup}", markup=False)
+            console.print(f"your old copy: {self.backup}")
 
 
 def reset_copy(page: str) -> PageReset:
@@ -54,7 +54,7 @@ class PagesSynced(Answer):
 
     def show(self, console: Console) -> None:
         """One line a page."""
-        console.print(self._report.describe(), markup=False)
+        console.print(self._report.describe())
 
 
 def sync_pages(check: bool) -> PagesSynced:

@@ -13,7 +13,7 @@ from labtools.measure.profiler.profile import profile_rung
 from labtools.measure.profiler.sanitize import TOOLS, SanitizerReport, sanitize_rung
 from labtools.problem import LabError, Problem, Rung
 
-from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
+from .given import RungAsked, check_supported, choose_workload, read_knobs, read_target
 from .outcome import Answer, Status, print_table, typed
 
 if TYPE_CHECKING:
@@ -33,11 +33,9 @@ class Profiled(Answer, ProfileReport):
 
     def show(self, console: Console) -> None:
         """A table a kernel."""
-        console.print(f"{self.target}  live, {self.tool}", markup=False)
+        console.print(f"{self.target}  live, {self.tool}")
         for kernel in self.kernels:
-            console.print(
-                f"\n{kernel.kernel}  grid {kernel.grid} block {kernel.block}", markup=False
-            )
+            console.print(f"\n{kernel.kernel}  grid {kernel.grid} block {kernel.block}")
             rows = []
             for counter in CHOSEN_COUNTERS:
                 value = kernel.values[counter.name]
@@ -48,25 +46,19 @@ class Profiled(Answer, ProfileReport):
             columns = ("counter", "value", "what it is")
             print_table(console, columns, rows, right=("value",), headed=False)
         if self.report_path:
-            console.print(f"report: {self.report_path}", markup=False)
+            console.print(f"report: {self.report_path}")
 
 
 def profile_target(
-    name: str,
-    workload_text: str | None,
-    chosen: Sequence[str] | None,
-    full: bool,
-    out: Path | None,
-    time_limit_s: float,
-    progress: Progress,
+    asked: RungAsked, full: bool, out: Path | None, time_limit_s: float, progress: Progress
 ) -> Profiled:
     """Counters of one call, by kernel."""
-    target = read_target(name)
-    workload = choose_workload(workload_text, target)
+    target = read_target(asked.name)
+    workload = choose_workload(asked.workload, target)
     knobs = None
     if isinstance(target, Rung):
-        knobs = read_knobs(target, chosen)
-    elif chosen:
+        knobs = read_knobs(target, asked.knobs)
+    elif asked.knobs:
         with typed():
             raise LabError(f"{target.id} has no knobs.", "it is a baseline", "leave --knob out")
     check_supported(target, workload, knobs)
@@ -105,26 +97,18 @@ class Sanitized(Answer):
         for report in self.reports:
             count = f" ({report.error_count})" if report.error_count else ""
             line = f"{report.tool}: {report.verdict}{count}"
-            console.print(f"{line}: {report.reason}" if report.reason else line, markup=False)
+            console.print(f"{line}: {report.reason}" if report.reason else line)
             for error in report.errors[:10]:
-                console.print(f"  {error}", markup=False)
+                console.print(f"  {error}")
             if len(report.errors) > 10:
-                console.print(f"  and {len(report.errors) - 10} more, see --json", markup=False)
+                console.print(f"  and {len(report.errors) - 10} more, see --json")
 
 
 def sanitize_target(
-    name: str,
-    workload_text: str | None,
-    chosen: Sequence[str] | None,
-    tools: Sequence[str] | None,
-    time_limit_s: float,
-    progress: Progress,
+    asked: RungAsked, tools: Sequence[str] | None, time_limit_s: float, progress: Progress
 ) -> Sanitized:
     """One verdict a tool."""
-    rung = read_rung(name)
-    workload = choose_workload(workload_text, rung, small=True)
-    knobs = read_knobs(rung, chosen)
-    check_supported(rung, workload, knobs)
+    rung, workload, knobs = asked.read(small=True)
     wanted = tuple(tools or TOOLS)
     with typed():
         if unknown := sorted(set(wanted) - set(TOOLS)):

@@ -128,9 +128,9 @@ class RecordsListed(Answer):
         for row in self.records:
             what = f"{row.record.candidate} {row.record.problem}"
             if not row.state.fresh:
-                console.print(f"stale: {what}: {row.state.reason}", markup=False)
+                console.print(f"stale: {what}: {row.state.reason}")
             if row.doubts:
-                console.print(f"doubtful: {what}: {'; '.join(row.doubts)}", markup=False)
+                console.print(f"doubtful: {what}: {'; '.join(row.doubts)}")
         if any(not row.record.signed for row in self.records):
             console.print("unsigned: from a file that the project does not ship, such as your own")
 

@@ -42,7 +42,7 @@ from labtools.record import (
 )
 from labtools.toolchain import cuda_status
 
-from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
+from .given import RungAsked, check_supported, choose_workload, read_knobs, read_rung, read_target
 from .outcome import Answer, Status, print_table, typed
 
 if TYPE_CHECKING:
@@ -219,40 +219,33 @@ class Ran(Answer):
 
     def show(self, console: Console) -> None:
         """The verdict, and the time."""
-        console.print(self.found.check.summary, markup=False)
+        console.print(self.found.check.summary)
         if record := self._timed:
             found = summary(record)
             console.print(
                 f"live  {found.median_us:.2f} us (spread {found.spread:.1%}, "
                 f"{found.processes} processes, {found.samples} samples), "
                 f"{record.gb_per_s:,.0f} GB/s of "
-                f"{operation_of(self.workload).bytes_name}, on {record.provenance.gpu}",
-                markup=False,
+                f"{operation_of(self.workload).bytes_name}, on {record.provenance.gpu}"
             )
             console.print("against libraries: labtools bench")
         for reason in self._failed or ():
-            console.print(f"not timed: {reason}", markup=False)
+            console.print(f"not timed: {reason}")
 
 
 def run_named_rung(
-    name: str,
-    workload_text: str | None,
-    on: str | None,
-    chosen: Sequence[str] | None,
-    quick: bool,
-    seed: int | None,
-    progress: Progress,
+    asked: RungAsked, on: str | None, quick: bool, seed: int | None, progress: Progress
 ) -> Ran:
     """Check a rung; on a GPU, and only if it is right, time it."""
-    rung = read_rung(name)
-    knobs = read_knobs(rung, chosen)
+    rung = read_rung(asked.name)
+    knobs = read_knobs(rung, asked.knobs)
     if on is None:
         status = cuda_status()
         on = "gpu" if status.can_run_live else "cpu"
         if on == "cpu":
             # Said aloud: a check on the CPU is never a time on a GPU.
             progress(f"on the CPU, since {status.why_not_live().why}")
-    workload = choose_workload(workload_text, rung, small=on == "cpu")
+    workload = choose_workload(asked.workload, rung, small=on == "cpu")
     check_supported(rung, workload, knobs)
     if on == "cpu":
         check_host_memory(workload)
@@ -313,7 +306,7 @@ class Benched(Answer):
             "error: of the scheme",
             f"times as fast as {self.baseline}",
         )
-        console.print(f"live  {self.candidates[0].record.provenance.gpu}", markup=False)
+        console.print(f"live  {self.candidates[0].record.provenance.gpu}")
         rows = [row.cells() for row in self.candidates]
         added = distinguish(
             [[row.record] for row in self.candidates],
@@ -326,16 +319,13 @@ class Benched(Answer):
             console.print(
                 "error: of the scheme [computed] is what the cache loses before any kernel, on "
                 f"{' / '.join(self.kinds)} inputs; an FP8 library converts its cache itself, and "
-                "its recorded error against the unquantised cache holds both",
-                markup=False,
+                "its recorded error against the unquantised cache holds both"
             )
-        console.print(f"last column: times as fast as {self.baseline}", markup=False)
+        console.print(f"last column: times as fast as {self.baseline}")
         reader = self.candidates[0].standing.reader
         if reader is not None:
-            console.print(
-                f"the best rate was measured of {reader}, and of it says nothing", markup=False
-            )
-        console.print(f"fastest fair peer: {self.fastest_fair_baseline}", markup=False)
+            console.print(f"the best rate was measured of {reader}, and of it says nothing")
+        console.print(f"fastest fair peer: {self.fastest_fair_baseline}")
         kept = operation_of(self.workload).bytes_name
         for row in self.candidates:
             low, wide = row.standing.against_low_bit, row.standing.against
@@ -343,13 +333,12 @@ class Benched(Answer):
                 besides = f"; {show_ratio(wide)} against {wide.first}" if wide else ""
                 console.print(
                     f"{row.record.candidate} keeps {kept} in {row.record.kv_bits} bits, so its "
-                    f"peer is {low.first}{besides}",
-                    markup=False,
+                    f"peer is {low.first}{besides}"
                 )
         installed = ", ".join(f"{name} {value}" for name, value in self.versions.items() if value)
-        console.print(f"versions: {installed}", markup=False)
+        console.print(f"versions: {installed}")
         for label, why in self.not_timed.items():
-            console.print(f"not timed: {label}: {why}", markup=False)
+            console.print(f"not timed: {label}: {why}")
 
 
 def bench_candidates(
@@ -473,60 +462,38 @@ class PlanRecorded(Answer):
         found = self.found
         console.print(
             f"{found.measured} workloads measured, {found.resumed} were there already, "
-            f"{len(found.records)} records in {found.path}",
-            markup=False,
+            f"{len(found.records)} records in {found.path}"
         )
         for title, reasons in (("failed", found.failures), ("left out", found.left_out)):
             for label, why in reasons.items():
-                console.print(f"{title}: {label}: {why}", markup=False)
+                console.print(f"{title}: {label}: {why}")
 
 
 def record_plan(
-    plan: str,
-    out: Path | None,
-    quick: bool,
-    profile: bool,
-    sanitize: bool,
-    stale: bool,
-    progress: Progress,
+    plan: str, out: Path | None, effort: Effort, stale: bool, progress: Progress
 ) -> PlanRecorded:
     """Measure a whole plan, or what of it is stale; what is there for the same code is skipped."""
     with typed():
         load_plan(plan)
-    effort = _effort(quick, profile, sanitize)
     return PlanRecorded(record_campaign(plan, out, effort, stale=stale, progress=progress))
 
 
 def record_one(
-    name: str,
-    workload_text: str | None,
-    chosen: Sequence[str] | None,
+    asked: RungAsked,
     baselines: Sequence[str] | None,
     out: Path | None,
-    quick: bool,
-    profile: bool,
-    sanitize: bool,
+    effort: Effort,
     progress: Progress,
 ) -> PlanRecorded:
     """Record one rung, beside baselines in the same processes."""
-    rung = read_rung(name)
-    workload = choose_workload(workload_text, rung)
-    knobs = read_knobs(rung, chosen)
-    check_supported(rung, workload, knobs)
+    rung, workload, knobs = asked.read()
     beside = [_read_baseline(library).id for library in baselines] if baselines else None
-    report = record_rung(
-        rung,
-        workload,
-        knobs,
-        out,
-        _effort(quick, profile, sanitize),
-        baselines=beside,
-        progress=progress,
-    )
+    report = record_rung(rung, workload, knobs, out, effort, baselines=beside, progress=progress)
     return PlanRecorded(report)
 
 
-def _effort(quick: bool, profile: bool, sanitize: bool) -> Effort:
+def chosen_effort(quick: bool, profile: bool, sanitize: bool) -> Effort:
+    """How much is measured for a record."""
     if quick:
         return Effort(QUICK_PROCESSES, QUICK_ROUNDS, profile=profile, sanitize=sanitize)
     return Effort(profile=profile, sanitize=sanitize)

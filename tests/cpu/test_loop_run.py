@@ -521,11 +521,9 @@ def test_a_method_that_cannot_be_taken_out_alone_has_no_time_and_stops_nothing(t
     found = loop.ablate_point(family, None, "forecast", knobs, pairs=True)
     assert found.untimed == why
     assert [one.method for one in found.pairs] == [pair_name(WIDE, LARGER)], "larger blocks first"
-    asked = ablate_kernel(
-        *(str(family.path), None, "forecast", ["wide=1", "threads=256"], [WIDE, LARGER]),
-        *(False, None, silent),
-    )
-    assert asked.untimed == why
+    asked = LoopAsked(str(family.path), on="forecast")
+    typed = ["wide=1", "threads=256"]
+    assert ablate_kernel(asked, typed, [WIDE, LARGER], False, silent).untimed == why
     with pytest.raises(LabError, match=f"{WIDE} cannot be switched off at wide=1 threads=256"):
         family.remove(family.point(knobs), WIDE)
 
