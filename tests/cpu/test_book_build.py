@@ -77,7 +77,10 @@ def append(tree: Path, text: str) -> None:
 
 
 @pytest.mark.slow
-def test_nobody_is_taken_to_be_present(small_book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_page_is_executed_and_kept_before_sphinx_and_a_failing_one_leaves_no_site(
+    small_book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sphinx would execute one page after another, and unseen. Nobody is taken to be present."""
     monkeypatch.chdir(small_book)
     html = build(small_book, Path("elsewhere"))
     assert html == small_book / "elsewhere/_build/html"  # which a browser can be told
@@ -85,47 +88,32 @@ def test_nobody_is_taken_to_be_present(small_book: Path, monkeypatch: pytest.Mon
     times = json.loads((html.parent / "page-times.json").read_text())
     assert list(times) == ["book/page"]
     assert times["book/page"] > 0.1
-
-
-@pytest.mark.slow
-def test_sphinx_executes_nothing(small_book: Path) -> None:
-    """It would do so one after another, and unseen: every page is executed and kept before."""
-    build(small_book)
-    (kept,) = (small_book / "_build" / ".executed").iterdir()
+    (kept,) = (html.parent / ".executed").iterdir()
     cache = get_cache(str(kept))
     assert cache.list_project_records() == []
-    assert len(cache.list_cache_records()) == 1
-    # A second site takes the page as it is kept.
-    before = cache.list_cache_records()[0].created
-    (small_book / "_build/site.json").unlink()
-    assert "reader 0" in (build(small_book) / "book/page.html").read_text()
+    (before,) = [one.created for one in cache.list_cache_records()]
+    (html.parent / "site.json").unlink()  # a second site takes the page as it is kept
+    assert "reader 0" in (build(small_book, Path("elsewhere")) / "book/page.html").read_text()
     assert [one.created for one in cache.list_cache_records()] == [before]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\n```{code-cell} ipython3\n1 / 0\n```\n",
-        "\nSee [nowhere](nowhere.md).\n",
-        "\n{term}`a word that no glossary has`\n",
-        '\n<img src="https://example.org/x.png" alt="x">\n',
-    ],
-    ids=["failing cell", "dead link", "unknown term", "outside picture"],
-)
-def test_a_bad_page_fails_the_build(small_book: Path, text: str) -> None:
-    append(small_book, text)
-    with pytest.raises(SystemExit):
-        build(small_book)
-
-
-@pytest.mark.slow
-def test_a_build_is_never_green_from_an_older_one(small_book: Path) -> None:
-    build(small_book)
     append(small_book, "\n```{code-cell} ipython3\n1 / 0\n```\n")
     for _ in range(2):
         with pytest.raises(SystemExit):
-            build(small_book)
+            build(small_book, Path("elsewhere"))
+    assert not html.exists()
+
+
+@pytest.mark.slow
+def test_a_bad_page_fails_the_build(small_book: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    good = (small_book / "book/page.md").read_text()
+    append(small_book, "\nSee [nowhere](nowhere.md).\n\n{term}`a word that no glossary has`\n")
+    with pytest.raises(SystemExit, match="errors or warnings"):
+        build(small_book)
+    said = capfd.readouterr().err
+    assert "nowhere" in said and "a word that no glossary has" in said
+    (small_book / "book/page.md").write_text(good)
+    append(small_book, '\n<img src="https://example.org/x.png" alt="x">\n')
+    with pytest.raises(SystemExit, match="ask other hosts"):
+        build(small_book)
 
 
 @pytest.mark.slow

@@ -7,10 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from labtools.cli import main
 from labtools.optimize.family import load_family
 from labtools.optimize.opening import open_bench
 
@@ -58,69 +61,58 @@ def test_its_contents_lead_to_its_sections() -> None:
     assert set(linked) - anchors == set()
 
 
-def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
-    """Exit status and JSON answer of one command."""
-    command = [sys.executable, "-m", "labtools", *arguments, "--json"]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+Ask = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
-def example(tmp_path: Path) -> Path:
-    return copy(tmp_path, "two_rows")
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+    """Exit status and JSON answer of a command in a folder outside the repository."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, Any]:
+        capsys.readouterr()
+        status = main([*arguments, "--json"])
+        return status, json.loads(capsys.readouterr().out)
+
+    return run
 
 
-@pytest.mark.parametrize("workload", ["2,8,2,301,128", "1,4,4,1,64", "1,4,1,34,64"])
-def test_the_example_is_right(example: Path, workload: str) -> None:
-    status, answer = labtools(
-        "run", str(example), "--workload", workload, "--on", "cpu", cwd=example.parent
-    )
-    assert status == 0, answer
+def test_the_example_is_right_and_a_wrong_copy_is_not(tmp_path: Path, ask: Ask) -> None:
+    example = str(copy(tmp_path, "two_rows"))
+    workloads = ("2,8,2,301,128", "1,4,4,1,64", "1,4,1,34,64")
+    for workload in workloads:
+        status, answer = ask("run", example, "--workload", workload, "--on", "cpu")
+        assert status == 0, answer
+    source = tmp_path / "two_rows.cu"
+    right = "pair ? exp2f(score1 - new_max) : 0.f"
+    assert right in source.read_text()
+    source.write_text(source.read_text().replace(right, "exp2f(score1 - new_max)"))
+    assert ask("run", example, "--workload", workloads[0], "--on", "cpu")[0] == 1
 
 
-def test_a_wrong_copy_of_the_example_is_not(example: Path) -> None:
-    source = example.with_suffix(".cu")
-    text = source.read_text()
-    assert "pair ? exp2f(score1 - new_max) : 0.f" in text
-    source.write_text(
-        text.replace("pair ? exp2f(score1 - new_max) : 0.f", "exp2f(score1 - new_max)")
-    )
-    status, answer = labtools(
-        "run", str(example), "--workload", "2,8,2,301,128", "--on", "cpu", cwd=example.parent
-    )
-    assert status == 1, answer
-
-
-def test_the_example_compiles_for_a_gpu(example: Path) -> None:
+def test_the_example_compiles_for_a_gpu(tmp_path: Path, ask: Ask) -> None:
     pytest.importorskip("cuda.core")
-    status, answer = labtools("compile", str(example), "--arch", "sm_90", cwd=example.parent)
-    assert status == 0, answer
+    assert ask("compile", str(copy(tmp_path, "two_rows")), "--arch", "sm_90")[0] == 0
 
 
-@pytest.fixture
-def family(tmp_path: Path) -> Path:
-    return copy(tmp_path, "row_scale")
-
-
-def test_the_family_of_the_page_goes_through_the_loop(family: Path) -> None:
+def test_the_family_of_the_page_goes_through_the_loop(tmp_path: Path, ask: Ask) -> None:
     """Forecasts for times, the CPU runner for right and wrong: neither GPU nor attention."""
     pytest.importorskip("cuda.core")
-    status, answer = labtools(
-        *("loop", "run", "mine", "--kernel", family.name, "--workload", "rows:64,1024"),
+    copy(tmp_path, "row_scale")
+    status, answer = ask(
+        *("loop", "run", "mine", "--kernel", "row_scale.py", "--workload", "rows:64,1024"),
         *("--on", "forecast", "--max-rounds", "1", "--branches", "1"),
-        cwd=family.parent,
     )
     assert status == 0, answer
-    assert answer["rounds"] == 1 and answer["champion"]["point"] != "start"  # type: ignore[index]
-    state = json.loads((family.parent / "mine" / "state.json").read_text())
-    (only,) = state["history"]
+    assert answer["rounds"] == 1 and answer["champion"]["point"] != "start"
+    (only,) = json.loads((tmp_path / "mine" / "state.json").read_text())["history"]
     assert set(only["classes"]) == {one["method"] for one in only["attribution"]} != set()
     assert "implementation_failed" not in only["classes"].values()
 
 
-def test_a_wrong_copy_of_the_family_is_not(family: Path) -> None:
+def test_a_wrong_copy_of_the_family_is_not(tmp_path: Path) -> None:
     """Sums of a warp that are not joined over the block: the loop's check on the CPU says so."""
+    family = copy(tmp_path, "row_scale")
     source = family.with_suffix(".cu")
     joined = "value += partial_smem[warp];"
     assert source.read_text().count(joined) == 1
@@ -133,13 +125,20 @@ def test_a_wrong_copy_of_the_family_is_not(family: Path) -> None:
     assert "rows are off" in found
 
 
-def test_the_commands_of_the_page_exist() -> None:
-    help_text = subprocess.run(
-        [sys.executable, "-m", "labtools", "--help"], cwd=ROOT, capture_output=True, text=True
-    ).stdout
+def test_the_commands_of_the_page_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    help_text = capsys.readouterr().out
     used = re.findall(r"^labtools (\w+) ", CONTRIBUTING, re.MULTILINE)
     assert used
     assert [name for name in used if not re.search(rf"\b{name}\b", help_text)] == []
+
+
+def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
+    """Exit status and JSON answer of one command in a process of its own."""
+    command = [sys.executable, "-m", "labtools", *arguments, "--json"]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
 
 
 @pytest.mark.slow
