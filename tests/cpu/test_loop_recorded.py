@@ -7,7 +7,6 @@ import json
 import os
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,13 +24,13 @@ from labtools.notebook.labs.lab08_ablation.kernels import LOOP_CHAMPION
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
-from labtools.optimize.family import Family, Point, load_family
+from labtools.optimize.family import Point, load_family
 from labtools.optimize.grid import check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry
 from labtools.optimize.searches import read_searches, searches_path
-from labtools.optimize.state import GivenRefused, LoopState
+from labtools.optimize.state import STEPS, GivenRefused, LoopState
 from labtools.predict import load_gpu
 from labtools.problem import LabError
 from labtools.problem.rung import say_knobs
@@ -293,86 +292,25 @@ def test_the_grid_is_exported_with_the_champion(family, grid, tmp_path):
 # ------------------------------------------------------------------- what somebody decides
 
 
-def play_to_branch(folder: Path, family: Family, methods: Sequence[str]) -> None:
-    """A first round up to its branches, with given methods."""
-    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
-    take(folder, family, "gaps")
-    take(folder, family, "budget")
-    take(folder, family, "pick", methods)
-
-
 def test_a_given_branch_goes_on_from_its_round(family, tmp_path):
-    folder = tmp_path / "loop"
     picked = ["compute.tensor_core", "memory.group_of_heads", "latency.split_sequences"]
-    play_to_branch(folder, family, picked)
-    state = take(folder, family, "branch", [{"split": 8}, {"split": 4}])
-    for one, split in zip(state.current.branches, (8, 4), strict=True):
-        knobs = family.read_key(one.point).knobs
-        assert (knobs["split"], knobs["math"], knobs["gqa"]) == (split, 1, 1)
-    for step in ("ablate", "check", "update", "gaps", "budget"):
-        take(folder, family, step)
-    begun = family.read_key(LoopFolder.look(folder).state.point)
-    assert begun != family.start
-    take(folder, family, "pick", ["memory.swizzle", "latency.more_warps"])
-    (tried,) = take(folder, family, "branch", [{"warps": 4}]).current.branches
+    loop.init(tmp_path, family, None, "recorded", 0, 4, "largest-remainder")
+    with loop.open_loop(tmp_path, family) as opened:
+        opened.gaps()
+        opened.budget()
+        opened.pick(picked)
+        state = opened.branch([{"split": 8}, {"split": 4}])
+        for one, split in zip(state.current.branches, (8, 4), strict=True):
+            knobs = family.read_key(one.point).knobs
+            assert (knobs["split"], knobs["math"], knobs["gqa"]) == (split, 1, 1)
+        for step in ("ablate", "check", "update", "gaps", "budget"):
+            opened.take(step)
+        begun = family.read_key(LoopFolder.look(tmp_path).state.point)
+        assert begun != family.start
+        opened.pick(["memory.swizzle", "latency.more_warps"])
+        (tried,) = opened.branch([{"warps": 4}]).current.branches
     wanted = {**begun.knobs, "swizzle": 1, "warps": 4}
     assert family.read_key(tried.point) == family.point(wanted), "not as at the family's start"
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ([], "none was given"),
-        ([{"math": 0, "load": 0, "stages": 1}], "compute.tensor_core, picked for this round"),
-        ([{}, {"split": 1}], "it is branch 1 already"),
-        (
-            [{"split": 8}],
-            "latency.split_sequences, not picked for this round, would be switched on",
-        ),
-        ([{"warps": 5}], "warps may be"),
-        ([{"warp": 4}], "its knobs are"),
-    ],
-)
-def test_a_branch_that_would_end_in_nothing_is_refused(family, tmp_path, given, says):
-    """A champion without its round's methods could not be ablated, and the loop would stand."""
-    folder = tmp_path / "loop"
-    play_to_branch(folder, family, ["compute.tensor_core"])
-    with pytest.raises(GivenRefused) as refused:
-        take(folder, family, "branch", given)
-    assert says in refused.value.why
-    state = LoopFolder.look(folder).state
-    assert state.next_steps == ("branch",)
-    assert not state.current.branches
-    assert take(folder, family, "branch").next_steps == ("ablate",)
-
-
-def test_an_acknowledgement_of_what_was_not_dropped_is_refused(family, tmp_path):
-    folder = tmp_path / "loop"
-    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
-    take(folder, family, "gaps")
-    take(folder, family, "budget")
-    for methods in (None, [DROPPED]):
-        with pytest.raises(GivenRefused, match="did not drop it"):
-            take(folder, family, "pick", methods, {DROPPED: SAID})
-
-
-@pytest.mark.parametrize(
-    ("counters", "says"),
-    [
-        ({"dram_troughput_pct": 41.5}, "did you mean dram_throughput_pct?"),
-        ({"dram_throughput_pct": -1.0}, "from 0 on"),
-        ({"dram_throughput_pct": float("nan")}, "from 0 on"),
-        ({"pipe_fma_pct": 500.0}, "at most 100 percent"),
-        ({"warp_latency_cycles": 10.0, "stall_wait_cycles": 61.0}, "more than warp_latency"),
-    ],
-)
-def test_what_is_no_counter_of_a_kernel_gives_no_gap(family, tmp_path, counters, says):
-    folder = tmp_path / "loop"
-    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
-    with pytest.raises(GivenRefused) as refused:
-        take(folder, family, "gaps", counters)
-    assert says in refused.value.why
-    assert LoopFolder.look(folder).state.next_steps == ("gaps",)
 
 
 # ------------------------------------------------------------------- a method that was dropped
@@ -471,3 +409,46 @@ def test_bank_conflicts_stand_at_the_short_scoreboard(grid, family):
     assert found is not None and found[0] == "short_scoreboard" and found[1] > 0.5
     without = family.apply(plain, ["memory.swizzle"])
     assert stall_shares(bench.shares(without))["short_scoreboard"] < found[1] / 3
+
+
+# ------------------------------------------------------------------- what a step refuses
+
+PICKED = "compute.tensor_core"
+REFUSED = {
+    "gaps": [
+        ([{"dram_troughput_pct": 41.5}], "did you mean dram_throughput_pct?"),
+        ([{"dram_throughput_pct": -1.0}], "from 0 on"),
+        ([{"dram_throughput_pct": float("nan")}], "from 0 on"),
+        ([{"pipe_fma_pct": 500.0}], "at most 100 percent"),
+        ([{"warp_latency_cycles": 10.0, "stall_wait_cycles": 61.0}], "more than warp_latency"),
+    ],
+    "pick": [([methods, {DROPPED: SAID}], "did not drop it") for methods in (None, [DROPPED])],
+    "branch": [
+        ([[]], "none was given"),
+        ([[{"math": 0, "load": 0, "stages": 1}]], f"{PICKED}, picked for this round"),
+        ([[{}, {"split": 1}]], "it is branch 1 already"),
+        (
+            [[{"split": 8}]],
+            "latency.split_sequences, not picked for this round, would be switched on",
+        ),
+        ([[{"warps": 5}]], "warps may be"),
+        ([[{"warp": 4}]], "its knobs are"),
+    ],
+}
+"""What each step is given that it refuses, and why: counters of no kernel, an acknowledgement of
+what was not dropped, branches without the round's methods, which could not be ablated."""
+
+
+def test_what_a_step_refuses_changes_nothing_and_the_round_goes_on(family, tmp_path):
+    loop.init(tmp_path, family, None, "recorded", 0, 4, "largest-remainder")
+    with loop.open_loop(tmp_path, family) as opened:
+        for step in STEPS[: STEPS.index("ablate")]:
+            before, take_step = LoopFolder.look(tmp_path).state, getattr(opened, step)
+            assert before.next_steps == (step,)
+            for given, says in REFUSED.get(step, ()):
+                with pytest.raises(GivenRefused) as refused:
+                    take_step(*given)
+                assert says in refused.value.why
+                assert LoopFolder.look(tmp_path).state == before
+            take_step(*([[PICKED]] if step == "pick" else []))
+    assert LoopFolder.look(tmp_path).state.next_steps == ("ablate",)

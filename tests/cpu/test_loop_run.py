@@ -54,8 +54,30 @@ def bench(family):
     return ForecastBench(family, family.workloads[0])
 
 
-def begin(folder: Path, family: Family, seed: int = 0, branches: int = 4) -> None:
-    loop.init(folder, family, None, "forecast", seed, branches, "largest-remainder")
+def begin(folder: Path, family: Family, branches: int = 4) -> None:
+    loop.init(folder, family, None, "forecast", 0, branches, "largest-remainder")
+
+
+@pytest.fixture(scope="module")
+def whole(family, tmp_path_factory):
+    """The folder of a loop that was played to its end, only to be read, and what was found."""
+    folder = tmp_path_factory.mktemp("whole")
+    begin(folder, family)
+    return folder, loop.run(folder, family)
+
+
+@pytest.fixture(scope="module")
+def one_round(family, tmp_path_factory):
+    """The same after its first round."""
+    folder = tmp_path_factory.mktemp("one_round")
+    begin(folder, family)
+    return folder, loop.run(folder, family, max_rounds=1)
+
+
+def points_of(family: Family, point: Point, methods: Sequence[str], **demands: Any) -> list[Point]:
+    """The variants of a point."""
+    made = variants(family, point, methods, **demands)
+    return [one for one in made if isinstance(one, Point)]
 
 
 def begin_round(
@@ -70,22 +92,20 @@ def begin_round(
     return take(folder, family, "pick", methods, said)
 
 
-def test_the_policy_comes_near_the_best_point_of_a_small_grid(tmp_path, family, bench):
-    begin(tmp_path / "loop", family)
-    found = loop.run(tmp_path / "loop", family)
+def test_the_policy_comes_near_the_best_point_of_a_small_grid(whole, family, bench):
+    folder, found = whole
     times = bench.forecasts_us(family.grid())
     assert found.champion.time_us <= 1.10 * min(times.values())
     assert found.champion.time_us < times[family.start]
     assert found.stopped
-    state = LoopFolder.look(tmp_path / "loop").state
+    state = LoopFolder.look(folder).state
     assert found.runs == len(state.timed) < len(family.grid())
     assert state.knobs[found.champion.point] == found.champion.knobs
 
 
-def test_every_candidate_counts_one_run_and_references_none(tmp_path, family):
-    begin(tmp_path / "loop", family)
-    found = loop.run(tmp_path / "loop", family, max_rounds=1)
-    looked = LoopFolder.look(tmp_path / "loop")
+def test_every_candidate_counts_one_run_and_references_none(one_round):
+    folder, found = one_round
+    looked = LoopFolder.look(folder)
     (only,) = looked.state.history
     tried = [one for one in only.branches if one.time_us is not None]
     removed = {one.without for one in only.attribution or ()}
@@ -94,36 +114,29 @@ def test_every_candidate_counts_one_run_and_references_none(tmp_path, family):
     assert not looked.state.stopped, "a limit ends a run and not the loop"
 
 
-def test_a_run_goes_on_after_a_limit(tmp_path, family):
-    begin(tmp_path / "whole", family, seed=5)
-    begin(tmp_path / "parts", family, seed=5)
-    whole = loop.run(tmp_path / "whole", family)
+def test_a_run_goes_on_after_a_limit(tmp_path, family, whole, one_round):
+    parts = Path(shutil.copytree(one_round[0], tmp_path / "parts"))
+    part = one_round[1]
     for _ in range(8):
-        part = loop.run(tmp_path / "parts", family, max_rounds=1)
-        done = part.rounds
-        part = loop.run(tmp_path / "parts", family, max_rounds=done + 1)
-        if LoopFolder.look(tmp_path / "parts").state.stopped:
+        done = loop.run(parts, family, max_rounds=1).rounds  # it has that many already
+        assert done == part.rounds
+        part = loop.run(parts, family, max_rounds=done + 1)
+        if LoopFolder.look(parts).state.stopped:
             break
-    assert part.champion == whole.champion
-    assert part.runs == whole.runs
+    assert (part.champion, part.runs) == (whole[1].champion, whole[1].runs)
 
 
-def test_steps_one_by_one_are_those_of_a_run(tmp_path, family):
-    begin(tmp_path / "steps", family, seed=2)
-    begin(tmp_path / "run", family, seed=2)
+def test_steps_one_by_one_are_those_of_a_run(tmp_path, family, one_round):
+    begin(tmp_path, family)
     for step in STEPS:
-        take(tmp_path / "steps", family, step)
-    loop.run(tmp_path / "run", family, max_rounds=1)
-    stepped = LoopFolder.look(tmp_path / "steps").state.history[0]
-    played = LoopFolder.look(tmp_path / "run").state.history[0]
-    assert stepped == played
+        take(tmp_path, family, step)
+    played = LoopFolder.look(one_round[0]).state
+    assert LoopFolder.look(tmp_path).state.history[0] == played.history[0]
 
 
 def test_branches_keep_to_the_methods_that_were_picked(family, bench):
-    start = family.start
-    for made in variants(family, start, ["memory.wide_accesses"]):
-        if isinstance(made, Point):
-            assert family.methods_on(made) == ("memory.wide_accesses",)
+    for made in points_of(family, family.start, ["memory.wide_accesses"]):
+        assert family.methods_on(made) == ("memory.wide_accesses",)
 
 
 def said_forecasts(family: Family, step: float) -> dict[Point, float]:
@@ -176,7 +189,7 @@ def test_a_verdict_counts_where_the_loop_went_on_from():
     assert loop.settled([taken_without_it], {1: -0.7}, 0.02) == {"a": "ineffective"}
 
 
-def test_near_the_peak_a_round_ends_with_its_own_gaps(tmp_path, family, monkeypatch):
+def test_near_the_peak_a_round_ends_with_its_own_gaps(tmp_path, family, monkeypatch, one_round):
     """The champion is judged by its own gaps, and not by those of what it replaced."""
     measured, peak = ForecastBench.gaps, list[Point]()
 
@@ -185,8 +198,7 @@ def test_near_the_peak_a_round_ends_with_its_own_gaps(tmp_path, family, monkeypa
         return replace(found, near_peak=True) if point in peak else found
 
     monkeypatch.setattr(ForecastBench, "gaps", gaps)
-    begin(tmp_path / "loop", family)
-    loop.run(tmp_path / "loop", family, max_rounds=1)
+    shutil.copytree(one_round[0], tmp_path / "loop")
     state = LoopFolder.look(tmp_path / "loop").state
     assert state.point != family.start.key and not state.stopped
     peak.append(family.read_key(state.point))
@@ -297,10 +309,7 @@ def test_what_is_wrong_without_a_method_leads_nowhere(tmp_path, family, monkeypa
 
 def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path):
     """It is picked with what is different, and has a verdict again."""
-    for ending in (".cu", ".py", ".toml"):
-        text = FAMILY.with_suffix(ending).read_text().replace("early = [0, 2]", "early = [0, 1, 2]")
-        (tmp_path / f"row_scale{ending}").write_text(text)
-    family = load_family(tmp_path / "row_scale.py")
+    family = load_family(stranger(tmp_path, ("early = [0, 2]", "early = [0, 1, 2]")))
     early, wide = "latency.early_weights", "memory.wide_accesses"
     folder, first = tmp_path / "loop", {"early": 1, "wide": 1}
     begin(folder, family)
@@ -312,8 +321,8 @@ def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path):
     point = family.read_key(state.point)
     assert family.form_of(point, early) == 0, "the champion has it on"
     for fixed, forms in (([early], {0}), ([], {0, 1})):
-        made = variants(family, point, ["latency.shuffle_sum"], fixed=fixed)
-        assert {family.form_of(one, early) for one in made if isinstance(one, Point)} == forms
+        made = points_of(family, point, ["latency.shuffle_sum"], fixed=fixed)
+        assert {family.form_of(one, early) for one in made} == forms
     with pytest.raises(GivenRefused, match="nobody said with what"):
         take(folder, family, "pick", [early])
     with pytest.raises(GivenRefused, match="no form that is left to try"):
@@ -374,8 +383,7 @@ def test_a_form_that_a_hyperparameter_is_keeps_to_what_was_asked(tmp_path, famil
     point = family.read_key(play_to_dropped(folder, family, monkeypatch).point)
 
     def forms(methods: Sequence[str], **more: Any) -> set[int | None]:
-        made = variants(family, point, methods, **more)
-        return {family.form_of(one, LARGER) for one in made if isinstance(one, Point)}
+        return {family.form_of(one, LARGER) for one in points_of(family, point, methods, **more)}
 
     assert forms(["latency.shuffle_sum"]) == {0, 1}
     assert forms(["latency.shuffle_sum"], fixed=[LARGER]) == {0}
@@ -424,11 +432,7 @@ def test_what_takes_the_place_of_a_dropped_method_can_be_tried():
     ):
         point = family.apply(family.start, ["memory.group_of_heads", dropped])
         assert family.has(point, dropped)
-        made = [
-            one
-            for one in variants(family, point, [taken], fixed=[dropped])
-            if isinstance(one, Point)
-        ]
+        made = points_of(family, point, [taken], fixed=[dropped])
         assert made
         assert not any(family.has(one, dropped) for one in made)
 
@@ -603,20 +607,19 @@ def test_a_step_that_is_done_again_unmakes_what_followed_from_it(tmp_path, famil
 
 @pytest.mark.parametrize("ending", [".py", ".toml", ".cu"])
 def test_a_family_that_changes_is_no_longer_the_loops(tmp_path, ending):
-    for one in (".cu", ".py", ".toml"):
-        (tmp_path / f"row_scale{one}").write_text(FAMILY.with_suffix(one).read_text())
-    path = tmp_path / f"row_scale{ending}"
-    begin(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+    whole = stranger(tmp_path)
+    path = whole.with_suffix(ending)
+    begin(tmp_path / "loop", load_family(whole))
     text = path.read_text()
     path.write_text(text + ("" if ending == ".cu" else "\n# a remark\n"))
-    take(tmp_path / "loop", load_family(tmp_path / "row_scale.py"), "gaps")
+    take(tmp_path / "loop", load_family(whole), "gaps")
     added = {".py": "A = 3\n", ".cu": "\n__global__ void other() {}\n", ".toml": ""}[ending]
     path.write_text(text.replace("priority = 2", "priority = 9") + added)
     with pytest.raises(LabError, match="its Python or its methods have changed"):
-        take(tmp_path / "loop", load_family(tmp_path / "row_scale.py"), "budget")
+        take(tmp_path / "loop", load_family(whole), "budget")
 
 
-def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path, family):
+def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path, family, one_round):
     begin(tmp_path / "loop", family)
     _, cache = loop.export(tmp_path / "loop", family, tmp_path / "none")
     kept = json.loads(cache.read_text())
@@ -624,8 +627,8 @@ def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path, family):
     knobs = {one.name: sorted(one.choices) for one in family.rung.knobs}
     assert (kept["cache"], kept["tune_params"]) == ({}, knobs)
     assert kept["tune_params_keys"] == list(knobs)
-    found = loop.run(tmp_path / "loop", family, max_rounds=1)
-    rung_path, cache = loop.export(tmp_path / "loop", family, tmp_path / "out")
+    folder, found = one_round
+    rung_path, cache = loop.export(folder, family, tmp_path / "out")
     rung = load_rung(rung_path)
     assert rung.resolve_knobs() == dict(found.champion.knobs)
     assert rung.launches(family.workloads[0], load_gpu("h200").limits, None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,15 @@ def played_once(tmp_path_factory):
 def played(played_once, tmp_path):
     """A loop of three rounds, whole, to do with as one likes."""
     return Path(shutil.copytree(played_once, tmp_path / "loop"))
+
+
+@contextlib.contextmanager
+def begun_at(path: Path, name: str) -> Iterator[LoopFolder]:
+    """A loop in its first round, of which a step is the next."""
+    with LoopFolder.create(path, begin()) as folder:
+        while folder.state.next_steps != (name,):
+            step(folder, 1, nothing)
+        yield folder
 
 
 def log_of(path: Path) -> Path:
@@ -145,9 +156,7 @@ def test_a_step_out_of_order_names_the_next_one(tmp_path):
 
 
 def test_update_refuses_what_was_not_attributed_and_checked(tmp_path):
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        while folder.state.next_steps != ("check",):
-            step(folder, 1, nothing)
+    with begun_at(tmp_path, "check") as folder:
         update = UpdateDone(1, {}, "r1b2", 90.0)
         with pytest.raises(OutOfOrder):
             folder.keep(update)
@@ -157,18 +166,14 @@ def test_update_refuses_what_was_not_attributed_and_checked(tmp_path):
 
 
 def test_a_champion_must_be_a_right_branch(tmp_path):
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        while folder.state.next_steps != ("branch",):
-            step(folder, 1, nothing)
+    with begun_at(tmp_path, "branch") as folder:
         wrong = BranchTried(1, "a", 10.0, failure="wrong")
         with pytest.raises(LabError, match="a cannot be the champion"):
             folder.keep(BranchDone(1, (wrong,), "a"))
 
 
 def test_without_a_right_branch_it_retries_and_then_stops_with_reasons(tmp_path):
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        while folder.state.next_steps != ("branch",):
-            step(folder, 1, nothing)
+    with begun_at(tmp_path, "branch") as folder:
         folder.keep(PointTimed(1, "start", loop_play.START, 9, samples_of(5.0)))
         for retry in range(MOST_RETRIES + 1):
             assert folder.state.next_steps == ("branch",)
@@ -204,9 +209,7 @@ def test_a_restart_goes_on_from_any_frontier_entry(played):
 
 
 def test_an_abandoned_round_leaves_what_led_it_in_the_frontier(tmp_path):
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        while folder.state.next_steps != ("ablate",):
-            step(folder, 1, nothing)
+    with begun_at(tmp_path, "ablate") as folder:
         led, before = folder.state.current.champion, folder.state.frontier
         folder.restart(0)
         assert folder.state.history[0].abandoned
@@ -244,9 +247,7 @@ def test_a_champion_that_a_restart_leaves_on_the_way_is_in_the_frontier(tmp_path
 
 
 def test_a_champion_that_is_not_taken_stays_in_the_frontier(tmp_path):
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        while folder.state.next_steps != ("update",):
-            step(folder, 1, nothing)
+    with begun_at(tmp_path, "update") as folder:
         assert [one.branch for one in folder.state.frontier] == [1, 3]
         classes: Any = dict.fromkeys(loop_play.METHODS[1], "undecided")
         folder.keep(UpdateDone(1, classes, loop_play.START, 120.0, 0.001))
@@ -461,9 +462,7 @@ def test_what_is_not_finite_is_not_kept(tmp_path):
 
 
 def test_resuming_says_what_is_kept(tmp_path):
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        while folder.state.next_steps != ("branch",):
-            step(folder, 1, nothing)
+    with begun_at(tmp_path, "branch") as folder:
         points = [f"r1b{k}" for k in (1, 2, 3, 4)]
         assert folder.plan("branch", points) == tuple(points)
         folder.keep(PointTimed(1, "branch", "r1b3", 0, samples_of(3.0)))
@@ -547,9 +546,7 @@ def test_the_shipped_records_say_how_far_counters_differ():
 
 def test_a_log_whose_retries_are_sentences_is_read(tmp_path):
     """As logs were written before a retry had fields: its hash is of the line as it stands."""
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        while folder.state.next_steps != ("pick",):
-            step(folder, 1, nothing)
+    with begun_at(tmp_path, "pick") as folder:
         folder.keep(replace(pick_of(1), acknowledged={"memory.wide": Retry(reason="form 1")}))
     path = log_of(tmp_path)
     *before, last = path.read_text().splitlines()
