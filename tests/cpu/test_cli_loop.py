@@ -195,30 +195,31 @@ def test_what_is_given_reaches_the_step(loop, played, begun, tmp_path, monkeypat
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "Expecting"),
-        ('{"method": ["a"]}', "methods: Field required"),
-        ('{"methods": ["a"], "why": 1}', "why: "),
-        ('{"methods": "a"}', "methods: "),
-        ('{"methods": [1]}', "methods.0: "),
-        ('{"methods": ["a"], "methods": ["b"]}', "methods is given twice"),
-        ("", "Expecting value"),
-        ('{"methods": ' + "[" * 100_000, "nested too deeply"),
-        ('{"methods": ["a"], "acknowledged": {"a": "form 1"}}', "acknowledged.a: "),
-        ('{"methods": ["a"], "acknowledged": {"a": {"form": "1"}}}', "acknowledged.a.form: "),
-        ('{"methods": ["a"], "acknowledged": {"a": {"flag": 1}}}', "acknowledged.a.flag: "),
-    ],
-)
-def test_a_wrong_input_ends_with_2(loop, begun, tmp_path, text, said):
+WRONG_INPUTS = [
+    ("{", "Expecting"),
+    ('{"method": ["a"]}', "methods: Field required"),
+    ('{"methods": ["a"], "why": 1}', "why: "),
+    ('{"methods": "a"}', "methods: "),
+    ('{"methods": [1]}', "methods.0: "),
+    ('{"methods": ["a"], "methods": ["b"]}', "methods is given twice"),
+    ("", "Expecting value"),
+    ('{"methods": ' + "[" * 100_000, "nested too deeply"),
+    ('{"methods": ["a"], "acknowledged": {"a": "form 1"}}', "acknowledged.a: "),
+    ('{"methods": ["a"], "acknowledged": {"a": {"form": "1"}}}', "acknowledged.a.form: "),
+    ('{"methods": ["a"], "acknowledged": {"a": {"flag": 1}}}', "acknowledged.a.flag: "),
+]
+"""What a pick is given that is no input of it, and what is said of it."""
+
+
+def test_a_wrong_input_ends_with_2(loop, begun, tmp_path):
     loop("gaps", begun)
     loop("budget", begun)
     path = tmp_path / "input.json"
-    path.write_text(text)
-    answer = loop("pick", begun, "--input", path)
-    assert answer.status == 2
-    assert said in answer.err
+    for text, said in WRONG_INPUTS:
+        path.write_text(text)
+        answer = loop("pick", begun, "--input", path)
+        assert answer.status == 2, text[:80]
+        assert said in answer.err
     assert loop("pick", begun, "--input", tmp_path / "nowhere.json").status == 2
 
 
