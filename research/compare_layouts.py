@@ -20,7 +20,7 @@ from typing import Any
 
 from labtools.measure.gpu.job import Candidate, make_job, require_device, rung_candidate
 from labtools.measure.gpu.measure import open_pool, time_candidates
-from labtools.measure.gpu.pool import LivePool
+from labtools.measure.gpu.runner import LivePool
 from labtools.predict import limits_of
 from labtools.problem import LabError, Limits, Problem, Workload, draw_workloads, load_rung
 from labtools.record import Record, paired_ratio

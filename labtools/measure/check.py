@@ -23,7 +23,7 @@ from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
     from .cpu.build import Executable
-    from .gpu.pool import LivePool
+    from .gpu.runner import LivePool
 
 ENOUGH_WRONG = 3  # after so many wrong cases the rest would teach nothing
 MANY_VISITS = 200_000

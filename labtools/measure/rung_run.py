@@ -15,7 +15,7 @@ from labtools.toolchain.progress import Progress, silent
 from .check import CheckReport, check_rung
 from .gpu.job import rung_candidate
 from .gpu.measure import PROCESSES, ROUNDS, Timing, time_candidates
-from .gpu.pool import LivePool
+from .gpu.runner import LivePool
 
 
 @dataclass(frozen=True)

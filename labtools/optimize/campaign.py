@@ -37,8 +37,8 @@ from labtools.measure.gpu.job import (
     rung_candidate,
 )
 from labtools.measure.gpu.measure import as_candidate, make_request, run_group
-from labtools.measure.gpu.pool import LivePool
 from labtools.measure.gpu.provenance import make_provenance
+from labtools.measure.gpu.runner import LivePool
 from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
 from labtools.predict import Forecast, forecast, load_gpu, model_name

@@ -23,7 +23,7 @@ from labtools.measure.gpu.job import (
     require_device,
     rung_candidate,
 )
-from labtools.measure.gpu.pool import LivePool
+from labtools.measure.gpu.runner import LivePool
 from labtools.measure.profiler.profile import profile_batch
 from labtools.predict import gpu_or_default
 from labtools.problem import LabError, Problem, operation_of

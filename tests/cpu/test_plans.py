@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import labtools.problem as lp
-from labtools.measure.campaign import points as campaign_points
+from labtools.measure.campaign import plan as campaign_plan
 from labtools.measure.campaign.plan import (
     FAMILY_OF,
     Plan,
@@ -18,8 +18,9 @@ from labtools.measure.campaign.plan import (
     load_plan,
     of_family,
     plan_names,
+    points_by_stratum,
+    stratum_of,
 )
-from labtools.measure.campaign.points import points_by_stratum, stratum_of
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import accuracy
 from labtools.predict.accuracy import point_families, point_strata, points_file
@@ -223,7 +224,7 @@ def test_a_record_finds_its_stratum() -> None:
 def test_a_point_in_two_strata_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     first = TEST.sections[0]
     doubled = Plan("twice", "", (*TEST.sections, replace(first, stratum="tail")))
-    monkeypatch.setattr(campaign_points, "load_plan", lambda name: doubled)
+    monkeypatch.setattr(campaign_plan, "load_plan", lambda name: doubled)
     points_by_stratum.cache_clear()
     try:
         with pytest.raises(lp.LabError, match="two strata"):

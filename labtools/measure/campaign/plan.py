@@ -25,12 +25,13 @@ from labtools.problem import (
     operation_of,
     parse_problem,
 )
+from labtools.problem.limits import SMS_OF_H200
 
-from ..gpu.job import CEILING, Candidate, rung_candidate
+from ..gpu.job import CEILING, Candidate, ceiling_candidates, rung_candidate
 
 PLANS_DIR = Path(__file__).with_name("plans")
 FAMILY_OF = {"points_calibration": "calibration", "points_test": "test"}
-"""The plans that take a side of ``plans/points.toml`` each; see `points`."""
+"""The plans that take a side each of the points that the forecast is held against."""
 
 Choice = tuple[str, Mapping[str, int]]
 """A rung's id and the knobs that differ from its defaults."""
@@ -224,3 +225,34 @@ def _why_absent(candidate: Candidate) -> str | None:
     if candidate.kind != "baseline":
         return None
     return candidate.supports(operation_of(candidate.target.operation).headline)
+
+
+@cache
+def points_by_stratum() -> dict[tuple[str, str], str]:
+    """Every point of both families: (candidate's label, workload's key) to its stratum.
+
+    Raises LabError: a point stands in two strata.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for section in itertools.chain.from_iterable(load_plan(name).sections for name in FAMILY_OF):
+        candidates = [rung_candidate(load_rung(name), knobs) for name, knobs in section.rungs]
+        if section.ceiling:
+            # The points are laid out for it.
+            candidates += ceiling_candidates(SMS_OF_H200)
+        for candidate, workload in itertools.product(candidates, section.workloads):
+            if candidate.supports(workload) is not None:
+                continue
+            assert section.stratum is not None
+            point = (candidate.label, workload.key())
+            if found.setdefault(point, section.stratum) != section.stratum:
+                raise LabError(
+                    f"{candidate.label} on {workload} stands in two strata.",
+                    f"{found[point]} and {section.stratum}",
+                    "leave one of them out of the points",
+                )
+    return found
+
+
+def stratum_of(label: str, workload: Problem) -> str | None:
+    """The stratum of a candidate, by `Candidate.label`; None for what is no point."""
+    return points_by_stratum().get((label, workload.key()))

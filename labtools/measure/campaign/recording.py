@@ -55,8 +55,7 @@ from ..gpu.measure import (
     open_pool,
     run_group,
 )
-from ..gpu.pool import LivePool
-from ..gpu.runner import GpuRun, run_jobs_on_gpu
+from ..gpu.runner import GpuRun, LivePool, run_jobs_on_gpu
 from .plan import Group, Plan, expand_plan, load_plan
 
 if TYPE_CHECKING:

@@ -52,8 +52,8 @@ from .job import (
     rung_candidate,
 )
 from .plan import SAMPLE_US
-from .pool import LivePool
 from .provenance import make_provenance
+from .runner import LivePool
 from .timing import Timed, TimingAnswer, TimingRequest
 
 PROCESSES = 5

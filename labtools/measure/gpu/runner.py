@@ -1,22 +1,29 @@
-"""Running a kernel on the GPU of this machine: is it right? A fault takes a child process alone."""
+"""Running kernels on the GPU of this machine, in children: a fault takes one of them alone.
+
+A check has a child of its own, or the first of a `LivePool`, whose children also measure.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from labtools.predict import limits_of
 from labtools.problem import Problem, Rung
 from labtools.toolchain.progress import Progress, silent
 
-from ..case import second_draw
-from ..worker import Worker
-from .check import HOST_ELEMENTS, Case, CheckRequest, GpuRun
+from ..case import Fault, second_draw
+from ..worker import NOTEBOOK_ALIVE, Worker, WorkerDied, hang_message
+from .check import HOST_ELEMENTS, Case, CheckRequest, GpuRun, check_cases
 from .job import fill_cubin, make_jobs, require_device, rung_candidate
-from .pool import LivePool, check_with
+from .queue import LONGEST_WAIT_S
+from .timing import TimingAnswer, TimingRequest, time_group
 
-__all__ = ["GpuRun", "run_jobs_on_gpu", "run_on_gpu"]
+__all__ = ["GpuRun", "LivePool", "run_jobs_on_gpu", "run_on_gpu"]
 
 GPU_TIME_LIMIT_S = 20.0
+ANSWER_LIMIT_S = 2 * 3600.0  # waiting for the GPU included; the child's own watchdog is faster
 
 
 def run_on_gpu(
@@ -72,3 +79,90 @@ def run_jobs_on_gpu(
         return pool.check(request)
     with Worker(progress=progress) as worker:
         return check_with(worker, request)
+
+
+def check_with(worker: Worker, request: CheckRequest) -> list[GpuRun]:
+    """Let a child check cases. One that a kernel takes down has a fault as its last run.
+
+    Raises LabError: the GPU could not be used, or the child ended for a reason that is no kernel's.
+    """
+    runs: list[GpuRun] = []
+    cases = request.cases
+    # The child's own watchdog ends a kernel that hangs. This limit is for everything else.
+    limit_s = LONGEST_WAIT_S + 300.0 + len(cases) * (60.0 + request.time_limit_s)
+    try:
+        worker.call(check_cases, request, time_limit_s=limit_s, on_item=runs.append)
+    except WorkerDied as died:
+        if died.step is None or not died.step.label:
+            raise  # it is not about a kernel: CUDA did not start, a lock was not given
+        kind, why = ("hang", hang_message(died.step.limit_s)) if died.hung else ("crash", str(died))
+        workload = cases[min(len(runs), len(cases) - 1)].workload
+        fault = Fault(kind, f"{why}; {NOTEBOOK_ALIVE}")
+        runs.append(GpuRun(workload, False, faults=[fault]))
+    return runs
+
+
+class LivePool:
+    """Several children, alive for a whole campaign, that measure groups one at a time."""
+
+    def __init__(
+        self, processes: int, with_torch: bool = False, progress: Progress = silent
+    ) -> None:
+        # torch first: CuPy then finds the CUDA libraries that torch brought along. All children
+        # load them at once, while nothing is measured yet.
+        self._preload = ("torch", "cupy") if with_torch else ("cupy",)
+        self._progress = progress
+        self._device: int | None = None
+        self._workers: list[Worker] = []
+        try:
+            for _ in range(processes):
+                self._workers.append(self._start())
+        except BaseException:
+            self._stop(0.0)
+            raise
+
+    def _start(self) -> Worker:
+        return Worker(preload=self._preload, progress=self._progress)
+
+    def check(self, request: CheckRequest) -> list[GpuRun]:
+        """Let the first child check cases; see `check_with`."""
+        worker = self._worker(0)
+        runs = check_with(worker, request)
+        if not all(run.ok for run in runs):
+            worker.stop()  # CUDA may be dead in it
+        return runs
+
+    def _worker(self, process: int) -> Worker:
+        """One of the children; one that has ended is started anew."""
+        if not self._workers[process].alive:
+            self._workers[process] = self._start()
+        return self._workers[process]
+
+    def measure(self, process: int, request: TimingRequest) -> TimingAnswer:
+        """Let one child measure a group.
+
+        All children of a pool measure on one GPU: the one that the first of them got.
+
+        Raises WorkerDied: the child ended or hung; LabError: it could not use the GPU.
+        """
+        worker = self._worker(process)
+        request = replace(request, process=process, device=self._device)
+        answer = worker.call(time_group, request, time_limit_s=ANSWER_LIMIT_S)
+        self._device = answer.ordinal
+        if answer.fault is not None and answer.fault.fatal:
+            worker.stop()  # CUDA is dead in it
+        return answer
+
+    def _stop(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        for worker in self._workers:
+            worker.hang_up()
+        for worker in self._workers:
+            worker.finish(deadline, patience_s)
+
+    def __enter__(self) -> LivePool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        # After an error a child may sit in a long group: it gets no time to finish it.
+        self._stop(5.0 if kind is None else 0.0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labtools.measure.campaign.points import stratum_of
+from labtools.measure.campaign.plan import stratum_of
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import Forecast, load_gpu
 from labtools.predict.accuracy import (
