@@ -312,7 +312,7 @@ def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path):
     family = load_family(stranger(tmp_path, ("early = [0, 2]", "early = [0, 1, 2]")))
     early, wide = "latency.early_weights", "memory.wide_accesses"
     folder, first = tmp_path / "loop", {"early": 1, "wide": 1}
-    begin(folder, family)
+    begin(folder, family, branches=1)
     begin_round(folder, family, [early, wide])
     take(folder, family, "branch", [first])
     for step in ("ablate", "check", "update", "gaps", "budget"):
@@ -513,14 +513,14 @@ def test_a_method_that_cannot_be_taken_out_alone_has_no_time_and_stops_nothing(t
     )
     family = load_family(stranger(tmp_path, *cuts))
     folder = tmp_path / "loop"
-    begin(folder, family)
+    begin(folder, family, branches=1)
     state = play_round(folder, family, [WIDE, LARGER], [{"threads": 256}])
     why = {WIDE: "it cannot be taken out alone: by rule"}
     assert state.current.untimed == why
     assert [one.method for one in state.current.attribution or ()] == [LARGER]
     assert (state.current.classes or {})[WIDE] == "undecided"
     assert {one.method: one.verdict for one in state.current.sass_check or ()}[WIDE] == "present"
-    assert loop.run(folder, family).rounds >= 1
+    assert loop.run(folder, family, max_rounds=2).rounds == 2, "the loop goes on"
     knobs = {"wide": 1, "threads": 256}
     found = loop.ablate_point(family, None, "forecast", knobs, pairs=True)
     assert found.untimed == why

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from live_fake import DEVICE, use_fake_gpu
 from loop_play import noisy_samples, samples_of_rows
+from test_optimize_family import stranger
 
 from labtools.optimize import live_bench
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
@@ -321,12 +322,10 @@ def test_the_forecast_stands_for_times_and_says_so():
 
 def test_what_cannot_be_compiled_says_why_in_one_sentence(tmp_path):
     """Others tell it as their own reason, or its first line alone."""
-    for ending in (".cu", ".py", ".toml"):
-        text = FAMILY.path.with_suffix(ending).read_text()
-        (tmp_path / f"row_scale{ending}").write_text(text)
-    with (tmp_path / "row_scale.cu").open("a") as source:
+    path = stranger(tmp_path)
+    with path.with_suffix(".cu").open("a") as source:
         source.write("\nnonsense\n")
-    family = load_family(tmp_path / "row_scale.py")
+    family = load_family(path)
     with open_bench(family, HEADLINE, "forecast") as bench:
         said = bench.check([family.start])[family.start]
     assert "nonsense" in said.splitlines()[0]
