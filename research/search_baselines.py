@@ -505,28 +505,28 @@ class Baselines:
 
     def play(self, name: str) -> SearchResult:
         """One search with all of its seeds."""
-        title, plays = getattr(self, f"_{name}")()
+        plays = getattr(self, f"_{name}")()
+        title = TITLES[name].format(strategy=self.strategies[0].name if self.strategies else "")
         return sum_up(name, title, plays, self.table.best_us)
 
     def _each(self, play: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
         with ProcessPoolExecutor(self.jobs) as pool:
             return list(pool.map(play, *columns))
 
-    def _random(self) -> tuple[str, list[Runs]]:
-        return TITLES["random"], [play_random(self.table, n) for n in range(SEEDS["random"])]
+    def _random(self) -> list[Runs]:
+        return [play_random(self.table, n) for n in range(SEEDS["random"])]
 
-    def _random_leading(self) -> tuple[str, list[Runs]]:
+    def _random_leading(self) -> list[Runs]:
         """Random search that knows as much of the points as the loop: the others are there so that
         methods can be taken out of these."""
         table = leading_table(RecordedBench(self.family, self.headline, self.grid))
-        name = "random_leading"
-        return TITLES[name], [play_random(table, n) for n in range(SEEDS[name])]
+        return [play_random(table, n) for n in range(SEEDS["random_leading"])]
 
-    def _tpe(self) -> tuple[str, list[Runs]]:
+    def _tpe(self) -> list[Runs]:
         seeds = range(SEEDS["tpe"])
-        return TITLES["tpe"], self._each(play_tpe, [self.table] * len(seeds), seeds)
+        return self._each(play_tpe, [self.table] * len(seeds), seeds)
 
-    def _loop(self) -> tuple[str, list[Runs]]:
+    def _loop(self) -> list[Runs]:
         seeds = range(SEEDS["loop"])
         for workload in self.family.workloads:
             played = self._each(play_loop, [workload] * len(seeds), seeds)
@@ -534,16 +534,16 @@ class Baselines:
             self.spread[str(workload)] = spread_of(bench, played)
             if workload == self.headline:
                 plays = [runs_of(state) for _, state in played]
-        return TITLES["loop"], plays
+        return plays
 
-    def _old_policy(self) -> tuple[str, list[Runs]]:
+    def _old_policy(self) -> list[Runs]:
         bench = RecordedBench(self.family, self.headline, self.grid)
         policy = OldPolicy(bench)
         played = [policy.play(seed) for seed in range(SEEDS["old_policy"])]
         self.groups = count_groups(bench, [one for _, judged in played for one in judged])
-        return TITLES["old_policy"], [runs for runs, _ in played]
+        return [runs for runs, _ in played]
 
-    def _kernel_tuner(self) -> tuple[str, list[Runs]]:
+    def _kernel_tuner(self) -> list[Runs]:
         """The best strategy on the other workloads, on the headline."""
         seeds = range(SEEDS["kernel_tuner"])
         with tempfile.TemporaryDirectory() as parent:
@@ -565,9 +565,7 @@ class Baselines:
                 for name in STRATEGIES
             ]
             self.strategies = tuple(sorted(tried, key=rank_strategy))
-            chosen = self.strategies[0].name
-            plays = play_strategy(files[self.headline], chosen, seeds)
-        return TITLES["kernel_tuner"].format(strategy=chosen), plays
+            return play_strategy(files[self.headline], self.strategies[0].name, seeds)
 
 
 def kept_from(path: Path, wanted: Iterable[str], baselines: Baselines) -> Searches | None:

@@ -218,12 +218,8 @@ def remembered_request(stamps: Stamps) -> str:
 
 def install_torch(python: Path, stamps: Stamps, choice: BuildChoice, asked_now: bool) -> None:
     """Install the chosen torch, or say plainly that there is none."""
-    if choice.kind == "none":
-        value = "none"
-    elif choice.kind == "cpu":
-        value = fingerprint("cpu", ROOT / "requirements-torch-cpu.lock", sys.version)
-    else:
-        value = fingerprint(choice.kind, ROOT / "requirements-torch.lock", sys.version)
+    lock = ROOT / f"requirements-torch{'-cpu' if choice.kind == 'cpu' else ''}.lock"
+    value = "none" if choice.kind == "none" else fingerprint(choice.kind, lock, sys.version)
     unreachable = "unreachable " + value
     if stamps.fits("torch", value) or (stamps.fits("torch", unreachable) and not asked_now):
         return
@@ -232,13 +228,12 @@ def install_torch(python: Path, stamps: Stamps, choice: BuildChoice, asked_now: 
         say(f"       To choose yourself: make lab TORCH=...  ({TORCH_CHOICES})")
     # While a build is being replaced, the old one's stamp no longer tells the truth.
     stamps.remove("torch")
-    lock = ROOT / "requirements-torch.lock"
     failed = None
     if choice.kind == "none":
         remove = [str(python), "-m", "uv", "pip", "uninstall", "--python", str(python), "torch"]
         subprocess.run(remove, cwd=ROOT, capture_output=True)
     elif choice.kind == "cpu":
-        failed = install_cpu_torch(python, ROOT / "requirements-torch-cpu.lock")
+        failed = install_cpu_torch(python, lock)
         if failed is not None:
             value = unreachable
             say(
