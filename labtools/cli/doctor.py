@@ -71,10 +71,8 @@ def examine(progress: Progress) -> Examined:
     progress("looking for the compiler, the GPU and the tools")
     status = cuda_status()
     progress("reading the records and the journal")
-    links = (
-        *(*_system_links(platform.system()), *status.links, _records_link(), _journal_link()),
-        *(_disk_link(), _cache_link(), _loop_link()),
-    )
+    of_the_lab = (_records_link(), _journal_link(), _disk_link(), _cache_link(), _loop_link())
+    links = (*_system_links(platform.system()), *status.links, *of_the_lab)
     return Examined(
         labtools=__version__,
         python=platform.python_version(),
@@ -150,14 +148,8 @@ def _disk_link() -> Prerequisite:
     free = shutil.disk_usage(repository_root()).free
     text = f"{free / 1024**3:.1f} GiB free"
     if free < FEW_FREE_BYTES:
-        return Prerequisite(
-            "disk",
-            False,
-            text,
-            "saving pages and records may fail",
-            "reading",
-            "make room on this disk",
-        )
+        why, fix = "saving pages and records may fail", "make room on this disk"
+        return Prerequisite("disk", False, text, why, "reading", fix)
     return Prerequisite("disk", True, text)
 
 

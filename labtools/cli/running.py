@@ -131,14 +131,12 @@ class StandingRow:
     def to_dict(self) -> dict[str, Any]:
         """What the JSON holds."""
         record, standing, base = self.record, self.standing, self.times_as_fast
-        as_fast = None
-        if base is not None and self.base is not None:
-            as_fast = {
-                "ratio": base.ratio,
-                "interval": (base.low, base.high),
-                "against": self.base.candidate,
-                "equal": base.equal,
-            }
+        as_fast = base and {
+            "ratio": base.ratio,
+            "interval": (base.low, base.high),
+            "against": base.first,
+            "equal": base.equal,
+        }
         return {
             **timed_row(record),
             "kv_bits": record.kv_bits,
