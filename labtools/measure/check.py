@@ -83,6 +83,12 @@ class CheckReport:
         return operation_of(workloads[0]).covered(workloads) if workloads else []
 
     @property
+    def cover_table(self) -> list[str]:
+        """How many of the cases that were run have two properties together, line by line."""
+        workloads = [case.workload for case in self.cases]
+        return operation_of(workloads[0]).cover_table(workloads) if workloads else []
+
+    @property
     def printed(self) -> str:
         """What the kernel printed in the first case in which it printed something."""
         return next((case.printed for case in self.cases if case.printed), "")
@@ -91,6 +97,7 @@ class CheckReport:
     def summary(self) -> str:
         """The verdict in plain text, and what it speaks for."""
         lines = [self._verdict, f"covered: {'; '.join(self.covered)}"]
+        lines += [f"  {line}" for line in self.cover_table]
         if self.seed is not None:
             lines.append(f"the last cases are drawn: --seed {self.seed} draws the same again")
         if self.not_checked:

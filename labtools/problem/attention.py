@@ -9,10 +9,15 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 ``large``        scores past +-100, so exp overflows unless the maximum is subtracted. For every
                  other (sequence, KV head) all scores are below -100: a maximum that starts at
                  zero leaves no weight at all.
-``sunk``         all scores are below -5000: any number that a maximum starts at shows, unless it is
-                 as low as a number can be. One row takes all the weight, whatever is rounded.
+``sunk``         all scores are below -1.1 million, and above it for every other (sequence, KV
+                 head): a maximum that starts at -10,000 or at the lowest half shows, and so does a
+                 score that is kept in 16 bits. One row takes all the weight, whatever is rounded.
 ``one_hot``      one row takes all the weight, so the output is that row of v.
 ``constant_v``   v is the same in every row, so the weights must sum to one.
+``outliers``     some channels of q and of k are 6 times as large, and some rows of v 12 times: what
+                 clamps them shows.
+``small_v``      as ``late_peaked``, and v is small: what adds a little to it shows.
+``equal_keys``   all keys of a sequence are equal, and so are its weights.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from .problem import Buffer, Problem
 
 DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
+    *("outliers", "small_v", "equal_keys"),
 )
 LATE_PEAK = 12.0
 RISE = 15.0
@@ -34,7 +40,11 @@ LARGE_SPREAD = 60.0
 LARGE_PEAK = 150.0
 LARGE_FALL = 260.0
 ONE_HOT_PEAK = 60.0
-SUNK, SUNK_PEAK = -9000.0, -6000.0
+SUNK, SUNK_PEAK = -1.6e6, -1.2e6
+SUNK_SCALE = 512.0
+"""Of q, so that neither q nor k leaves the range of a half."""
+OUTLIER = 6.0
+SMALL_V = 2.0**-6
 _ALTERED = 8.0
 """Times a usual row of V: it shows though it is one of thousands."""
 
@@ -156,39 +166,53 @@ def draw_qkv(
     q = rng.standard_normal((batch, heads, rows, dim), dtype=np.float32)
     k = rng.standard_normal((batch, heads, length, dim), dtype=np.float32)
     v = rng.standard_normal((batch, heads, length, dim), dtype=np.float32)
-    if problem.distribution == "constant_v":
+    kind = problem.distribution
+    if kind == "constant_v":
         v[:] = rng.standard_normal((batch, heads, 1, dim), dtype=np.float32)
-    elif problem.distribution != "normal":
+    elif kind == "equal_keys":
+        k[:] = k[:, :, :1]
+    elif kind == "outliers":
+        # Channels of q, others of k, and rows of v: no score grows by the square.
+        channels = rng.permutation(dim)[: dim // 32]
+        for array, own in ((q, channels[::2]), (k, channels[1::2])):
+            array[..., own] *= OUTLIER
+        v[:, :, rng.integers(16) :: 16] *= 2 * OUTLIER
+    elif kind != "normal":
         # Give the query heads of a group a common direction u and lay t[n] along it in k[n]:
         # then q . k[n] / sqrt(D) is t[n] plus the noise of the normal parts.
         u = rng.standard_normal((batch, heads, dim), dtype=np.float32)
         coefficient = profile() * np.sqrt(dim) / np.square(u).sum(-1, keepdims=True)
         q = 0.25 * q + u[:, :, None, :]
+        if kind == "sunk":
+            q, coefficient = SUNK_SCALE * q, coefficient / SUNK_SCALE
+        elif kind == "small_v":
+            v *= SMALL_V
         k = 0.25 * k + coefficient[..., None] * u[:, :, None, :]
     return q, k, v
 
 
 def score_profile(
-    distribution: str, length: int, low: bool, rng: np.random.Generator
+    distribution: str, length: int, odd: bool, rng: np.random.Generator
 ) -> np.ndarray:
-    """The wanted scores t of one (sequence, KV head), float32 ``[length]``; with ``low`` those of
-    ``large`` lie below -100 throughout."""
+    """The wanted scores t of one (sequence, KV head), float32 ``[length]``; with ``odd`` those of
+    ``large`` lie below -100 throughout, and those of ``sunk`` have the other sign."""
     row = np.zeros(length, np.float32)
     if not length:
         return row
-    if distribution == "late_peaked":
+    if distribution in ("late_peaked", "small_v"):
         row[length - max(1, length // 64) :] = LATE_PEAK
     elif distribution == "early_peaked":
         row[: max(1, length // 64)] = LATE_PEAK
     elif distribution == "sunk":
-        row[:] = SUNK
-        row[rng.integers(length)] = SUNK_PEAK
+        low, peak = (-SUNK_PEAK, -SUNK) if odd else (SUNK, SUNK_PEAK)
+        row[:] = low
+        row[rng.integers(length)] = peak
     elif distribution == "rising":
         row[:] = np.linspace(-RISE, RISE, length)
     elif distribution == "large":
         row[:] = LARGE_SPREAD * rng.standard_normal(length, dtype=np.float32)
         row[rng.integers(length)] = LARGE_PEAK
-        if low:
+        if odd:
             row -= max(float(row.max()), LARGE_PEAK) - LARGE_PEAK + LARGE_FALL
     elif distribution == "one_hot":
         row[rng.integers(length)] = ONE_HOT_PEAK

@@ -598,6 +598,11 @@ class Operation(ABC, Generic[P, D]):
         said = [span(letter, [getattr(one, field) for one in cases]) for letter, field in names]
         return said + kinds_of(cases, "distribution", "dtype")
 
+    def cover_table(self, cases: Sequence[P]) -> list[str]:
+        """How many cases have two properties together, as lines of a table; none where a battery
+        covers no pairs."""
+        return []
+
     @abstractmethod
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[P]:
         """Seeded random problems, small to medium, of every kind that a kernel takes; a LabError

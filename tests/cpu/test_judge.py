@@ -54,6 +54,8 @@ def edited(*edits: tuple[str, str], base: Rung = R03, **changes: Any) -> Rung:
 SHOWN_BY_THE_BATTERY = {
     "starts at -40": (FIRST, "float score_max = -40.f"),
     "starts at -5000": (FIRST, "float score_max = -5000.f"),
+    "starts at the lowest half": (FIRST, "float score_max = -65504.f"),
+    "starts at -1e6": (FIRST, "float score_max = -1e6f"),
     "no rescale after 1024 keys": (
         WEIGHTS, "const float rescale = n >= 1024 ? 1.f : exp2f(score_max - new_max)"),
     "the last 512 keys alone": (LOOP, LOOP.replace("n = 0", "n = max(0, length - 512)")),
@@ -97,7 +99,8 @@ def test_the_last_cases_are_drawn_and_can_be_drawn_again(monkeypatch: pytest.Mon
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 1 to 4113; groups 1 to 9; B 1 to 131; D 64" in report.summary
+    assert "S 1 to 4113; groups 1 to 16; B 1 to 131; D 64" in report.summary
+    assert report.cover_table[0].split()[:2] == ["S", "tile"]
     assert "sunk" in report.summary
     assert "not checked: how fast" in report.summary
 

@@ -142,6 +142,9 @@ ALWAYS = (
     Workload(1, 2, 2, 4097, 64, distribution="large"),
     Workload(1, 2, 1, 1100, 128, distribution="early_peaked"),
     Workload(2, 4, 2, 130, 64, distribution="sunk"),
+    Workload(2, 4, 2, 70, 64, distribution="outliers"),
+    Workload(2, 4, 2, 66, 128, distribution="small_v"),
+    Workload(2, 6, 2, 65, 64, distribution="equal_keys"),
 )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from ..attention import DISTRIBUTIONS
+from ..pairs import cover_pairs, say_cover
 from ..problem import (
     DRAWN_DTYPES,
     Rng,
@@ -20,18 +22,23 @@ from ..problem import (
 )
 from .workload import PAGE_SIZES, Workload
 
-ODD_LENGTHS = (1, 31, 33, 130)
-RAGGED = ((97, 1, 64), (64, 97, 1), (1, 64, 97))
-"""Taken in turn, so that no sequence is always the full one: lengths ignored for it alone show."""
-WHOLE_CASES = ("normal", "rising", "large", "one_hot")
-"""With sequences of one length too; the others have them where the cases are long."""
-LONG_CASES = (
-    *((1, 1, 4113, "late_peaked"), (3, 1, 1100, "rising"), (9, 1, 1030, "early_peaked")),
-    *((1, 1, 1201, "sunk"), (1, 1, 1301, "normal")),
-)
-"""Heads, KV heads, length: more than a thousand keys, and other groups than the usual ones."""
-GROUPS = ((10, 2, "rising"), (7, 1, "large"), (18, 2, "one_hot"))
-"""Five, seven and nine query heads a KV head, where there is more than one too."""
+LENGTH_CLASSES = {
+    "1-32": ((16, 32), (17,), (7, 23, 31)),
+    "33-256": ((128, 64), (65, 129), (97, 130, 200)),
+    "257-1000": ((512, 384), (257, 513), (300, 700)),
+    "1001+": ((1024,), (1025,), (1100, 1301, 1030)),
+}
+"""Keys of a sequence by length class: whole tiles, one key more, anything else. Taken in turn."""
+TILES = ("whole", "one more", "other")
+BATCH_SIZES, KV_HEADS, GROUPS = (1, 3, 19), (1, 2, 5), (1, 4, 7, 16)
+LEVEL_STARTS = {"B": (1, 2, 19), "Hkv": (1, 2, 5), "group": (1, 2, 7, 16)}
+"""Where each level of a size begins."""
+RAGGED = ("full", "equal", "ragged")
+"""Sequences as long as the cache is wide; all of one length below it; of several lengths."""
+BASE_COST = 4000
+"""Of one case, in `Workload.visits`: what it takes beside its work."""
+LONGEST_CASE = (1, 1, 4113)
+"""Heads, KV heads, keys of the longest case."""
 MANY = 131
 """Sequences, more than a warp or a block takes at a time."""
 EVERY_END = (tuple((29 * i + 40) % 64 + 1 for i in range(64)), (127, 257, 128, 255, 129, 256))
@@ -43,36 +50,23 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     """The given workload, then small ones that cover what it may leave out, without those that the
     kernel refuses through ``supports``.
 
-    They keep the head dimension, element type and layout, and take every distribution, odd
-    lengths, ragged lengths (each of 1..64 among them), grouped heads with more than one KV head, a
-    few thousand keys with the weight at either end, groups of an odd size and of sixteen, many
-    sequences, and if the workload is paged the other page size.
+    They keep the head dimension, element type and layout. Every two levels of `levels_of` meet in
+    one of them, as far as the kernel takes both; every distribution comes with short and with long
+    sequences; then each length of 1..64 as the end of a sequence, many sequences, a few thousand
+    keys, and if the workload is paged the other page size.
     """
-    cases = [workload]
     kept = {name: getattr(workload, name) for name in ("head_dim", "dtype", "layout", "page_size")}
     small = Workload(3, 8, 2, 97, seed=workload.seed + 1, **kept)
-    for index, distribution in enumerate(DISTRIBUTIONS):
-        if distribution in WHOLE_CASES:
-            cases.append(small.replace(distribution=distribution))
-        ragged = RAGGED[index % len(RAGGED)]
-        cases.append(small.replace(distribution=distribution, seq_lens=ragged))
-    for length in ODD_LENGTHS:
-        cases.append(small.replace(kv_len=length, batch=2, distribution="late_peaked"))
-    # Heads as the given workload groups them, and no grouping at all.
-    group = workload.group_size
-    cases.append(small.replace(num_qo_heads=2 * group, num_kv_heads=2, kv_len=65))
-    cases.append(small.replace(num_qo_heads=3, num_kv_heads=3, kv_len=65))
+    cases = [workload, *_joint_cases(small, workload.group_size, supports)]
     # No sequence is full here.
     for heads, lengths in enumerate(EVERY_END, start=1):
         case = small.replace(batch=len(lengths), num_qo_heads=heads, num_kv_heads=1)
         case = case.replace(kv_len=max(lengths) + 2, seq_lens=lengths)
         cases.append(case.replace(distribution="late_peaked"))
-    for heads, kv_heads, length, distribution in LONG_CASES:
-        shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": length}
-        cases.append(small.replace(batch=1, distribution=distribution, **shape))
-    for index, (heads, kv_heads, distribution) in enumerate(GROUPS):
-        shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": 33 + 7 * index}
-        cases.append(small.replace(batch=2, distribution=distribution, **shape))
+    heads, kv_heads, length = LONGEST_CASE
+    shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": length}
+    cases.append(small.replace(batch=1, **shape))
+    cases.append(small.replace(kv_len=1, distribution="rising"))
     lengths = tuple(5 * i % 11 + 1 for i in range(MANY))
     many = small.replace(batch=MANY, num_qo_heads=1, num_kv_heads=1, kv_len=11)
     cases.append(many.replace(seq_lens=lengths))
@@ -81,6 +75,90 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
         cases.append(other)
         cases.append(other.replace(seq_lens=(size, 2 * size + 1, size + 1)))
     return supported(cases, workload, supports)
+
+
+def _joint_cases(small: Workload, group: int, supports: Supports) -> list[Workload]:
+    """Small workloads in which every two levels meet, and each distribution several times."""
+    candidates = []
+    groups = sorted({*GROUPS, group})
+    shapes = itertools.product(
+        LENGTH_CLASSES, range(len(TILES)), BATCH_SIZES, KV_HEADS, groups, RAGGED
+    )
+    for number, (klass, tile, batch, kv_heads, shared, ragged) in enumerate(shapes):
+        if ragged == "ragged" and batch == 1:
+            continue
+        choices = LENGTH_CLASSES[klass][tile]
+        length = choices[number % len(choices)]
+        shape = (batch, kv_heads * shared, kv_heads)
+        candidates.append(_of_lengths(small, shape, length, ragged, number))
+    taken = [one for one in candidates if not supports(one)]
+    if not taken:
+        return []
+    costs = [BASE_COST + one.visits for one in taken]
+    chosen = cover_pairs([levels_of(one) for one in taken], costs)
+    named = [taken[index] for index in chosen]
+    # The costly ones come last, and each distribution falls on short and on long sequences.
+    named.sort(key=lambda one: one.visits)
+    drawn = []
+    for index, one in enumerate(named):
+        turn = index % len(DISTRIBUTIONS)
+        ways = [one.replace(distribution=d) for d in DISTRIBUTIONS[turn:] + DISTRIBUTIONS[:turn]]
+        drawn.append(next((way for way in ways if not supports(way)), one))
+    return drawn
+
+
+def _of_lengths(
+    small: Workload, shape: tuple[int, int, int], length: int, ragged: str, number: int
+) -> Workload:
+    """A workload of (B, Hq, Hkv) whose longest sequence has ``length`` keys."""
+    batch, heads, kv_heads = shape
+    lengths, width = None, length
+    if ragged == "equal":
+        lengths, width = (length,) * batch, length + 3 + number % 64
+    elif ragged == "ragged":
+        # One has them all, at a place of its own; the others end anywhere.
+        drawn = np.random.default_rng([number, 403]).integers(1, length + 1, batch)
+        drawn[number % batch] = length
+        lengths = tuple(int(n) for n in drawn)
+        width = length + number % 2
+    return small.replace(
+        batch=batch, num_qo_heads=heads, num_kv_heads=kv_heads, kv_len=width, seq_lens=lengths
+    )
+
+
+def levels_of(workload: Workload) -> dict[str, str]:
+    """What a workload has of each factor whose levels meet in pairs in a battery."""
+    lengths = [int(n) for n in workload.lengths]
+    longest = max(lengths)
+    klass = next(
+        (name for name in LENGTH_CLASSES if longest <= int(name.split("-")[-1].strip("+"))), ""
+    )
+    tile = "exact" if longest % 16 == 0 else "+1" if longest % 16 == 1 else "other"
+    even = len(set(lengths)) == 1
+    return {
+        "S": klass or "1001+",
+        "tile": tile,
+        "B": _level(workload.batch, LEVEL_STARTS["B"]),
+        "Hkv": _level(workload.num_kv_heads, LEVEL_STARTS["Hkv"]),
+        "group": _level(workload.group_size, LEVEL_STARTS["group"]),
+        "lengths": "ragged" if not even else "full" if longest == workload.kv_len else "equal",
+    }
+
+
+def cover_table(cases: Sequence[Workload]) -> list[str]:
+    """How many cases have each length class together with each level of the others."""
+    return say_cover([levels_of(one) for one in cases], "S")
+
+
+def _level(value: int, levels: Sequence[int]) -> str:
+    """``3-18``: the level of a size that begins at one of ``levels`` and ends before the next."""
+    ends = [*(one - 1 for one in levels[1:]), None]
+    for first, last in zip(levels, ends, strict=True):
+        if last is None:
+            return f"{first}+"
+        if value <= last:
+            return f"{first}-{last}" if last > first else str(first)
+    raise AssertionError("every size has a level")
 
 
 def covered(cases: Sequence[Workload]) -> list[str]:

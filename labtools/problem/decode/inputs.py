@@ -21,9 +21,10 @@ class Inputs(DrawnArrays):
     """The arrays of one problem."""
 
     q: np.ndarray  # float16 or bfloat16 ``[B, Hq, D]``
-    # as q, ``[B, Hkv, S, D]``; rows past a sequence's length hold NaN. Paged: ``[num_pages, Hkv,
-    # page_size, D]`` with the pages in shuffled order, NaN in the rows past a length and in pages
-    # that belong to no sequence.
+    # as q, ``[B, Hkv, S, D]``; rows past a sequence's length are padding. Paged: ``[num_pages, Hkv,
+    # page_size, D]`` with the pages in shuffled order, padding in the rows past a length and in
+    # pages that belong to no sequence. Padding is NaN, or with an odd seed numbers like the others:
+    # what a kernel makes of one of them it does not make of the other.
     k: np.ndarray
     v: np.ndarray  # as k
     seq_lens: np.ndarray  # int32 ``[B]``
@@ -68,14 +69,31 @@ def make_page_table(workload: Workload, seed: int | None = None) -> np.ndarray:
 
 
 def into_pages(rows: np.ndarray, workload: Workload, table: np.ndarray) -> np.ndarray:
-    """``[B, Hkv, S, D]`` to ``[num_pages, Hkv, page_size, D]``; NaN where no row belongs."""
+    """``[B, Hkv, S, D]`` to ``[num_pages, Hkv, page_size, D]``; padding where no row belongs."""
     pages = np.full(workload.kv_shape, np.nan, rows.dtype)
     size = workload.page_size
     for sequence, length in enumerate(int(n) for n in workload.lengths):
         for index, page in enumerate(table[sequence, : -(-length // size)]):
             part = rows[sequence, :, index * size : (index + 1) * size]
             pages[page, :, : part.shape[1]] = part
+    if is_plausible(workload) and (first := np.argwhere(~np.isnan(pages[:, 0, 0, 0]))).size:
+        # Pages of nobody, and what no row reaches, look like the first page of somebody.
+        pages = np.where(np.isnan(pages), pages[first[0, 0]][:, :1], pages)
     return pages
+
+
+def is_plausible(workload: Workload) -> bool:
+    """Whether padding looks like keys and values, and is not NaN."""
+    return workload.seed % 2 == 1
+
+
+def _fill_padding(workload: Workload, k: np.ndarray, v: np.ndarray, length: int) -> None:
+    """What stands past a sequence's length in its k and v, ``[Hkv, S, D]``: NaN, or its own keys
+    over again with other values."""
+    if not is_plausible(workload):
+        k[:, length:] = v[:, length:] = np.nan
+    elif length:
+        k[:, length:] = k[:, np.arange(k.shape[1] - length) % length]
 
 
 def make_inputs(workload: Workload) -> Inputs:
@@ -85,8 +103,7 @@ def make_inputs(workload: Workload) -> Inputs:
     q, k, v = draw_qkv(rng, workload, workload.group_size, profile)
     lengths = workload.lengths
     for sequence, n in enumerate(lengths):
-        k[sequence, :, n:] = np.nan
-        v[sequence, :, n:] = np.nan
+        _fill_padding(workload, k[sequence], v[sequence], int(n))
     dtype = element_dtype(workload.dtype)
     table = make_page_table(workload) if workload.is_paged else None
     k, v = k.astype(dtype), v.astype(dtype)
@@ -109,7 +126,7 @@ def _score_profiles(workload: Workload, rng: np.random.Generator) -> np.ndarray:
     profile = np.zeros(shape, np.float32)
     for sequence, length in enumerate(int(n) for n in workload.lengths):
         for head in range(workload.num_kv_heads):
-            low = (sequence + head) % 2 == 1
-            row = score_profile(workload.distribution, length, low, rng)
+            odd = (sequence + head) % 2 == 1
+            row = score_profile(workload.distribution, length, odd, rng)
             profile[sequence, head, :length] = row
     return profile
