@@ -14,7 +14,9 @@ from labtools.record import Record, summary
 from .tables import Shown, badge, check_word, make_note
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
+else:
+    Axes = Any  # only a picture that is drawn loads matplotlib
 
 GREYS = ("#1a1a1a", "#6b6b6b", "#a8a8a8", "#d4d4d4")
 HATCHES = ("", "///", "...", "xx")
@@ -44,6 +46,20 @@ def line_look(number: int, greys: int = 3) -> dict[str, Any]:
     return {**look, "color": GREYS[number % greys]}
 
 
+def mark_look(
+    number: int, *, hollow: bool = False, colours: Sequence[str] = GREYS[:3]
+) -> dict[str, Any]:
+    """Mark and colour of one of several groups of points, which no line joins."""
+    colour = colours[number % len(colours)]
+    face, mark = "white" if hollow else colour, MARKERS[number % len(MARKERS)]
+    return {"marker": mark, "color": colour, "markerfacecolor": face, "linestyle": "none"}
+
+
+def legend_beside(axes: Axes) -> None:
+    """The legend to the right of the axes, where it hides nothing."""
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
 def make_picture(svg: str, alt: str, caption: str, word: str | None = None) -> Shown:
     """A drawing with the text that stands for it; without ``word`` the caption says where it is
     from."""
@@ -66,8 +82,12 @@ def draw_picture(
     *,
     columns: int = 1,
     size: Spot = (7.2, 3.2),
+    title: str = "",
 ) -> Shown:
-    """Draw with ``paint(axes, ...)`` on a fresh figure that pyplot does not keep."""
+    """Draw with ``paint(axes, ...)`` on a fresh figure that pyplot does not keep.
+
+    A ``title`` stands above a figure of one column, and begins the text that stands for it.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -75,6 +95,9 @@ def draw_picture(
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(1, columns)
         paint(axes)
+        if title:
+            axes.set_title(title)
+            alt = f"{title}. {alt}"
         buffer = io.StringIO()
         # No date in the file, so that the same data give the same bytes.
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -169,7 +192,6 @@ def show_bars(
         axes.invert_yaxis()
         axes.set_xlim(0, longest * 1.3)
         axes.set_xlabel("time (us)")
-        axes.set_title(title)
         axes.grid(axis="y", visible=False)
         if floor_us is not None:
             axes.axvline(floor_us, color=GREYS[0], linestyle="--")
@@ -178,9 +200,9 @@ def show_bars(
             axes.annotate(f"floor {floor_us:.1f} us computed", at, xytext=(4, 0), **style)
             axes.set_ylim(len(bars), -0.6)
 
-    told = (f"{bar.label} {bar.time_us:.1f} us ({bar.source})" for bar in bars)
-    alt = f"{title}. {'; '.join(told)}"
+    alt = "; ".join(f"{bar.label} {bar.time_us:.1f} us ({bar.source})" for bar in bars)
     if floor_us is not None:
         alt += f"; floor {floor_us:.1f} us (computed)"
     caption = f"{title}, lower is faster" + (f"; {where}" if where else "")
-    return draw_picture(paint, alt, caption, words[0], size=(7.2, 0.9 + 0.45 * len(bars)))
+    size = (7.2, 0.9 + 0.45 * len(bars))
+    return draw_picture(paint, alt, caption, words[0], size=size, title=title)

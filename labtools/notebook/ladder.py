@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labtools.predict import DEFAULT_GPU, floors, load_gpu
 from labtools.problem import HEADLINE, Problem, list_rungs, load_rung
 from labtools.record import Record, RecordStore, Tried, best_read_gb_per_s, describe_records, select
 
-from .figures import GREYS, LINES, MARKERS, bar_of_record, draw_picture, show_bars
+from .figures import GREYS, LINES, MARKERS, Axes, bar_of_record, draw_picture, show_bars
 from .records import NO_RECORD, GpuRecords
 from .tables import Shown, make_note
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LADDER_BASELINES = ("sdpa", "sdpa_flash", "flashinfer")
 """Fair baselines that the ladder's figure shows, where they are recorded."""

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from labtools.problem import (
-    HEADLINE,
-    Baseline,
-    Problem,
-    Rung,
-    load_baseline,
-    load_rung,
-    operation_of,
-)
+from labtools.problem import HEADLINE, Baseline, Problem, Rung, operation_of
 from labtools.problem.rung import say_knobs
 from labtools.record import Record
 from labtools.toolchain import cuda_status
@@ -27,7 +19,8 @@ from .tables import make_note, show_table
 if TYPE_CHECKING:
     from labtools.measure import Timing
 
-LiveCandidate = tuple[Rung | Baseline, Mapping[str, int]]
+LiveCandidate = tuple[str | Rung | Baseline, Mapping[str, int]]
+"""A rung, its id or ``baseline:NAME``, and the knobs of a rung that do not have their defaults."""
 
 
 def can_run_live() -> bool:
@@ -40,26 +33,22 @@ def live_wanted(live: bool | None) -> bool:
     return can_run_live() if live is None else live
 
 
-def load_candidate(name: str | Rung | Baseline) -> Rung | Baseline:
-    """A rung by id, or a baseline by ``baseline:NAME``. Raises LabError: there is neither."""
-    if not isinstance(name, str):
-        return name
-    if name.startswith("baseline:"):
-        return load_baseline(name.removeprefix("baseline:"))
-    return load_rung(name)
-
-
 def time_now(jobs: Sequence[LiveCandidate], workload: Problem) -> list[Record]:
     """Time all jobs, interleaved in the same child processes; a record a job, in their order.
 
-    Raises LabError: a wrong answer, a fault, or no GPU; the notebook stays alive.
+    Raises LabError: no such candidate, a wrong answer, a fault, or no GPU; the notebook stays
+    alive.
     """
-    from labtools.measure import time_candidates
+    from labtools.measure import rung_candidate, time_candidates
+    from labtools.measure.gpu.measure import as_candidate
 
-    found = [(it, it.resolve_knobs(knobs) if isinstance(it, Rung) else {}) for it, knobs in jobs]
-    asked = [(it, knobs) if isinstance(it, Rung) else it for it, knobs in found]
+    asked = []
+    for item, knobs in jobs:
+        found = as_candidate(item)
+        target = found.target
+        asked.append(rung_candidate(target, knobs) if isinstance(target, Rung) else found)
     timing = time_candidates(asked, workload, ceiling=False)
-    return [timing.find(it.id, knobs) for it, knobs in found]
+    return [timing.find(one.id, one.knobs) for one in asked]
 
 
 def measure_speedup(
@@ -78,7 +67,7 @@ def measure_speedup(
     if not can_run_live():
         return None
     sides = ((baseline, baseline_knobs), (candidate, candidate_knobs))
-    jobs = [(load_candidate(name), knobs or {}) for name, knobs in sides]
+    jobs = [(item, knobs or {}) for item, knobs in sides]
     return read_ratio(tuple(time_now(jobs, workload)), "live")
 
 

@@ -225,6 +225,3 @@ def test_instructions_and_cycles_of_a_tile(bits: int) -> None:
     assert products == pytest.approx(work.products, rel=0.1)
     waiting = sum(link.cycles.get("memory: async copy", 0.0) for link in chain)
     assert chain[-1].issue - waiting == pytest.approx(work.cycles, rel=0.3)
-
-
-# ------------------------------------------------------------------------------ the command line

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from labtools.problem import Inputs
 
-from ...figures import GREYS, LINES, draw_arrow, draw_box, draw_picture, draw_sketch
+from ...figures import GREYS, LINES, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
 from ...tables import Shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def plot_online_softmax(first: Inputs, second: Inputs) -> Shown:

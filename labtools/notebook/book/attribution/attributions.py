@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from labtools.optimize.attribution import Attribution, Decision
 
-from ...figures import GREYS, draw_picture
+from ...figures import GREYS, Axes, draw_picture
 from ...tables import Shown, show_table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 LINEAR_TO = 0.02
 """The figure's scale is linear to here, on both sides, and logarithmic beyond."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labtools.optimize.state import STEPS
 
-from ...figures import GREYS, draw_picture
+from ...figures import GREYS, Axes, draw_picture
 from ...tables import Shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _METHODS = ("A", "B", "C")
 _WORDS = {

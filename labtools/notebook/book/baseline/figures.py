@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labtools.predict import Gpu
 from labtools.problem import LabError, Workload
 
-from ...figures import GREYS, HATCHES, draw_picture
+from ...figures import GREYS, HATCHES, Axes, draw_picture
 from ...tables import Shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def plot_copy(

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from labtools.predict import Gpu
 from labtools.problem import LabError, Workload
 
-from ...figures import GREYS, LINES, MARKERS, draw_arrow, draw_box, draw_picture, draw_sketch
+from ...figures import GREYS, LINES, MARKERS, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
 from ...tables import Shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def plot_roofline(gpus: Sequence[Gpu], workload: Workload) -> Shown:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...figures import GREYS, draw_box, draw_sketch
+from ...figures import GREYS, Axes, draw_box, draw_sketch
 from ...tables import Shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def lanes_drawing() -> Shown:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ...figures import GREYS, draw_arrow, draw_box, draw_sketch
+from ...figures import GREYS, Axes, draw_arrow, draw_box, draw_sketch
 from ...tables import Shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def step_drawing() -> Shown:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from labtools.predict.banks import BANK_BYTES, BANKS, Tile, half_tile
 from labtools.problem.limits import COPY_BYTES
 
-from ...figures import GREYS, draw_arrow, draw_box, draw_sketch
+from ...figures import GREYS, Axes, draw_arrow, draw_box, draw_sketch
 from ...tables import Shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _MATRIX_ROWS = 8
 """Rows of one matrix that ``ldmatrix`` reads together."""

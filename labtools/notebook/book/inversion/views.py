@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +13,11 @@ from labtools.predict import DEFAULT_GPU, Gpu, load_gpu, machine_of
 from labtools.predict.banks import TileReport
 from labtools.predict.latencies import load_latencies
 from labtools.problem import Rung, Workload, timed_launches
+from labtools.problem.limits import Limits
 from labtools.toolchain.listings import machine_code
 
-from ...figures import GREYS, draw_picture
-from ...tables import Cell, Shown, Word, format_value, make_note, make_table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from ...figures import GREYS, Axes, draw_picture
+from ...tables import Shown, Word, format_value, make_note, show_table
 
 _SHARES = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
 
@@ -37,8 +35,9 @@ def show_step(step: DesignStep) -> Shown:
     told = [(one.name, one.value, one.unit, one.source) for one in step.inputs]
     told += [(f"= {one.name}", one.value, one.unit, one.source) for one in step.results]
     told += [(f"not: {one.choice}", one.value, one.unit, one.why) for one in step.rejected]
-    rows = [(name, _say(value, unit), why, Word("computed")) for name, value, unit, why in told]
-    table = make_table(("", "value", "from, or why not", "kind"), rows, step.formula)
+    rows = [(name, _say(value, unit), why) for name, value, unit, why in told]
+    columns = ("", "value", "from, or why not")
+    table = show_table(columns, rows, word="computed", note=step.formula)
     so = f"So: {step.decision}. What would change it: {step.breaks}."
     return table + make_note(so, "computed")
 
@@ -46,7 +45,7 @@ def show_step(step: DesignStep) -> Shown:
 def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
     """Designs beside each other, one column a choice: warps and stages that their steps ask for,
     and what the launch has. Without ``times`` where a reader has yet to predict."""
-    rows: list[list[Cell]] = []
+    rows = []
     for name, design in designs.items():
         asked = {key: design.step(key).answer.value for key in ("in_flight", "stages", "bytes")}
         cells = {
@@ -64,7 +63,7 @@ def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
             cells |= {"floor us": f"{asked['bytes']:.1f}", "expected us": f"{design.time_us:.1f}"}
         kind = Word("computed", "" if design.calibrated else "rates not measured here")
         rows.append([*cells.values(), kind])
-    return make_table((*cells, "kind"), rows)
+    return show_table(tuple(cells), rows, word="computed")
 
 
 def show_tiles(reports: Mapping[str, TileReport]) -> Shown:
@@ -72,13 +71,15 @@ def show_tiles(reports: Mapping[str, TileReport]) -> Shown:
     first = next(iter(reports.values()))
     columns = ["rows lie", "stride bytes", "rows not aligned"]
     columns += [f"{access.access}: turns (least)" for access in first.accesses]
-    rows: list[list[Cell]] = []
+    rows = []
     for name, report in reports.items():
-        row: list[Cell] = [name, str(report.tile.stride), str(report.misaligned_rows)]
-        for access in report.accesses:
-            row.append("faults" if access.faults else f"{access.wavefronts} ({access.least})")
-        rows.append([*row, Word("computed")])
-    return make_table([*columns, "kind"], rows, "Every lane's address, bank by bank")
+        turns = (
+            "faults" if access.faults else f"{access.wavefronts} ({access.least})"
+            for access in report.accesses
+        )
+        rows.append((name, report.tile.stride, report.misaligned_rows, *turns))
+    note = "Every lane's address, bank by bank"
+    return show_table(columns, rows, word="computed", note=note)
 
 
 def plot_ring(design: Design, gpu: Gpu) -> Shown:
@@ -129,36 +130,28 @@ def needed_kib(gpu: Gpu, shares: Sequence[float]) -> dict[float, float]:
     return {share: machine.bytes_in_flight(share) / 1024 for share in shares}
 
 
-def count_opcodes(
-    rung: Rung,
-    workload: Workload,
-    opcodes: Sequence[str],
-    knobs: Mapping[str, int] | None = None,
-    gpu: Gpu | str = DEFAULT_GPU,
-) -> dict[str, int]:
-    """How often each opcode, a beginning such as ``LDG.E.128``, stands in all of a rung's timed
-    kernels."""
-    limits = (load_gpu(gpu) if isinstance(gpu, str) else gpu).limits
-    code = machine_code(rung, workload, limits, rung.resolve_knobs(knobs))
-    timed = {launch.entry for launch in timed_launches(rung.launches(workload, limits, knobs))}
-    there = [f"{line.opcode}." for entry in timed for line in code.entries[entry].executable]
-    return {one: sum(opcode.startswith(f"{one}.") for opcode in there) for one in opcodes}
-
-
 def show_opcode_counts(
     rungs: Mapping[str, tuple[Rung, Mapping[str, int]]],
     workload: Workload,
     opcodes: Mapping[str, str],
     gpu: Gpu | str = DEFAULT_GPU,
 ) -> Shown:
-    """Opcodes counted in several kernels' machine code."""
-    counts = [
-        count_opcodes(rung, workload, list(opcodes), knobs, gpu) for rung, knobs in rungs.values()
+    """How often each opcode, a beginning such as ``LDG.E.128``, stands in all of several rungs'
+    timed kernels."""
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    there = [_timed_opcodes(rung, workload, knobs, gpu.limits) for rung, knobs in rungs.values()]
+    rows = [
+        (one, what, *(sum(opcode.startswith(f"{one}.") for opcode in mine) for mine in there))
+        for one, what in opcodes.items()
     ]
-    rows: list[list[Cell]] = [
-        [opcode, what, *(str(found[opcode]) for found in counts), Word("computed")]
-        for opcode, what in opcodes.items()
-    ]
-    arch = (load_gpu(gpu) if isinstance(gpu, str) else gpu).arch
-    columns = ("opcode", "what it does", *rungs, "kind")
-    return make_table(columns, rows, f"Machine code for {arch}, {workload}")
+    note = f"Machine code for {gpu.arch}, {workload}"
+    return show_table(("opcode", "what it does", *rungs), rows, word="computed", note=note)
+
+
+def _timed_opcodes(
+    rung: Rung, workload: Workload, knobs: Mapping[str, int], limits: Limits
+) -> list[str]:
+    """Every instruction's opcode with a point behind it, of a rung's timed kernels."""
+    code = machine_code(rung, workload, limits, rung.resolve_knobs(knobs))
+    timed = {launch.entry for launch in timed_launches(rung.launches(workload, limits, knobs))}
+    return [f"{line.opcode}." for entry in timed for line in code.entries[entry].executable]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,9 @@ from labtools.problem.rung import say_knobs
 from labtools.record import Record, RecordStore, describe_records
 from labtools.record.bound import explain_disagreement, explain_waves, nearest_term
 
-from ...figures import GREYS, MARKERS, draw_picture
+from ...figures import GREYS, Axes, draw_picture, legend_beside, mark_look
 from ...tables import Shown, badge, show_table
 from ...terms import LIMITS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#1a1a1a")
 """Apart for readers who do not see all colours, and at least 3:1 on white."""
@@ -92,20 +90,7 @@ def _test(points: Sequence[JudgedKernel]) -> list[JudgedKernel]:
     return [point for point in points if point.split == "test"]
 
 
-def _look(number: int, hollow: bool = False) -> dict[str, Any]:
-    """Mark and colour of a group, by its number."""
-    colour = COLOURS[number % len(COLOURS)]
-    face = "white" if hollow else colour
-    mark = MARKERS[number % len(MARKERS)]
-    return {"marker": mark, "color": colour, "markerfacecolor": face, "linestyle": "none"}
-
-
-def _legend_beside(axes: Axes) -> None:
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-
-
-def _titled(title: str, text: str) -> str:
-    return f"{title}. {text}" if title else text
+_look = partial(mark_look, colours=COLOURS)
 
 
 def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
@@ -140,8 +125,8 @@ def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
                 )
         axes.plot([], [], "o", color=GREYS[0], markerfacecolor="white", label="calibration")
         axes.set(xscale="log", yscale="log", xlabel="recorded, us", ylabel="forecast, us")
-        axes.set(xlim=tuple(ends), title=title)
-        _legend_beside(axes)
+        axes.set(xlim=tuple(ends))
+        legend_beside(axes)
 
     told = ", ".join(
         f"{name} {_factor(accuracy_of(mine).median)}" for name, mine in _by_stratum(shown).items()
@@ -156,7 +141,7 @@ def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
         f"Each mark is a kernel on a workload: {_where(points)}, forecast before its run. Filled: "
         f"test; hollow: calibration. The grey stripe is a factor of {NEAR_FACTOR:g} either way."
     )
-    return draw_picture(paint, _titled(title, alt), caption, size=(7.2, 4.8))
+    return draw_picture(paint, alt, caption, size=(7.2, 4.8), title=title)
 
 
 def plot_errors(points: Sequence[JudgedKernel], title: str = "") -> Shown:
@@ -185,7 +170,7 @@ def plot_errors(points: Sequence[JudgedKernel], title: str = "") -> Shown:
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
         axes.set_xticks(range(len(strata)), list(strata))
-        axes.set(ylabel="forecast / recorded", title=title)
+        axes.set_ylabel("forecast / recorded")
         axes.grid(axis="x", visible=False)
 
     ratios = {
@@ -198,7 +183,7 @@ def plot_errors(points: Sequence[JudgedKernel], title: str = "") -> Shown:
         "Left in each column the calibration points (hollow), right the test points (filled); the "
         f"bar is the median. Dotted: 10 % either way; dashed: a factor of {NEAR_FACTOR:g}."
     )
-    return draw_picture(paint, _titled(title, alt), caption, size=(7.2, 3.6))
+    return draw_picture(paint, alt, caption, size=(7.2, 3.6), title=title)
 
 
 def _factor(log2: float) -> str:
@@ -415,8 +400,8 @@ def plot_sweep(
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xticks(range(len(places)), [str(x) for x in places])
-        axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
-        _legend_beside(axes)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        legend_beside(axes)
 
     def tell(x: Any, made: float, recorded: float | None) -> str:
         more = "" if recorded is None else f" recorded {recorded:.3g}"
@@ -426,9 +411,9 @@ def plot_sweep(
         f"{name}: " + ", ".join(tell(x, *mine[x]) for x in sorted(mine, key=at.__getitem__))
         for name, mine in series.items()
     )
-    alt = _titled(title, f"{ylabel} by {xlabel}. {told}.")
+    alt = f"{ylabel} by {xlabel}. {told}."
     caption = "Lines: forecast. Marks: recorded" + (f", {where}." if where else ".")
-    return draw_picture(paint, alt, caption, size=(7.2, 3.7))
+    return draw_picture(paint, alt, caption, size=(7.2, 3.7), title=title)
 
 
 def _need_any(groups: Mapping[str, object]) -> None:
@@ -460,17 +445,17 @@ def plot_gain_by_rate(
             axes.plot([row[2] for row in rows], [row[3] for row in rows], label=name, **look)
         axes.plot([], [], "o", color=GREYS[1], markerfacecolor="white", label="hollow: forecast")
         axes.plot([], [], "o", color=GREYS[1], linestyle="none", label="filled: recorded")
-        axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
-        _legend_beside(axes)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        legend_beside(axes)
 
     seen = {name: sorted((row[2], row[3]) for row in rows) for name, rows in groups.items()}
     told = ". ".join(
         f"{name}: " + ", ".join(f"{gain:.2f} at {share:.0%}" for share, gain in pairs)
         for name, pairs in seen.items()
     )
-    alt = _titled(title, f"{ylabel} by {xlabel}, recorded. {told}.")
+    alt = f"{ylabel} by {xlabel}, recorded. {told}."
     caption = "A thin line joins forecast and record of one pair" + (f"; {where}" if where else "")
-    return draw_picture(paint, alt, f"{caption}.", size=(7.2, 3.7))
+    return draw_picture(paint, alt, f"{caption}.", size=(7.2, 3.7), title=title)
 
 
 def forecast_and_record(record: Record, model: Callable[[Record], float]) -> tuple[float, float]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import html
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labtools.problem import LabError, Rung
 from labtools.toolchain.operands import GLOBAL_LOADS
 from labtools.toolchain.sass import Control, Instruction, Loop, Sass, SourceLine
 
-from ...figures import GREYS, draw_picture
+from ...figures import GREYS, Axes, draw_picture
 from ...tables import Shown, badge, plain_table
 from .opcodes import WORDS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _CELL = "padding:0.1em 0.45em;text-align:left;vertical-align:top;white-space:pre"
 _HEAD = "padding:0.25em 0.45em;text-align:left;border-bottom:1px solid #8888"
@@ -252,11 +249,11 @@ def plot_loads(loops: Mapping[str, tuple[Sass, Loop]], title: str = "") -> Shown
         axes.set_yticks(ticks, names)
         axes.set_ylim(row - 1, -1)
         axes.set_xlim(left=0)
-        axes.set(xlabel="instruction of the trip", title=title)
+        axes.set_xlabel("instruction of the trip")
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
 
-    told = "; ".join(
+    alt = "; ".join(
         f"{label}: {len(spans)} loads in {sizes[label]} instructions, "
         f"issued at {', '.join(str(span.issue) for span in spans)}, "
         f"first used at {', '.join(str(span.first_use) for span in spans)}"
@@ -266,5 +263,5 @@ def plot_loads(loops: Mapping[str, tuple[Sass, Loop]], title: str = "") -> Shown
         "A bar runs from a load's place in the trip to the first instruction that needs its "
         "result; the vertical line is the end of the trip."
     )
-    alt = f"{title + '. ' if title else ''}{told}."
-    return draw_picture(paint, alt, caption, "computed", size=(7.2, max(2.0, 0.8 + 0.15 * rows)))
+    size = (7.2, max(2.0, 0.8 + 0.15 * rows))
+    return draw_picture(paint, f"{alt}.", caption, "computed", size=size, title=title)

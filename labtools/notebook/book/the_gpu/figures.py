@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from labtools.predict import Gpu
 from labtools.problem import Launch
 
-from ...figures import GREYS, draw_arrow, draw_box, draw_picture, draw_sketch
+from ...figures import GREYS, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
 from ...tables import Shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _SCHEDULERS, _LANES = 4, 32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,9 @@ from labtools.predict.latencies import Latencies
 from labtools.predict.machine import Machine
 from labtools.problem import LabError
 
-from ...figures import GREYS, LINES, MARKERS, draw_picture
+from ...figures import GREYS, LINES, MARKERS, Axes, draw_picture, legend_beside, mark_look
 from ...tables import Shown
 from ...terms import LIMITS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ROW_BYTES = 256
 """Bytes of a warp-wide request that the latencies of the law are taken at."""
@@ -36,13 +33,6 @@ def _level(machine: Machine, level: str) -> tuple[float, float]:
     if level == "l2":
         return machine.l2_rows(ROW_BYTES), machine.l2_bytes_per_cycle
     return machine.dram_rows(ROW_BYTES), machine.dram_bytes_per_cycle
-
-
-def _look(number: int, hollow: int) -> dict[str, Any]:
-    """Mark and grey of a group, by its number."""
-    grey = GREYS[number % 3]
-    face, mark = "white" if hollow else grey, MARKERS[number % len(MARKERS)]
-    return {"marker": mark, "color": grey, "markerfacecolor": face, "linestyle": "none"}
 
 
 def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
@@ -71,7 +61,7 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
         axes[0].plot(x / 1024, law, color=GREYS[0], label=f"law, {latency:.0f} cycles")
         for number, width in enumerate(lanes):
             mine = [point for point in points if int(point["bytes_per_lane"]) == width]
-            style = {**_look(number, number % 2), "markersize": 3.5}
+            style = {**mark_look(number, hollow=number % 2 == 1), "markersize": 3.5}
             at = [point["in_flight_bytes_per_sm"] / 1024 for point in mine]
             rates = [point["gb_per_s"] for point in mine]
             axes[0].plot(at, rates, label=f"{width} bytes a lane", **style)
@@ -128,17 +118,17 @@ def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "")
         for number, kernel in enumerate(kernels):
             mine = [point for point in points if point.kernel == kernel]
             # No two kernels look alike: the second time round, filled and hollow change places.
-            look = _look(number, (number + number // len(MARKERS)) % 2)
+            look = mark_look(number, hollow=(number + number // len(MARKERS)) % 2 == 1)
             at = [point.in_flight_bytes / 1024 for point in mine]
             axes.plot(at, [point.gb_per_s for point in mine], markersize=5, label=kernel, **look)
-        axes.set(xscale="log", yscale="log", title=title)
+        axes.set(xscale="log", yscale="log")
         axes.set(xlabel="KiB in flight an SM (forecast)", ylabel="GB/s asked for (recorded)")
-        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        legend_beside(axes)
 
     slope = machine.sm_count / latency * machine.clock_ghz
     far = [point.gb_per_s / (point.in_flight_bytes * slope) for point in points]
     alt = (
-        f"{title + '. ' if title else ''}Recorded rate by forecast bytes in flight an SM on two "
+        f"Recorded rate by forecast bytes in flight an SM on two "
         f"logarithmic axes, {len(points)} points of {', '.join(kernels)}. A line shows the bytes "
         f"in flight over {latency:.0f} cycles; the points lie at {min(far):.2f} to {max(far):.2f} "
         f"times that line. The memory's ceiling is {dram * machine.clock_ghz:.0f} GB/s, the L2's "
@@ -148,7 +138,7 @@ def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "")
         "Lines: Little's law with the latency of an idle memory, and the ceilings. Points: bytes "
         "in flight as forecast, rates from recorded times."
     )
-    return draw_picture(paint, alt, caption, size=(7.2, 3.8))
+    return draw_picture(paint, alt, caption, size=(7.2, 3.8), title=title)
 
 
 def plot_crossing(
@@ -178,17 +168,17 @@ def plot_crossing(
             at = sorted(recorded)
             line = {"color": GREYS[0], "markerfacecolor": "white", "label": "recorded"}
             axes.plot(at, [recorded[x] for x in at], "o", **line)
-        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="us", title=title)
+        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="us")
         axes.set_xticks(xs, [str(x) for x in xs])
         axes.minorticks_off()
-        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        legend_beside(axes)
 
     seen = {x: f", recorded {us:.0f}" for x, us in recorded.items()}
     told = "; ".join(
         f"{x}: forecast {forecasts[x].time_us:.0f}{seen.get(x, '')}, {forecasts[x].bound}"
         for x in xs
     )
-    alt = f"{title + '. ' if title else ''}Microseconds by {xlabel}. {told}."
+    alt = f"Microseconds by {xlabel}. {told}."
     records = f", and records: {where}" if recorded and where else ""
     caption = f"Forecast, what each limit alone would allow{records}."
-    return draw_picture(paint, alt, caption, size=(7.2, 3.8))
+    return draw_picture(paint, alt, caption, size=(7.2, 3.8), title=title)
