@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from labtools.problem import Drawn, LabError, Problem, Rung, merge_comparisons, operation_of
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
+from labtools.toolchain.cubin import refuse_launch
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
 
@@ -169,7 +170,7 @@ def check_rung(
             cases += _draw_cases(rung, workload, cases, knobs, seed)
         not_checked = _not_checked(rung, workload, on)
         if on == "cpu":
-            not_checked += _compile_for_gpu(rung, workload, knobs)
+            not_checked += _compile_for_gpu(rung, cases, knobs)
             done = _check_on_cpu(rung, cases, knobs, progress)
         else:
             done = _check_on_gpu(rung, cases, knobs, progress, pool)
@@ -224,11 +225,13 @@ def _not_checked(rung: Rung, workload: Problem, on: str) -> list[str]:
     return said
 
 
-def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[str]:
-    """Refuse what a GPU's compiler refuses, before anything runs here; what is left open."""
+def _compile_for_gpu(
+    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
+) -> list[str]:
+    """Refuse what a GPU or its compiler refuses, before anything runs here; what is left open."""
     from .cpu import build_for_cpu
 
-    limits = checked_limits()
+    limits, workload = checked_limits(), cases[0]
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
         built = build_for_cpu(rung, workload, knobs, limits)
@@ -237,14 +240,11 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
         except CompilerMissing:
             return ["whether a GPU's compiler takes it: there is none here"]
     refuse_kept_lines(rung, cubin)
-    for launch in rung.launches(workload, limits, knobs):
-        needed = cubin.resources_of(launch.entry).registers * launch.num_threads
-        if needed > limits.registers_per_sm:
-            raise LabError(
-                f"{launch.entry} cannot be launched with {launch.num_threads} threads a block.",
-                f"they need {needed} registers together and a block has {limits.registers_per_sm}",
-                "fewer threads, or __launch_bounds__, which makes the compiler use fewer",
-            )
+    defines = rung.defines(workload, limits, knobs)
+    for case in cases:
+        if rung.defines(case, limits, knobs) == defines:
+            for launch in rung.launches(case, limits, knobs):
+                refuse_launch(cubin, launch, limits)
     hidden = [] if built.as_gpu else gpu_only_lines(rung.source_text)
     lines = ", ".join(f"{first} to {last}" for first, last in hidden)
     return (

@@ -253,6 +253,21 @@ def _named_in_calls(launches: Sequence[Launch]) -> set[str]:
     return {name for one in timed_launches(launches) for name in one.named}
 
 
+def _reads_8_bits(problem: Problem, launches: Sequence[Launch]) -> bool:
+    """Whether calls read, in place of bulk inputs that only the preparation names, what it kept of
+    them in four to eight bits an element, and little else that it wrote."""
+    prepared = {name for one in launches if one.prepare for name in one.named}
+    called = _named_in_calls(launches)
+    inputs = {name: one for name, one in problem.inputs.items() if one.dtype == problem.dtype}
+    replaced = [inputs[name] for name in (prepared - called) & {*inputs}]
+    elements = sum(math.prod(one.shape) for one in replaced) * problem.used_share
+    spaces = {space.name: space for one in launches for space in one.workspace}
+    kept = [spaces[name] for name in prepared & called & {*spaces}]
+    held = sum(one.bytes for one in kept if one.dtype in ("int8", "uint8"))
+    others = sum(one.bytes for one in kept) - held
+    return bool(replaced) and held >= elements / 2 and others <= held
+
+
 def move_outside(launches: Sequence[Launch]) -> list[Launch]:
     """The launches with every workspace allocated once, before all calls."""
 
@@ -508,12 +523,12 @@ class Rung:
 
     def tolerance_for(self, problem: Problem, launches: Sequence[Launch]) -> float:
         """The relative error that is allowed of one part of the output: what the rung states, but
-        no more than its type may have, or `MOST_TOLERANCE_IN_8_BITS` of one whose preparation
-        keeps inputs in eight bits and names no scheme."""
+        no more than its type may have, or `MOST_TOLERANCE_IN_8_BITS` of one whose calls read in
+        place of inputs what its preparation kept of them in eight bits, and that names no scheme.
+        """
         if self.tolerance is None:
             return problem.tolerance
-        kept = [one for launch in launches if launch.prepare for one in launch.workspace]
-        in_8_bits = self.stores is None and any(one.dtype in ("int8", "uint8") for one in kept)
+        in_8_bits = self.stores is None and _reads_8_bits(problem, launches)
         of_type = MOST_TOLERANCE.get(problem.output.dtype, 0.0)
         return min(self.tolerance, MOST_TOLERANCE_IN_8_BITS if in_8_bits else of_type)
 

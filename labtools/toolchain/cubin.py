@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from labtools.problem import LabError
+from labtools.problem import LabError, Launch, Limits
 
-_INFO_MAX_THREADS, _INFO_REQUIRED_THREADS = 0x05, 0x10
+_INFO_MAX_THREADS, _INFO_REQUIRED_THREADS, _INFO_CLUSTER = 0x05, 0x10, 0x3D
 _INFO_SIZED = 0x04
 
 
@@ -164,17 +164,48 @@ def _entry_names(sections: Sequence[Any]) -> list[str]:
     return [name for name in texts if f".nv.constant0.{name}" in names]
 
 
-def _max_threads(sections: Sequence[Any], name: str) -> int | None:
-    """What a ``.nv.info`` section says: format, attribute, then a value or a size and bytes."""
+def _info_dims(sections: Sequence[Any], name: str, *wanted: int) -> tuple[int, int, int] | None:
+    """Three sizes that a ``.nv.info`` section says of a kernel under one of some attributes. Its
+    entries are a format, an attribute, then a value or a size and bytes."""
     data, at = _data(_find_section(sections, f".nv.info.{name}")), 0
     while at + 4 <= len(data):
         form, attribute, value = struct.unpack_from("<BBH", data, at)
         at += 4
         body = data[at : at + value] if form == _INFO_SIZED else b""
         at += len(body)
-        if attribute in (_INFO_MAX_THREADS, _INFO_REQUIRED_THREADS) and len(body) >= 12:
-            return math.prod(struct.unpack_from("<III", body))
+        if attribute in wanted and len(body) >= 12:
+            return struct.unpack_from("<III", body)
     return None
+
+
+def _max_threads(sections: Sequence[Any], name: str) -> int | None:
+    dims = _info_dims(sections, name, _INFO_MAX_THREADS, _INFO_REQUIRED_THREADS)
+    return dims and math.prod(dims)
+
+
+def refuse_launch(cubin: Cubin, launch: Launch, limits: Limits) -> None:
+    """A LabError for a launch that a GPU refuses: by the registers that it needs, the threads that
+    the kernel is bound to, or a grid that is no whole number of its clusters."""
+    sections, found = _read_sections(cubin.image), cubin.resources_of(launch.entry)
+    threads, instead = launch.num_threads, "another launch, or another __launch_bounds__"
+    why = ""
+    if (needed := found.registers * threads) > limits.registers_per_sm:
+        why = f"they need {needed} registers together and a block has {limits.registers_per_sm}"
+        instead = "fewer threads, or __launch_bounds__, which makes the compiler use fewer"
+    elif (exact := _info_dims(sections, launch.entry, _INFO_REQUIRED_THREADS)) not in (
+        None,
+        launch.block,
+    ):
+        why = f"it is compiled for blocks of {exact} threads and no others"
+    elif found.max_threads is not None and threads > found.max_threads:
+        why = f"its __launch_bounds__ allow {found.max_threads}"
+    if why:
+        what = f"{launch.entry} cannot be launched with {threads} threads a block."
+        raise LabError(what, why, instead)
+    cluster = _info_dims(sections, launch.entry, _INFO_CLUSTER)
+    if cluster and any(grid % size for grid, size in zip(launch.grid, cluster, strict=True)):
+        what = f"{launch.entry} cannot be launched with a grid of {launch.grid} blocks."
+        raise LabError(what, f"its blocks come in clusters of {cluster}", "a multiple of that")
 
 
 _BANK = re.compile(r"(?P<relocations>\.rela?)?\.nv\.constant(?P<number>\d+)(?:\.(?P<entry>.+))?")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from labtools.measure import check
+from labtools.measure.case import checked_limits
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import build_for_cpu, run_on_cpu
 from labtools.problem import (
@@ -21,6 +22,7 @@ from labtools.problem import (
     Problem,
     Rung,
     Workload,
+    Workspace,
     attention_oracle,
     battery,
     load_rung,
@@ -31,7 +33,7 @@ from labtools.toolchain import CompileError
 from labtools.toolchain.sources import gpu_only_lines
 
 R03 = load_rung("r03")
-SMALL = Workload(2, 8, 2, 48, 64)
+SMALL, LIMITS = Workload(2, 8, 2, 48, 64), checked_limits()
 ENTRY = 'extern "C" __global__'
 LOOP = "for (int n = 0; n < length; ++n) {"
 STORE = "store_row(out + qo_row * HEAD_DIM + dim, acc, 1.f / weight_sum);"
@@ -116,6 +118,42 @@ def test_what_no_gpu_compiler_takes_is_refused_and_not_run(call: str, tmp_path: 
     with pytest.raises((CompileError, LabError)):
         check_rung(wrong, SMALL, quick=True)
     assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("bound", "says"),
+    [
+        ("__launch_bounds__(16)", "allow 16"),
+        ("__cluster_dims__(3, 1, 1)", "clusters of"),
+        ("__cluster_dims__(1, 3, 1)", "clusters of"),
+    ],
+)
+def test_a_launch_that_a_gpu_refuses_is_refused(bound: str, says: str) -> None:
+    """Both stand in the cubin, and a case of the battery has one or five KV heads."""
+    with pytest.raises(LabError, match=says):
+        check_rung(edited(("BOUNDED(NUM_THREADS)", bound)), SMALL, quick=True)
+
+
+def test_a_launch_of_whole_clusters_is_right() -> None:
+    assert check_rung(edited(("BOUNDED(NUM_THREADS)", "__cluster_dims__(1, 1, 1)")), SMALL).ok
+
+
+@pytest.mark.parametrize("bytes_kept", [1, 2 * 2 * 48 * 64, 4 * 2 * 48 * 64])
+def test_bytes_of_a_preparation_that_replace_no_input_buy_no_tolerance(bytes_kept: int) -> None:
+    """The call names them, and reads K and V as they are."""
+
+    def launch(problem: Problem, limits: Limits, knobs: dict[str, int]) -> list[Launch]:
+        (one,) = R03.launch(problem, limits, knobs)
+        kept = Workspace("kept", (bytes_kept,), "uint8")
+        dummy = dataclasses.replace(one, workspace=(kept,), args=(*one.args, "kept"))
+        return [
+            Launch("keep", (1,), (32,), args=("k", "kept"), workspace=(kept,), prepare=True),
+            dummy,
+        ]
+
+    rung = dataclasses.replace(R03, launch=launch, tolerance=0.9)
+    tolerance = rung.tolerance_for(SMALL, launch(SMALL, LIMITS, {}))
+    assert tolerance == MOST_TOLERANCE["float16"]
 
 
 def test_code_for_a_gpu_alone_is_run_or_named() -> None:
