@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import mmap
 import os
 import re
@@ -46,6 +47,9 @@ from .report import MAX_COUNTED, REPORT, TRIPS, read_faults
 # 0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does. From
 # 3 on: at random.
 ORDERS = (0, 1, 2, 3)
+OTHER_BLOCK_ORDERS = (2, 3)
+"""Orders of warps in which blocks begin in descending and in a drawn order."""
+WAITS_FOR_A_BLOCK_S = 5.0
 CPU_TIME_LIMIT_S = 20.0
 COUNT_LIMIT_S = 5.0
 LARGEST_BUFFER = 2**32
@@ -92,7 +96,7 @@ def run_on_cpu(
 
     The same ``.cu`` text runs unedited: each CUDA thread is a fiber, blocks run one after another
     in a child process, and every access to memory is checked. The run stops at the first of the
-    `ORDERS` of warps that shows something wrong.
+    `ORDERS` of warps and blocks that shows something wrong.
 
     Args:
         limits: of the GPU whose launch is run; None takes `checked_limits`.
@@ -228,7 +232,9 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
             if executable.path in _CONSTANT:
                 others = {}
             job = _Job(executable, launches, order, blocks, time_limit_s, workers, others)
-            result = _run_order(job, shared_inputs, inputs, len(tried) - 1, len(orders), progress)
+            result = _run_any_order(
+                job, shared_inputs, inputs, len(tried) - 1, len(orders), progress
+            )
             done_blocks += result.blocks
             printed = printed or result.printed
             outputs = result.outputs
@@ -249,7 +255,7 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
                 if first is not None:
                     said = (
                         f"right under order {orders[0]} of the warps, wrong under order {order}: "
-                        "the result depends on which warp runs first"
+                        "the result depends on which warp or block runs first"
                     )
                     faults.append(CpuFault("order_dependent", said, order=order))
                 break
@@ -399,6 +405,7 @@ def _source_texts(rung: Rung) -> dict[str, list[str]]:
 # Programs that this process knows to take parts of a buffer's elements, or not to write their
 # device variables.
 _FINE: set[Path] = set()
+_ASCENDING: set[Path] = set()  # hung where blocks began in another order
 _CONSTANT: set[Path] = set()
 
 
@@ -430,6 +437,29 @@ class _Result:
     blocks: int
     death: str  # how the child ended, if it did not end well
     printed: str
+
+
+def _run_any_order(
+    job: _Job,
+    shared: Mapping[str, _Buffer],
+    inputs: Drawn,
+    index: int,
+    count: int,
+    progress: Progress,
+) -> _Result:
+    """As `_run_order`; where a block waits for one of a lower index, with ascending blocks.
+
+    Nothing promises that the other has begun, but GPUs begin blocks so, and kernels rely on it.
+    """
+    if job.order in OTHER_BLOCK_ORDERS:
+        short = dataclasses.replace(job, time_limit_s=min(job.time_limit_s, WAITS_FOR_A_BLOCK_S))
+        if job.executable.path not in _ASCENDING:
+            result = _run_order(short, shared, inputs, index, count, progress)
+            if all(one.kind != "hang" for one in result.faults):
+                return result
+            _ASCENDING.add(job.executable.path)
+        job = dataclasses.replace(job, order=1)
+    return _run_order(job, shared, inputs, index, count, progress)
 
 
 def _run_order(

@@ -8,6 +8,7 @@
 #include <cstdarg>
 #include <cstdlib>
 #include <deque>
+#include <numeric>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -282,6 +283,15 @@ static uint64_t blocks_of(const LaunchJob& l) {
   return job.sample && job.sample < all ? job.sample : all;
 }
 
+// Which block begins as the i-th: ascending as a GPU mostly does it, descending, or drawn.
+static uint64_t block_at(uint64_t i, uint64_t all) {
+  if (job.order == LAST_WARP_AHEAD) return all - 1 - i;
+  if (job.order < RANDOM) return i;
+  uint64_t step = uint64_t(double(all) * 0.618) | 1;
+  while (std::gcd(step, all) != 1) step += 2;
+  return (i * step + all / 3) % all;
+}
+
 static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first_serial, int worker, int workers) {
   const uint64_t all = uint64_t(l.grid.x) * l.grid.y * l.grid.z, chosen = blocks_of(l);
   S.num_threads = l.block.x * l.block.y * l.block.z;
@@ -293,7 +303,7 @@ static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first
   S.launch_serial = first_serial;
   set_dynamic_bytes(l.smem_bytes);
   for (uint64_t i = uint64_t(worker); i < chosen && !report->stop; i += uint64_t(workers)) {
-    const uint64_t b = is_counted(l) ? job.counted[i] : chosen == all ? i : chosen == 1 ? 0 : i * (all - 1) / (chosen - 1);
+    const uint64_t b = is_counted(l) ? job.counted[i] : chosen == all ? block_at(i, all) : chosen == 1 ? 0 : i * (all - 1) / (chosen - 1);
     S.linear_block = uint32_t(b);
     S.block_serial = first_serial + uint32_t(b);
     S.block = {unsigned(b % l.grid.x), unsigned(b / l.grid.x % l.grid.y), unsigned(b / (uint64_t(l.grid.x) * l.grid.y))};
