@@ -296,6 +296,26 @@ RIGHT = {
 }  # fmt: skip
 
 
+FENCE = "__threadfence();  // fence\n"
+LAST = "if (dim == 0) rank = atomicInc(&counters[pair], splits - 1);"
+RELEASED = {
+    "every thread behind its own fence": (),
+    "one thread behind a barrier and its fence": (
+        (FENCE, ""), (LAST, f"if (dim == 0) __threadfence();\n  {LAST}")),
+    "a warp behind __syncwarp()": (
+        (FENCE, "__syncwarp();\n  if (dim % 32 == 0) __threadfence();\n"),),
+    "every thread by an atomic of its own": (
+        (FENCE, "__threadfence();\n  atomicAdd(&counters[pair], 0u);\n"),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_what_is_released_to_another_block_may_be_read(name: str) -> None:
+    rung = edited(*RELEASED[name], base=load_rung(Path(__file__).parent / "split_merge.py"))
+    run = run_on_cpu(rung, SMALL)
+    assert run.ok, str(run)
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_kernel_in_other_words_is_right(name: str) -> None:
     before, words = RIGHT[name]

@@ -408,11 +408,17 @@ static int run() {
   }
   serials = serials * uint64_t(calls) + 1;
   if (serials >> 32) give_up("more than 4 thousand million blocks");
-  published_capacity = uint32_t(serials);
-  published = static_cast<uint32_t*>(reserve(serials * sizeof(uint32_t), MAP_SHARED));
+  released_capacity = uint32_t(serials);
+  released = static_cast<Released*>(reserve(serials * sizeof(Released), MAP_SHARED));
+  const uint64_t warps = (threads + 31) / 32, words = serials * (threads + 2 * warps);
+  released_words = words >> 32 ? nullptr : static_cast<uint32_t*>(reserve(words * sizeof(uint32_t), MAP_SHARED));
+  if (released_words) {  // else only a block's fences are known, and not whose they are
+    released_threads = threads;
+    released_warps = uint32_t(warps);
+  }
   atomics_taken = static_cast<uint32_t*>(reserve(sizeof(uint32_t), MAP_SHARED));
   device_written = static_cast<uint32_t*>(reserve(sizeof(uint32_t), MAP_SHARED));
-  if (!published || !atomics_taken || !device_written || !make_stacks(threads)) give_up("no memory for the threads' stacks");
+  if (!released || !atomics_taken || !device_written || !make_stacks(threads)) give_up("no memory for the threads' stacks");
   catch_signals();
   // A kernel with device variables is called twice, the first time with a little of its inputs
   // changed: what that call left must not help the next.

@@ -102,8 +102,21 @@ static const DeviceVariable* nearest_variable(const DeviceSection& s, uintptr_t 
   return above == s.variables.begin() ? nullptr : &above[-1];
 }
 
-static uint32_t* published = nullptr;  // of each block: 1 + the epoch of its last __threadfence()
-static uint32_t published_capacity = 0;
+// What each block has released to others by an atomic or volatile write behind a __threadfence().
+// Of its warps and threads it is one word each, in `released_words`.
+struct Released {
+  uint32_t epoch;   // writes before so many barriers of the block
+  uint32_t fenced;  // 1 + barriers before its last fence, whoever made it
+};
+static Released* released = nullptr;
+static uint32_t* released_words = nullptr;
+static uint32_t released_capacity = 0, released_threads = 0, released_warps = 0;
+
+// Of thread t of a block: its writes before so many fences; of its warp: before so many __syncwarp(),
+// and before so many fences, as the releasing thread has heard by a flag.
+static inline uint32_t* released_of(uint32_t block) {
+  return released_words + uint64_t(block) * (released_threads + 2 * released_warps);
+}
 static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processes is in an atomic
 
 [[noreturn]] LAB_COLD void wild(uintptr_t a, size_t n, bool write, const void* frame) {
@@ -269,14 +282,65 @@ static ReadTimes& read_times_at(uintptr_t a) {
   return times;
 }
 
+// The thread lets other blocks see what its fence orders: its own writes, and those before a barrier
+// of its block or warp; and what the fence of another thread orders that it has met since.
+LAB_COLD void release_to_blocks() {
+  const Fiber& me = *S.current;
+  const Warp& w = S.warps[me.warp];
+  Released& block = released[S.block_serial];
+  uint32_t* threads = released_of(S.block_serial);
+  uint32_t *warp_epochs = threads + released_threads, *heard = warp_epochs + released_warps;
+  for (uint32_t t = 0; t < S.num_threads; ++t) {
+    const Fiber& f = S.fibers[t];
+    if (!f.device_time) continue;
+    const bool in_warp = f.warp == me.warp && (w.partial || f.device_warp_epoch < w.epoch);
+    if (&f != &me && f.device_epoch == S.epoch && !in_warp && f.device_time >= w.acquired[f.warp])
+      continue;
+    threads[t] = std::max(threads[t], f.device_time);
+    block.epoch = std::max(block.epoch, f.device_epoch);
+    const uint32_t before = S.warps[f.warp].partial ? NEVER : f.device_warp_epoch;
+    warp_epochs[f.warp] = std::max(warp_epochs[f.warp], before);
+  }
+  for (uint32_t i = 0; i < S.num_warps; ++i) heard[i] = std::max(heard[i], w.acquired[i]);
+}
+
+static bool is_released(const Stamp& s, bool wrote) {
+  if (s.block >= released_capacity) return false;
+  const Released& block = released[s.block];
+  if (!wrote || !released_threads) return block.fenced > s.epoch;  // of reads less is remembered
+  if (s.epoch < block.epoch) return true;
+  const uint32_t* threads = released_of(s.block);
+  const uint32_t *warp_epochs = threads + released_threads, *heard = warp_epochs + released_warps;
+  const uint32_t warp = s.thread >> 5;
+  return s.time < threads[s.thread] || s.warp_epoch < warp_epochs[warp] || s.time < heard[warp];
+}
+
+static void acquire_from_blocks() {
+  Warp& w = S.warps[S.current->warp];
+  S.current->acquired = true;
+  w.acquire_epoch = std::min(w.acquire_epoch, w.epoch);
+  if (S.acquire_epoch != NEVER) return;
+  S.acquire_epoch = S.epoch;
+  S.acquire_time = S.time;
+  S.acquire_warp = S.current->warp;
+}
+
+// Whether the thread has acquired from other blocks, or has heard of one of its block that has.
+static bool has_acquired() {
+  const Warp& w = S.warps[S.current->warp];
+  if (S.current->acquired || S.acquire_epoch < S.epoch) return true;
+  if (S.acquire_epoch == NEVER) return false;
+  const bool in_warp = w.acquire_epoch != NEVER && (w.partial || w.acquire_epoch < w.epoch);
+  return in_warp || w.acquired[S.acquire_warp] > S.acquire_time;
+}
+
 // What `unordered` says where a look at the stamp alone does not tell.
-LAB_COLD bool look_closer(const Region& r, const Stamp& s, uintptr_t a) {
+LAB_COLD bool look_closer(const Region& r, const Stamp& s, uintptr_t a, bool wrote) {
   const Fiber& me = *S.current;
   if (s.block != S.block_serial) {
     if (s.block < S.launch_serial) return false;  // never, or an earlier launch
     // Blocks order each other through memory: write, __threadfence(), atomic; atomic, read.
-    // A write that comes after the last fence of its block is not ordered by it.
-    return !(S.uses_atomics && s.block < published_capacity && published[s.block] > s.epoch);
+    return !has_acquired() || !is_released(s, wrote);
   }
   const Warp& w = S.warps[me.warp];
   if (s.flags & MANY_WARPS) {
@@ -293,13 +357,13 @@ LAB_COLD bool look_closer(const Region& r, const Stamp& s, uintptr_t a) {
 }
 
 // True when the access remembered in `s` may happen at the same time as the current thread's.
-static inline bool unordered(const Region& r, const Stamp& s, uintptr_t a) {
+static inline bool unordered(const Region& r, const Stamp& s, uintptr_t a, bool wrote) {
   if (s.block != S.block_serial) {
     if (!s.block || &r == &shared_region) return false;  // never; or another block had its own
   } else if (s.epoch != S.epoch) {
     return false;
   }
-  return look_closer(r, s, a);
+  return look_closer(r, s, a, wrote);
 }
 
 static inline void stamp(Stamp& s, uint64_t address, uint8_t flags) {
@@ -314,7 +378,7 @@ enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING, VOLATILE_READ, VOLATILE_
 // A flag was read behind which another thread's fence stands: what that made visible may be read.
 static inline void acquire(const Stamp& written) {
   if (written.block != S.block_serial) {
-    S.uses_atomics = true;  // `published` says up to where
+    acquire_from_blocks();  // `is_released` says of what
     return;
   }
   // One lane writes the flag for its warp.
@@ -348,14 +412,16 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     if (__builtin_expect(c.write.flags & PENDING && c.write.block == S.block_serial, 0))
       report_unwritten(r, a, address, true);
   }
-  if (!excused && unordered(r, c.write, a)) report_race(r, a, c.write, true, !reads, address);
+  if (!excused && unordered(r, c.write, a, true)) report_race(r, a, c.write, true, !reads, address);
   if (!reads) {
-    if (!read_excused && unordered(r, c.read, a)) report_race(r, a, c.read, false, true, address);
+    if (!read_excused && unordered(r, c.read, a, false)) report_race(r, a, c.read, false, true, address);
     uint8_t flags = access == ATOMIC_UPDATE    ? ATOMIC
                     : access == COPY_PENDING   ? PENDING
                     : access == VOLATILE_WRITE ? VOLATILE
                                                : 0;
     if (synchronises && S.current->fenced) flags |= RELEASE;
+    if (synchronises && S.current->device_time && released_threads && &r != &shared_region)
+      release_to_blocks();
     stamp(c.write, address, flags);
     return;
   }
@@ -373,7 +439,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     if (c.read.flags & MANY_WARPS) return;
     if (unsigned(c.read.thread >> 5) != me.warp)
       flags = MANY_WARPS | (flags & c.read.flags & VOLATILE);
-    else if (unordered(r, c.read, a)) {  // who is ordered after me is after those before me, too
+    else if (unordered(r, c.read, a, false)) {  // who is ordered after me is after those before me, too
       lanes = c.read.lanes;
       clock = c.read.clock;
       flags &= c.read.flags;

@@ -44,6 +44,9 @@ struct Fiber {
   uint64_t address = 0;      // where it was called from
   int predicate = 0;
   uint32_t fenced = 0;       // State::time of its last fence
+  // Of its last __threadfence(): State::time, barriers of the block and of the warp before it
+  uint32_t device_time = 0, device_epoch = 0, device_warp_epoch = 0;
+  bool acquired = false;     // by an atomic or a flag, what other blocks released
   uint64_t spin_at = 0;      // the place of its last atomic or volatile read, and how often in a row
   uint32_t spins = 0;
   std::vector<AsyncCopy> open;
@@ -55,6 +58,8 @@ struct Group {  // lanes of one warp that wait for each other
   int operation;
 };
 
+constexpr uint32_t NEVER = ~0u;
+
 struct Warp {
   uint32_t live = 0;   // lanes that exist and have not returned
   uint32_t epoch = 0;  // __syncwarp() of all live lanes so far
@@ -62,6 +67,7 @@ struct Warp {
   uint32_t clock[32];
   uint32_t seen[32][32];  // seen[l][k]: intervals of lane k that lane l knows to be over
   uint32_t acquired[MAX_THREADS / 32];  // fences of each other warp that it has heard of by a flag
+  uint32_t acquire_epoch = NEVER;       // its epoch when a lane first acquired from other blocks
   int num_groups = 0;
   Group groups[32];
   uint64_t value[32], result[32];
@@ -96,7 +102,7 @@ struct State {
   void (*call)() = nullptr;
   const uint64_t* arguments = nullptr;
   uint32_t dynamic_bytes = 0;
-  bool uses_atomics = false;  // this block
+  uint32_t acquire_epoch = NEVER, acquire_time = 0, acquire_warp = 0;  // of the block's first acquire
   const char* entry = "";
 };
 

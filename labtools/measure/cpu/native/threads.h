@@ -431,7 +431,7 @@ static void run_block(int order) {
   S.arrived = 0;
   S.epoch = 0;
   S.time = 0;
-  S.uses_atomics = false;
+  S.acquire_epoch = NEVER;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     Warp& w = S.warps[i];
     const uint32_t lanes = std::min(32u, n - i * 32);
@@ -439,6 +439,7 @@ static void run_block(int order) {
     w.epoch = 0;
     w.num_groups = 0;
     w.partial = false;
+    w.acquire_epoch = NEVER;
     memset(w.acquired, 0, sizeof w.acquired);
     memset(w.clock, 0, sizeof w.clock);
     memset(w.seen, 0, sizeof w.seen);
@@ -452,7 +453,8 @@ static void run_block(int order) {
     f.lane = i % 32;
     f.waiting = RUNNING;
     f.address = 0;
-    f.fenced = 0;
+    f.fenced = f.device_time = 0;
+    f.acquired = false;
     f.spin_at = 0;
     f.spins = 0;
     f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
@@ -633,7 +635,7 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
   // one word, so two atomics on one address must not write it at the same time.
   lab::AtomicTurn turn;
   lab::check(uintptr_t(address), bytes, lab::ATOMIC_UPDATE, LAB_CALLER, LAB_FRAME);
-  lab::S.uses_atomics = true;
+  if (!lab_is_shared(address)) lab::acquire_from_blocks();
   switch (number) {
     case LAB_SHORT: return lab::update(static_cast<uint16_t*>(address), op, operand, compare);
     case LAB_INT: return lab::update(static_cast<int32_t*>(address), op, operand, compare);
@@ -650,7 +652,11 @@ void lab_fence_block() { lab::S.current->fenced = ++lab::S.time; }
 void lab_fence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   lab_fence_block();
-  if (lab::S.block_serial < lab::published_capacity) lab::published[lab::S.block_serial] = lab::S.epoch + 1;
+  lab::Fiber& me = *lab::S.current;
+  me.device_time = me.fenced;
+  me.device_epoch = lab::S.epoch;
+  me.device_warp_epoch = lab::S.warps[me.warp].epoch;
+  if (lab::S.block_serial < lab::released_capacity) lab::released[lab::S.block_serial].fenced = lab::S.epoch + 1;
 }
 
 void lab_give_way() { lab::give_way(); }
