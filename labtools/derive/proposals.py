@@ -55,7 +55,6 @@ _LIMITS = {
         Path(__file__).with_name("limits.toml").read_text("utf-8")
     ).items()
 }
-_BY_NAME = {limit.name: limit for limit in _LIMITS.values()}
 SMEM_BUDGET = _LIMITS["smem_budget"]
 REGISTER_BUDGET = _LIMITS["register_budget"]
 L2_BUDGET = _LIMITS["l2_budget"]
@@ -150,7 +149,6 @@ def make_space(
     at = tuple(values.index(own) for values, own in zip(every, derived, strict=True))
     return DesignSpace(
         sizes=joined,
-        constraints=tuple(_BY_NAME[name] for name in proposals[at].figures),
         proposals=proposals,
         derived=(at, layout),
         design=design,

@@ -64,6 +64,7 @@ def decode_space(design: Design, gpu: Gpu) -> DesignSpace:
         {"keys of a tile": TILE_CHOICES[bits], "warps": WARP_CHOICES, "stages": RING_LENGTHS},
         propose,
         chosen,
+        constraints=(REGISTER_BUDGET, FLIGHT_BUDGET, SPEED),
         smem_limit=gpu.smem_per_block_bytes,
         layouts=fates_of(dim * bits // 8, ("copy", *accesses), moved="codes" if codes else "xor"),
         layout="chunks moved by xor",

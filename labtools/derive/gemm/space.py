@@ -27,6 +27,9 @@ from .rings import RingModel
 from .tiles import CHOICES, TileModel, registers_estimated
 from .work import read_work
 
+_BY_MEMORY = (REGISTER_BUDGET, FLIGHT_BUDGET)
+_BY_MATRIX_UNITS = (REGISTER_BUDGET, L2_BUDGET, LATENCY_LIMIT)
+
 
 def product_space(design: TileDesign, gpu: Gpu) -> DesignSpace:
     """Tiles of a product, on wgmma where these are derived, else on mma.m16n8k16."""
@@ -96,6 +99,7 @@ def _mma_space(design: TileDesign, model: TileModel) -> DesignSpace:
         },
         propose,
         (chosen.m, chosen.n, chosen.stages),
+        constraints=_BY_MEMORY if waits else _BY_MATRIX_UNITS,
         smem_limit=gpu.smem_per_block_bytes,
         layouts=fates_of(ELEMENT * chosen.k, ("copy", "matrix")),
         layout="chunks moved by xor",
@@ -150,6 +154,7 @@ def _ring_space(design: TileDesign, model: RingModel) -> DesignSpace:
         },
         propose,
         (chosen.warpgroups, chosen.columns, chosen.stages),
+        constraints=_BY_MEMORY if waits else _BY_MATRIX_UNITS,
         smem_limit=gpu.smem_per_block_bytes,
         layouts=fates_of(SWIZZLED_ROW_BYTES, ("matrix", "matrix_transposed"), boxes=True),
         layout="chunks moved by xor",

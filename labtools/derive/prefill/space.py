@@ -56,6 +56,7 @@ def prefill_space(design: PrefillDesign, gpu: Gpu) -> DesignSpace:
         },
         propose,
         (chosen.keys, chosen.groups, chosen.stages),
+        constraints=(REGISTER_BUDGET, L2_BUDGET, LATENCY_LIMIT),
         smem_limit=gpu.smem_per_block_bytes,
         layouts=fates_of(SWIZZLED_ROW_BYTES, accesses, boxes=True)
         if boxes
