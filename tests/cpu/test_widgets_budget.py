@@ -112,6 +112,15 @@ def test_of_a_product_each_proposal_has_the_ring_that_its_launch_asks_for() -> N
         assert block_bytes(space, at, "16 bytes behind each") == padded.ring_bytes
 
 
+@pytest.mark.parametrize("operation", ["decode", "prefill"])
+def test_what_is_derived_for_a_measured_gpu_holds_every_limit(operation: str) -> None:
+    space = space_of(operation, view.BENCH_WORKLOADS[operation][0], load_gpu("h200"))
+    figures = space.proposals[space.derived[0]].figures
+    for limit in space.constraints:
+        value, bound = figures[limit.name]
+        assert value <= bound if limit.at_most else value >= bound, limit
+
+
 def test_what_is_derived_breaks_no_limit_that_refuses(bench: BudgetBench) -> None:
     for choice, space in zip(bench.choices, bench.spaces, strict=True):
         at, layout = space.derived
