@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from labtools.optimize.ablation import single_variants
 from labtools.optimize.attribution import (
-    FORECAST_INTERVALS,
     PAIR_COLUMNS,
     Attribution,
     Outcome,
@@ -77,7 +76,7 @@ class PointAblated(LoopAnswer, AblatedPoint):
         yield f"{self.workload}, {self.origin}, {self.gpu}"
         yield f"{self.of.point}: {self.of.time_us:.2f} us"
         if self.origin == "forecast":
-            yield FORECAST_INTERVALS
+            yield f"Times are forecasts: {self.aa.model}."
         else:
             pairs = f"{how_many(self.aa.pairs, 'pair')} of identical kernels"
             yield f"The smallest effect that can be told is {self.aa.effect:.1%}, by {pairs}."

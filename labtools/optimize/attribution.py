@@ -24,8 +24,8 @@ Decision = Literal["above", "below"]
 Outcome = Literal["slower", "same", "faster", "open"]
 """What taking a method out does: on which side of the threshold the whole interval lies."""
 
-FORECAST_INTERVALS = "A forecast repeats itself: its intervals do not say how right it is."
-"""Said beside intervals of forecasts, which have no width."""
+UNBOUNDED = 1e9
+"""End of an interval of which nothing is known; finite, as JSON has to be."""
 MOST_PAIRS_NAMED = 3  # pairs without a time for one reason that are named; more of them are counted
 THRESHOLD = 0.02
 """Relative effect that counts as one, as in the source, where the machine can tell as much."""
@@ -46,6 +46,7 @@ class AA:
     effect: float  # relative; a smaller one is noise
     pairs: int  # of identical kernels that it follows from
     origin: str  # live, recorded or forecast
+    model: str = ""  # how right forecasts are that stand for times, in words
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,14 @@ PAIR_COLUMNS = (
 
 def say_effect(one: Attribution) -> tuple[str, str, str]:
     """Microseconds more without it, how much longer that is, and the interval of it."""
-    interval = f"{one.low:+.1%} to {one.high:+.1%}"
-    return f"{one.delta_us:+.2f}", f"{one.relative:+.1%}", interval
+    return f"{one.delta_us:+.2f}", f"{one.relative:+.1%}", say_attributed_interval(one)
+
+
+def say_attributed_interval(one: Attribution) -> str:
+    """The interval of its effect in words."""
+    if one.high >= UNBOUNDED:
+        return "not known"
+    return f"{one.low:+.1%} to {one.high:+.1%}"
 
 
 def say_pairs(

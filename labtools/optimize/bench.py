@@ -4,6 +4,7 @@ its times come from, how two compare, and what the smallest effect is that it ca
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,8 @@ from labtools.record import ProcessSamples, Samples, median_us
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent
 
-from .attribution import AA, TimeRatio, least_effect_of, noise_of, ratio_of
+from .accuracy import ForecastError, forecast_error
+from .attribution import AA, UNBOUNDED, TimeRatio, least_effect_of, noise_of, ratio_of
 from .code_numbers import code_numbers
 from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_forecast, gaps_of_predicted
@@ -504,12 +506,27 @@ class ForecastBench(TimingBench):
         return TimedPoints(samples, failures)
 
     def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
-        """Of two forecasts: an interval of no width, which says nothing of how right they are."""
-        return ratio_of(timed.samples[above], timed.samples[below])
+        """Of two forecasts, within the model's error: that of the family on the recorded grid of
+        this GPU, else the bands of both. Where neither is known the interval has no end."""
+        ratio = timed.median_us(above) / timed.median_us(below)
+        if self.error is not None:
+            factor = math.exp(self.error.log_error)
+            return TimeRatio(ratio, ratio / factor, ratio * factor)
+        one, other = (self.forecast_of(point).band_us for point in (above, below))
+        if one is None or other is None or not min(*one, *other) > 0:
+            return TimeRatio(ratio, 0.0, 1 + UNBOUNDED)
+        return TimeRatio(ratio, min(ratio, one[0] / other[1]), max(ratio, one[1] / other[0]))
+
+    @cached_property
+    def error(self) -> ForecastError | None:
+        """The error of a forecast ratio here; None where no grid of this code and GPU is kept."""
+        return forecast_error(self.family, self.gpu)
 
     def least_effect(self) -> AA:
-        """Nothing moves here: two forecasts of one kernel are equal."""
-        return AA(0.0, 0, self.origin)
+        """Two forecasts of one kernel are equal; how right they are is the model's error."""
+        unknown = "no recorded grid of this kernel and GPU says how right they are, so a verdict "
+        unknown += "goes by their bands, and without a band there is none"
+        return AA(0.0, 0, self.origin, str(self.error or unknown))
 
     def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
         """What the CPU runner finds wrong with each, on the operation's small problem."""

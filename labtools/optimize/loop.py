@@ -618,10 +618,10 @@ class TuningLoop:
         if len(gains) == ROUNDS_WITHOUT_GAIN and all(
             gain is not None and gain <= least for gain in gains
         ):
-            return (
-                f"{ROUNDS_WITHOUT_GAIN} rounds running without a gain above {least:.2%}, "
-                "which is what can be told here"
-            )
+            said = f"{ROUNDS_WITHOUT_GAIN} rounds running without a gain"
+            if self.bench.origin == "forecast":
+                return f"{said} by the forecast, which may be wrong about them"
+            return f"{said} above {least:.2%}, which is what can be told here"
         return None
 
 

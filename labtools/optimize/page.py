@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .attribution import UNBOUNDED, say_attributed_interval
 from .family import METHOD_AXES
 from .state import LoopState
 from .summary import MOST_FRONTIER_ROWS, SummaryTable, attributed, best_so_far, summarise, title_of
@@ -194,7 +195,8 @@ def _plot_attributions(axes: Axes, state: LoopState) -> Plotted | None:
     if not found:
         return None
     for row, (_, one) in enumerate(found):
-        axes.plot([100 * one.low, 100 * one.high], [row, row], color=_INK, linewidth=2)
+        if one.high < UNBOUNDED:
+            axes.plot([100 * one.low, 100 * one.high], [row, row], color=_INK, linewidth=2)
         face = "none" if one.decided is None else _INK
         axes.plot(100 * one.relative, row, "o", markerfacecolor=face, markeredgecolor=_INK, ms=6)
         axes.plot([100 * one.threshold] * 2, [row - 0.4, row + 0.4], ":", color=_SOFT)
@@ -202,7 +204,7 @@ def _plot_attributions(axes: Axes, state: LoopState) -> Plotted | None:
     _rows(axes, [f"{kept.round}: {one.method}" for kept, one in found])
     axes.set_xlabel("longer without it (%)")
     said = "; ".join(
-        f"{one.method} {one.relative:+.1%} ({one.low:+.1%} to {one.high:+.1%})" for _, one in found
+        f"{one.method} {one.relative:+.1%} ({say_attributed_interval(one)})" for _, one in found
     )
     caption = "Attribution with 95 % intervals, by round and method. Dotted: the threshold. "
     return f"Attribution: {said}.", caption + "Hollow: undecided."

@@ -129,8 +129,8 @@ def _attributions(state: LoopState) -> SummaryTable:
         "Each is the time without one method less the champion's. They are not summed: methods "
         "that only work together each show the whole effect."
     )
-    if state.on == "forecast":
-        note += f" {attribution.FORECAST_INTERVALS}"
+    said = dict.fromkeys(kept.aa.model for kept in state.history if kept.aa and kept.aa.model)
+    note += "".join(f" Times are forecasts: {text}." for text in said)
     for kept in state.history:
         note += "".join(
             f" Round {kept.round}, {text}." for text in attribution.say_untimed(kept.untimed)

@@ -195,6 +195,7 @@ def _explain_ablate(event: events.AblateDone) -> _Explained:
         numbers["threshold"] = one.threshold
     rule = "time without the method less the champion's, in one call; a verdict where the whole "
     rule += "95 % interval lies on one side of the threshold"
+    rule += f"; {event.aa.model}" if event.aa.model else ""
     return "; ".join(said) or NO_METHOD, numbers, rule
 
 

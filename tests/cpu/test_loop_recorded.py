@@ -22,6 +22,7 @@ from labtools.cli.loop import (
 )
 from labtools.notebook.labs.lab08_ablation.kernels import LOOP_CHAMPION
 from labtools.optimize import loop
+from labtools.optimize.accuracy import forecast_error
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.family import Point, load_family
@@ -452,3 +453,12 @@ def test_what_a_step_refuses_changes_nothing_and_the_round_goes_on(family, tmp_p
                 assert LoopFolder.look(tmp_path).state == before
             take_step(*([[PICKED]] if step == "pick" else []))
     assert LoopFolder.look(tmp_path).state.next_steps == ("ablate",)
+
+
+def test_verdicts_of_forecasts_that_are_decided_agree_with_the_grid(family):
+    """Each workload is judged by the error at the others."""
+    found = forecast_error(family, "h200")
+    assert found is not None and found.pairs > 20000
+    assert found.agreed is not None and found.agreed >= 0.95
+    assert found.decided_large is not None and found.decided_large >= 0.5
+    assert forecast_error(family, "h100-sxm5") is None, "no grid was recorded there"

@@ -13,15 +13,20 @@ from live_fake import DEVICE, use_fake_gpu
 from loop_play import noisy_samples, samples_of_rows
 from test_optimize_family import stranger
 
+from labtools.optimize import bench as bench_module
 from labtools.optimize import live_bench
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
+from labtools.optimize.accuracy import error_on
 from labtools.optimize.attribution import (
     THRESHOLD,
+    UNBOUNDED,
     interactions,
     least_effect_of,
     noise_of,
+    outcome_of,
     ratio_of,
     relative_gain,
+    say_attributed_interval,
     threshold_of,
 )
 from labtools.optimize.bench import RecordedBench
@@ -314,10 +319,42 @@ def test_the_forecast_stands_for_times_and_says_so():
         assert bench.floor_us() < timed.median_us(TOP)
         assert bench.best_of_grid() is None and bench.best_leading() is None
         (wide,) = ablate_methods(bench, TOP, [WIDE])
-        assert wide.low == wide.relative == wide.high
+        assert (wide.decided, outcome_of(wide)) == (None, "open"), "its bands are wide"
+        assert wide.low < wide.relative < wide.high < UNBOUNDED
+        for at in (TOP, FAMILY.remove(TOP, WIDE)):
+            blind = dataclasses.replace(bench.forecast_of(at), band_us=None)
+            bench._forecasts[at, bench.problem] = blind
+        (wide,) = ablate_methods(bench, TOP, [WIDE])
+        assert (wide.decided, outcome_of(wide)) == (None, "open"), "nobody knows its error"
+        assert say_attributed_interval(wide) == "not known"
         assert bench.check([FAMILY.start]) == {FAMILY.start: None}
         assert bench.code(TOP).entries
         assert bench.entry(TOP) == "row_scale"
+
+
+def test_a_forecast_verdict_carries_the_error_of_its_family_on_the_grid(monkeypatch):
+    """The share that is decided is of the grid, and falls as the forecasts get worse."""
+    good, bad = make_grid_of(noise=0.001), make_grid_of(noise=0.001)
+    rng = np.random.default_rng(3)
+    worse = tuple(
+        dataclasses.replace(
+            at, forecast_us=tuple(us * float(np.exp(rng.normal())) for us in at.forecast_us)
+        )
+        for at in bad.at
+    )
+    little = error_on(good, FAMILY)
+    much = error_on(dataclasses.replace(bad, at=worse), FAMILY)
+    assert little.log_error < 0.05 < 0.5 < much.log_error
+    assert little.agreed == 1.0 and little.decided > much.decided
+    for error, decided in ((little, "above"), (much, None)):
+        with open_bench(FAMILY, HEADLINE, "forecast") as bench:
+            monkeypatch.setattr(type(bench), "error", error)
+            times = {FAMILY.start: 100.0, TOP: 80.0}
+            rows = {one: samples_of_rows([[us]]) for one, us in times.items()}
+            timed = bench_module.TimedPoints(rows)
+            ratio = bench.ratio(timed, FAMILY.start, TOP)
+        assert ratio.low < ratio.ratio == 1.25 < ratio.high
+        assert ("above" if ratio.low > 1 + THRESHOLD else None) == decided
 
 
 def test_what_cannot_be_compiled_says_why_in_one_sentence(tmp_path):
