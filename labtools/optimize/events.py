@@ -186,6 +186,7 @@ class UpdateDone(_Event):
     time_us: float  # of that point, microseconds
     gain: float | None = None  # relative to where it began; None: not both timed
     analysis: str = ""  # in words, by whoever drives the loop
+    on: tuple[str, ...] | None = None  # methods that are on at that point; None in older logs
 
 
 @dataclass(frozen=True)

@@ -251,8 +251,9 @@ class TuningLoop:
             if verdict.method in found or verdict.method in current.untimed
         }
         gain, point, time_us = self._next_point(state)
+        on = self.family.methods_on(self.family.read_key(point))
         return self.folder.keep(
-            events.UpdateDone(state.round, classes, point, time_us, gain, analysis)
+            events.UpdateDone(state.round, classes, point, time_us, gain, analysis, on)
         )
 
     # ------------------------------------------------------------------------ the whole loop

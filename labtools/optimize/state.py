@@ -148,7 +148,7 @@ class LoopState(LoopSetup):
     point: str  # key of the champion, from which the next round begins
     time_us: float | None  # of that point; None until it was timed
     knobs: Mapping[str, Mapping[str, int]]  # of every point that was timed, by key
-    effective_methods: tuple[str, ...]  # in the machine code, and the champion is slower without
+    effective_methods: tuple[str, ...]  # on at `point`, in its code, and it is slower without
     ineffective_methods: tuple[str, ...]  # in the machine code, and no such effect
     implementation_failed_methods: tuple[str, ...]  # not in the machine code
     undecided_methods: tuple[str, ...]  # the interval says neither
@@ -282,6 +282,7 @@ class StateFold:
         self.time_us: float | None = None
         self.stopped = ""
         self.classes: dict[str, MethodClass] = {}
+        self.on: dict[str, frozenset[str]] = {}  # methods that are on at a point, of those judged
         self.frontier: list[FrontierEntry] = []
         self.timed: list[TimedRun] = []
         self.knobs: dict[str, Mapping[str, int]] = {}
@@ -363,6 +364,9 @@ class StateFold:
         self._set(event, classes=event.classes, gain=event.gain, analysis=event.analysis)
         self.point, self.time_us = event.point, event.time_us
         kept = self.rounds[event.round]
+        self.on[event.point] = (
+            self._on_in(kept, event.point) if event.on is None else frozenset(event.on)
+        )
         for one in kept.branches:
             if one.point == kept.champion != event.point:  # it led its round and no more
                 self._leave_behind(event.round, one)
@@ -375,6 +379,14 @@ class StateFold:
             replace(one, others_us={**one.others_us, **event.times_us.get(one.point, {})})
             for one in self.frontier
         ]
+
+    def _on_in(self, kept: RoundKept, point: str) -> frozenset[str]:
+        """The methods that are on at a point of a round, as far as its log says."""
+        before = self.on.get(kept.start, frozenset())
+        if point == kept.start:
+            return before
+        out = {one.method for one in kept.attribution or () if one.without == point}
+        return (before | set(kept.methods)) - out
 
     def _leave_champion(self) -> None:
         """The point that the loop turns away from stays in the frontier, to be had again."""
@@ -404,6 +416,9 @@ class StateFold:
                     if tried.point == one.champion != event.point:
                         self._leave_behind(number, tried)
         self.point, self.time_us, self.stopped = event.point, event.time_us, ""
+        if event.point not in self.on:
+            made = self.rounds.get(self._where_made(event.point)[0])
+            self.on[event.point] = self._on_in(made, event.point) if made else frozenset()
         self.rounds[event.round] = RoundKept(event.round, start=event.point, restarted=True)
 
     def _take_stop(self, event: events.LoopStopped) -> None:
@@ -454,7 +469,13 @@ class StateFold:
         )
 
     def _methods(self, wanted: MethodClass) -> tuple[str, ...]:
-        return tuple(method for method, found in self.classes.items() if found == wanted)
+        """Methods of a class; effective is only what is on in the line that is kept."""
+        on = self.on.get(self.point, frozenset())
+        return tuple(
+            method
+            for method, found in self.classes.items()
+            if found == wanted and (wanted != "effective" or method in on)
+        )
 
 
 def say_failures(branches: Iterable[BranchTried]) -> str:

@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from record_samples import make_record
 
 from labtools.measure.profiler.counters import COUNTERS
 from labtools.measure.worker import child_environment
-from labtools.optimize import loop_folder
+from labtools.optimize import events, loop_folder
 from labtools.optimize.budget import Budget
 from labtools.optimize.changes import (
     COUNTER_NOISE,
@@ -43,7 +43,7 @@ from labtools.optimize.events import (
 from labtools.optimize.log import EventLog, say_command
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry
-from labtools.optimize.state import MOST_RETRIES, STATE_VERSION, STEPS, OutOfOrder
+from labtools.optimize.state import MOST_RETRIES, STATE_VERSION, STEPS, OutOfOrder, StateFold
 from labtools.optimize.telling import tell_steps
 from labtools.problem import LabError
 from labtools.record import Counters, Record, RecordStore, select, shipped_records_dir
@@ -106,6 +106,33 @@ def test_a_whole_loop_has_the_sources_fields(played):
     assert body["frontier"][0]["others_us"] == {"1,32,8,4096,128": 20.0}
     assert len(body["timed"]) == 3 * (4 + 3)
     assert body["stopped"] == "the rounds are over"
+
+
+def test_effective_is_only_what_is_on_in_the_line_that_is_kept(played):
+    """A champion that no round begins from leaves nothing on; so does a restart before it."""
+    lines = LoopFolder.look(played).lines
+
+    def fold(change: Callable[[Any], Any]) -> StateFold:
+        made = StateFold()
+        for line in lines:
+            if line.kind != "stop":
+                made.take(change(line.event))
+        return made
+
+    whole = fold(lambda event: event)
+    assert whole._methods("effective") == ("memory.wide", "latency.split", "compute.lazy")
+
+    def left(event: Any) -> Any:
+        if isinstance(event, UpdateDone) and event.round == 3:
+            return replace(event, point="r2b2")
+        return event
+
+    thrown = fold(left)
+    assert thrown._methods("effective") == ("memory.wide", "latency.split")
+    said = fold(lambda one: replace(one, on=("compute.lazy",)) if hasattr(one, "gain") else one)
+    assert said._methods("effective") == ("compute.lazy",), "the log's own word comes first"
+    whole.take(events.LoopRestarted(4, 0, "r1b1", 100.0))
+    assert whole._methods("effective") == ("memory.wide",)
 
 
 def test_a_folder_a_round_holds_what_was_found(played):
