@@ -130,7 +130,7 @@ Plotted = tuple[str, str]
 
 
 def _plot_best(axes: Axes, state: LoopState) -> Plotted | None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 
     found = best_so_far(state)
     known = [(run, time) for run, time in enumerate(found, start=1) if time is not None]
@@ -142,7 +142,12 @@ def _plot_best(axes: Axes, state: LoopState) -> Plotted | None:
         _mark(axes, points, marker, label=purpose, color=_SOFT, markerfacecolor="none", ms=4)
     runs, times = zip(*known, strict=True)
     axes.step(runs, times, where="post", color=_INK, linewidth=1.8, label="best so far")
-    axes.set_ylim(0, 1.08 * max(us for _, _, us in timed if us is not None))  # a whole marker
+    every = [us for _, _, us in timed if us is not None]
+    axes.set_yscale("log")
+    axes.set_ylim(min(every) / 1.08, 1.08 * max(every))  # a whole marker
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("runs")
     axes.set_ylabel("time (us)")
@@ -191,6 +196,8 @@ def _rows(axes: Axes, labels: Sequence[str]) -> None:
 
 
 def _plot_attributions(axes: Axes, state: LoopState) -> Plotted | None:
+    from matplotlib.ticker import ScalarFormatter
+
     found = list(attributed(state))
     if not found:
         return None
@@ -202,6 +209,9 @@ def _plot_attributions(axes: Axes, state: LoopState) -> Plotted | None:
         axes.plot([100 * one.threshold] * 2, [row - 0.4, row + 0.4], ":", color=_SOFT)
     axes.axvline(0, color=_FAINT)
     _rows(axes, [f"{kept.round}: {one.method}" for kept, one in found])
+    # Linear up to the threshold, so that a large effect does not flatten all others.
+    axes.set_xscale("symlog", linthresh=100 * max(one.threshold for _, one in found))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.set_xlabel("longer without it (%)")
     said = "; ".join(
         f"{one.method} {one.relative:+.1%} ({say_attributed_interval(one)})" for _, one in found

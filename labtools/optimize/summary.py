@@ -77,7 +77,7 @@ def _result(state: LoopState) -> SummaryTable:
         ("runs", str(state.runs)),
         ("seed", str(state.seed)),
         ("rule of apportionment", state.rule),
-        ("stopped", state.stopped or "no"),
+        ("stopped", state.stopped or "no; a limit of rounds or runs ends a run, not the loop"),
     )
     return SummaryTable("Result", ("what", "value"), rows)
 

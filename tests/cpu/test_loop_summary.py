@@ -8,7 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 from loop_play import METHODS, begin, gaps_of, play
+from matplotlib.figure import Figure
 
+from labtools.optimize import page as page_module
 from labtools.optimize.attribution import Attribution
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.page import summary_html
@@ -79,6 +81,16 @@ def test_best_so_far_never_rises(state):
     assert found == sorted(found, reverse=True)
     assert found[-1] == min(run.time_us for run in state.timed if run.time_us is not None)
     assert len(best_so_far(state)) == state.runs
+
+
+def test_a_large_value_does_not_flatten_the_others(state):
+    """Half the time is as far away at one end of the axis as at the other."""
+    times = (1.0, 2.0, 4.0, 400.0)
+    runs = tuple(replace(state.timed[0], purpose="branch", time_us=us) for us in times)
+    axes = Figure().subplots()
+    assert page_module._plot_best(axes, replace(state, timed=runs)) is not None
+    at = [float(axes.transData.transform((1, us))[1]) for us in times]
+    assert at[1] - at[0] == pytest.approx(at[2] - at[1]) and at[1] - at[0] > 20
 
 
 def test_the_page_is_whole_and_needs_nothing_else(state):
