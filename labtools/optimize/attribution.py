@@ -155,6 +155,11 @@ class Interaction:
     together: float  # relative effect of taking both out
     product: float  # what it would be if each did the same without the other
     additive: bool  # the interval of ``together`` holds ``product``, within what can be told
+    told: bool = True  # False: the interval is of forecasts, wide enough for either
+
+    def __str__(self) -> str:
+        """Whether they interact."""
+        return "yes" if not self.additive else "no" if self.told else "undecided"
 
 
 def interactions(
@@ -169,7 +174,8 @@ def interactions(
         if first in alone and second in alone:
             product = (1 + alone[first]) * (1 + alone[second]) - 1
             fits = one.low - least.effect <= product <= one.high + least.effect
-            found.append(Interaction((first, second), one.relative, product, fits))
+            told = not fits or least.origin != "forecast"
+            found.append(Interaction((first, second), one.relative, product, fits, told))
     return tuple(found)
 
 
@@ -206,8 +212,7 @@ def say_pairs(
     for pair in pairs:
         one = known.get(pair.method)
         product = "" if one is None else f"{one.product:+.1%}"
-        interact = "" if one is None else "no" if one.additive else "yes"
-        yield (pair.method, *say_effect(pair), product, interact)
+        yield (pair.method, *say_effect(pair), product, "" if one is None else str(one))
 
 
 def say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:

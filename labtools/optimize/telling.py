@@ -186,7 +186,7 @@ def _explain_ablate(event: events.AblateDone) -> _Explained:
         text = _say_attribution(one)
         if (found := together.get(one.method)) is not None:
             text += f", the product of each alone {found.product:+.1%}: "
-            text += "no interaction" if found.additive else "they interact"
+            text += _INTERACT[str(found)]
         said.append(text)
     said += say_untimed(event.untimed)
     numbers: dict[str, Any] = {"A/A effect": event.aa.effect}
@@ -197,6 +197,9 @@ def _explain_ablate(event: events.AblateDone) -> _Explained:
     rule += "95 % interval lies on one side of the threshold"
     rule += f"; {event.aa.model}" if event.aa.model else ""
     return "; ".join(said) or NO_METHOD, numbers, rule
+
+
+_INTERACT = {"yes": "they interact", "no": "no interaction", "undecided": "undecided"}
 
 
 def _say_attribution(one: Attribution) -> str:

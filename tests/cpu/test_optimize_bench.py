@@ -249,10 +249,14 @@ def test_two_methods_are_measured_together_and_not_summed():
     assert both.method == f"{WIDE} + {LARGER}"
     assert both.relative == pytest.approx(60 / (0.8 * 50) - 1, abs=0.05)
     (said,) = interactions(single, pairs, bench.least_effect())
-    assert said.additive
+    assert said.additive and str(said) == "no"
+    by_model = dataclasses.replace(bench.least_effect(), origin="forecast")
+    (said,) = interactions(single, pairs, by_model)
+    assert str(said) == "undecided", "a forecast does not show that nothing interacts"
     assert sum(one.relative for one in single) < both.relative - 0.02  # a sum is another number
     wrong = dataclasses.replace(both, relative=0.9, low=0.88, high=0.92)
-    assert not interactions(single, [wrong], bench.least_effect())[0].additive
+    for least in (bench.least_effect(), by_model):
+        assert str(interactions(single, [wrong], least)[0]) == "yes"
 
 
 def test_the_recorded_bench_says_what_it_lacks():
