@@ -106,9 +106,9 @@ def compile_cubin(
     found = find_compiler(compiler)
     _check_known(found, arch)
     defines = dict(defines or {})
-    folders = all_include_dirs(include_dirs)
     # The text of the headers counts: editing one must not give the old code.
-    expanded = expand_includes(source, folders)
+    expanded = expand_includes(source, all_include_dirs(include_dirs))
+    folders = all_include_dirs(include_dirs, expanded)
     key = content_key(expanded, arch, defines, name, folders, found)
     known = _cubins.get(key)
     if known is not None:

@@ -49,7 +49,8 @@ def compile_raw(
     import cupy
 
     defines = dict(defines or {})
-    folders = all_include_dirs(include_dirs)
+    own = expand_includes(source, all_include_dirs(include_dirs))
+    folders = all_include_dirs(include_dirs, own)
     module = cupy.RawModule(
         code=add_header_mark(name_lines(source, name), source, folders),
         options=live_options(defines, folders),

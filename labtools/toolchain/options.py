@@ -41,15 +41,35 @@ def split_arch(arch: str) -> tuple[int, int]:
     return int(digits[:-1]), int(digits[-1])
 
 
-def all_include_dirs(extra: Iterable[Path | str] = ()) -> tuple[Path, ...]:
+_NEEDS_CCCL = re.compile(
+    r'^[ \t]*#[ \t]*include[ \t]*[<"]'
+    r"(?:cuda/|cub/|thrust/|cooperative_groups|cuda_(?:pipeline|awbarrier)"
+    r"|(?:algorithm|array|limits|tuple|type_traits|utility)[>\"])",
+    re.MULTILINE,
+)
+
+
+def all_include_dirs(extra: Iterable[Path | str] = (), source: str = "") -> tuple[Path, ...]:
     """Folders searched for ``#include``: the given ones, the shared headers, CUDA's headers, ours.
+
+    CUDA's C++ library, of which cooperative groups are made, is among them where ``source``, with
+    its own headers, takes something of it; so the folders of all other kernels are the same.
 
     NVRTC has no C headers. A kernel written for nvcc includes some for a type or a constant, so the
     few that make sense on a GPU stand in `C_HEADERS`.
     """
     cuda = cuda_include_dir()
     dirs = [*map(Path, extra), kernels_dir() / "include", *([cuda] if cuda else []), C_HEADERS]
+    if _NEEDS_CCCL.search(source):
+        dirs += [folder for folder in _cccl_dirs(cuda) if folder.is_dir()]
     return tuple(dict.fromkeys(dirs))
+
+
+def _cccl_dirs(cuda: Path | None) -> Iterable[Path]:
+    """Where the wheels of CUDA 13, those of CUDA 12, and a toolkit have it."""
+    if cuda is not None:
+        yield cuda / "cccl"
+        yield cuda.parent.parent / "cuda_cccl" / "include"
 
 
 @lru_cache(maxsize=1)
@@ -88,4 +108,16 @@ def name_lines(source: str, name: str) -> str:
     that file. The line numbers stay, and the machine code does not change.
     """
     quoted = name.replace("\\", "/").replace('"', "'")
-    return f'#line 1 "{quoted}"\n{source}'
+    return f'{_usual_types(source)}#line 1 "{quoted}"\n{source}'
+
+
+_C_TYPES = {"uint": "int", "ushort": "short", "ulong": "long", "uchar": "char"}
+_C_TYPE = re.compile(r"\b(?:uint|ushort|ulong|uchar)\b")
+_SIZED_TYPE = re.compile(r"\b(?:u?int(?:8|16|32|64)|u?intptr)_t\b")
+
+
+def _usual_types(source: str) -> str:
+    """The types that nvcc knows by the C library's headers, where a source names any of them."""
+    named = sorted(set(_C_TYPE.findall(source)))
+    lines = [f"typedef unsigned {_C_TYPES[name]} {name};\n" for name in named]
+    return "".join(["#include <stdint.h>\n"] * bool(_SIZED_TYPE.search(source)) + lines)

@@ -172,7 +172,7 @@ def test_a_kernel_that_leaves_is_said_to_have_left(tmp_path):
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        ("#include <cooperative_groups/reduce.h>\n", "for GPUs only"),
+        ("#include <cub/cub.cuh>\n", "for GPUs only"),
         (
             '__device__ float ex2(float x) { asm("ex2.approx.f32 %0, %0;" : "+f"(x)); return x; }',
             "inline assembly",
@@ -184,6 +184,243 @@ def test_what_only_a_gpu_knows_is_said_to_be_so(tmp_path, head, why):
     with pytest.raises(LabError) as error:
         run_on_cpu(stranger(tmp_path, ONE_WARP, *edits), SMALL)
     assert why in error.value.why
+
+
+GROUPS = "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\n"
+GROUPS += "#include <cooperative_groups/scan.h>\nnamespace cg = cooperative_groups;\n"
+PIPE = "#include <cuda/pipeline>\n"
+BARRIER = "#include <cuda/barrier>\nusing Barrier = cuda::barrier<cuda::thread_scope_block>;\n"
+SUM = "for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(~0u, s, o);"
+VALUES = "__half2float(v_row[t + 32 * j])"
+COPY = (
+    "cuda::memcpy_async(v_smem + 2 * t + 64 * i, v_row + 2 * t + 64 * i, cuda::aligned_size_t<4>(4)"
+)
+COPIES = f"for (int i = 0; i < HEAD_DIM / 64; ++i) {COPY}"
+USED = (VALUES, "__half2float(v_smem[t + 32 * j])")
+ROW = "__shared__ alignas(16) half v_smem[HEAD_DIM];"
+# What is put in front, and edits.
+RIGHT = {
+    "tile_reduce": (
+        GROUPS,
+        (
+            SUM,
+            "s = cg::reduce(cg::tiled_partition<32>(cg::this_thread_block()),"
+            " s, cg::plus<float>());",
+        ),
+    ),
+    "tiles_of_8": (
+        GROUPS,
+        (
+            SUM,
+            "auto g = cg::tiled_partition<8>(cg::this_thread_block());"
+            "s = cg::reduce(g, s, cg::plus<float>()); s += __shfl_xor_sync(~0u, s, 8);"
+            "s += __shfl_xor_sync(~0u, s, 16);",
+        ),
+    ),
+    "tile_shfl_down": (
+        GROUPS,
+        (
+            SUM,
+            "auto g = cg::tiled_partition<32>(cg::this_thread_block());"
+            "for (int o = 16; o; o /= 2) s += g.shfl_down(s, o); s = g.shfl(s, 0);",
+        ),
+    ),
+    "tile_of_run_time": (
+        GROUPS,
+        (
+            SUM,
+            "cg::thread_group g = cg::tiled_partition(cg::this_thread_block(), 32);g.sync();" + SUM,
+        ),
+    ),
+    "coalesced": (
+        GROUPS,
+        (
+            SUM,
+            "{ cg::coalesced_group g = cg::coalesced_threads(); float a = 0;"
+            "for (int i = 0; i < 32; ++i) a += g.shfl(s, i); s = a; }",
+        ),
+    ),
+    "odd_threads": (
+        GROUPS,
+        (
+            SUM,
+            "if (t % 3) { auto g = cg::coalesced_threads(); "
+            "if (g.shfl(t, 0) != 1 || g.size() != 21) s = NAN; } " + SUM,
+        ),
+    ),
+    "scan": (
+        GROUPS,
+        (
+            SUM,
+            "{ auto g = cg::tiled_partition<32>(cg::this_thread_block());"
+            "if (cg::exclusive_scan(g, 1) != t "
+            "|| cg::inclusive_scan(g, t) != t * (t + 1) / 2) s = NAN; }" + SUM,
+        ),
+    ),
+    "group_copy": (
+        GROUPS + "#include <cooperative_groups/memcpy_async.h>\n",
+        (
+            "float s = 0;",
+            f"float s = 0; {ROW} auto g = cg::this_thread_block(); g.sync();"
+            "cg::memcpy_async(g, v_smem, v_row, 2 * HEAD_DIM); cg::wait(g);",
+        ),
+        USED,
+    ),
+    "pipeline": (
+        PIPE,
+        (
+            "float s = 0;",
+            f"float s = 0; {ROW} auto pipe = cuda::make_pipeline();"
+            f"__syncthreads(); pipe.producer_acquire(); {COPIES}, pipe); pipe.producer_commit();"
+            "pipe.consumer_wait(); __syncthreads(); pipe.consumer_release();",
+        ),
+        USED,
+    ),
+    "pipeline_of_block": (
+        GROUPS + PIPE,
+        (
+            "/*start*/",
+            f"{ROW} auto g = cg::this_thread_block();"
+            "__shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 1> state;"
+            "auto pipe = cuda::make_pipeline(g, &state);",
+        ),
+        (
+            "float s = 0;",
+            "float s = 0; pipe.producer_acquire();"
+            "cuda::memcpy_async(g, v_smem, v_row, 2 * HEAD_DIM, pipe);"
+            "pipe.producer_commit(); pipe.consumer_wait();",
+        ),
+        (f"{VALUES};", f"{USED[1]}, j + 1 == HEAD_DIM / 32 ? pipe.consumer_release() : void();"),
+    ),
+    "barrier": (
+        BARRIER,
+        ("/*start*/", f"{ROW} __shared__ Barrier bar; if (t == 0) init(&bar, 32);__syncthreads();"),
+        (
+            "float s = 0;",
+            f"float s = 0; bar.arrive_and_wait(); {COPIES}, bar);"
+            "auto token = bar.arrive(); bar.wait(cuda::std::move(token));",
+        ),
+        USED,
+    ),
+    "atomics": (
+        "#include <cuda/atomic>\n",
+        (
+            SUM,
+            "__shared__ cuda::atomic<float, cuda::thread_scope_block> sum;"
+            "if (t == 0) sum.store(0.f, cuda::memory_order_relaxed); __syncwarp();"
+            "sum.fetch_add(s, cuda::memory_order_relaxed); __syncwarp();"
+            "s = sum.load(); __syncwarp();",
+        ),
+    ),
+    "compare_and_swap": (
+        "#include <cuda/atomic>\n",
+        (
+            SUM,
+            "__shared__ float sum; if (t == 0) sum = 0; __syncwarp();"
+            "cuda::atomic_ref<float, cuda::thread_scope_block> r(sum); float seen = r.load();"
+            "while (!r.compare_exchange_weak(seen, seen + s)) {}"
+            "__syncwarp(); s = r.load(); __syncwarp();",
+        ),
+    ),
+    "std": (
+        "#include <cuda/std/limits>\n#include <cuda/std/cstdint>\n#include <cuda/std/array>\n"
+        "#include <cuda/std/type_traits>\n#include <cuda/std/utility>\n",
+        ("m = -INFINITY", "m = -cuda::std::numeric_limits<float>::infinity()"),
+        ("float s = 0;", "cuda::std::array<float, 2> a{{0.f, 1.f}}; float s = a[0];"),
+    ),
+    "host_std": (
+        "#include <limits>\n#include <algorithm>\n#include <type_traits>\n#include <cstdint>\n",
+        ("m = -INFINITY", "m = std::numeric_limits<float>::lowest()"),
+        ("fmaxf(m, s)", "std::max(m, s)"),
+    ),
+    "short_names": (
+        "template <class T> __device__ uint bits(T x) {"
+        "ushort a = 1; uchar c = 2; ulong d = 3; return a + c + d + x; }\n",
+        ("float s = 0;", "float s = 0 * bits(uint8_t(t)) + 0 * int64_t(n);"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_public_kernels_include_is_known_to_both_compilers(tmp_path, name):
+    head, *edits = RIGHT[name]
+    rung = stranger(
+        tmp_path, ONE_WARP, ("#include <math.h>\n", f"#include <math.h>\n{head}"), *edits
+    )
+    run = run_on_cpu(rung, SMALL)
+    assert run.ok, str(run)
+    compile_cubin(rung.source_text, "sm_90", {"HEAD_DIM": "64"})
+
+
+@pytest.mark.parametrize(
+    "edit", [("bar.wait(cuda::std::move(token))", ""), ("bar.arrive_and_wait();", "")]
+)
+def test_a_barrier_that_is_not_waited_for_orders_nothing(tmp_path, edit):
+    head, *edits = RIGHT["barrier"]
+    front = ("#include <math.h>\n", f"#include <math.h>\n{head}")
+    run = run_on_cpu(stranger(tmp_path, ONE_WARP, front, *edits, edit), SMALL)
+    assert not run.ok
+
+
+STRUCTURES = [
+    ("int hq, hkv, S; float scale;", [("hq", "i4"), ("hkv", "i4"), ("S", "i4"), ("scale", "f4")]),
+    ("short hq, hkv; int S; double scale;",
+     [("hq", "i2"), ("hkv", "i2"), ("S", "i4"), ("scale", "f8")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fields", "dtype"), STRUCTURES, ids=["of_words", "of_mixed"])
+def test_structures_are_passed_by_value(tmp_path, fields, dtype):
+    text = ONE_WARP.replace("int hq, int hkv, int S, float scale)", "__grid_constant__ const P p)")
+    text = text.replace("const int h =", "const int hq = p.hq, hkv = p.hkv, S = p.S;"
+                        "const float scale = p.scale; const int h =")  # fmt: skip
+    text = text.replace('extern "C"', f'struct P {{ {fields} }};\nextern "C"')
+
+    def launch_one(workload, limits, knobs):
+        (one,) = launch(workload, limits, knobs)
+        value = np.array(tuple(one.args[5:]), dtype=dtype)[()]
+        return [Launch(one.entry, one.grid, one.block, args=(*one.args[:5], value))]
+
+    source = tmp_path / "decode.cu"
+    source.write_text(text)
+    rung = Rung("decode", "t", source, idea="i", limiter="l", cost="c", launch=launch_one)
+    run = run_on_cpu(rung, SMALL)
+    assert run.ok, str(run)
+
+
+def test_bfloat16_has_the_functions_that_half_has(tmp_path):
+    text = """{ __nv_bfloat16 a = __float2bfloat16(1.5f), b = __int2bfloat16_rz(257);
+      __nv_bfloat162 c = __floats2bfloat162_rn(3.f, -2.f), one = __bfloat162bfloat162(a);
+      float2 f = __bfloat1622float2(__hadd2(__hfma2(one, c, c), __hmul2(c, c)));
+      if (f.x != 16.5f || f.y != -1.f || __bfloat162float(b) != 256.f) l = NAN;
+      if (__bfloat162float(__int2bfloat16_ru(257)) != 258.f) l = NAN;
+      if (__bfloat162float(__hfma_relu(a, c.y, a)) != 0.f || __bfloat162int_rd(a) != 1) l = NAN;
+      if (__bfloat162float(__hmax(a, c.x)) != 3.f || !__hgt(c.x, a)) l = NAN; }"""
+    edits = (
+        ("#include <math.h>\n", "#include <math.h>\n#include <cuda_bf16.h>\n"),
+        ("/*end*/", text),
+    )
+    rung = stranger(tmp_path, ONE_WARP, *edits)
+    run = run_on_cpu(rung, SMALL)
+    assert run.ok, str(run)
+    compile_cubin(rung.source_text, "sm_90", {"HEAD_DIM": "64"})
+
+
+@pytest.mark.parametrize(
+    ("head", "edit", "says"),
+    [
+        (GROUPS, "cg::this_grid().sync();", "one after another"),
+        ("#include <mma.h>\n", "using namespace nvcuda;",
+         "for GPUs only"),
+    ],
+)  # fmt: skip
+def test_what_the_cpu_cannot_do_is_not_called_a_mistake(tmp_path, head, edit, says):
+    edits = (("#include <math.h>\n", f"#include <math.h>\n{head}"), ("/*end*/", edit))
+    rung = stranger(tmp_path, ONE_WARP, *edits)
+    with pytest.raises(CompileError) as error:
+        run_on_cpu(rung, SMALL)
+    assert says in str(error.value)
+    assert "correct" not in str(error.value)
 
 
 def test_large_scores_are_all_negative_for_every_other_head():

@@ -40,6 +40,7 @@ from labtools.toolchain.sources import expand_includes, gpu_only_lines
 from ..worker import ChildResult, run_child
 
 NATIVE = Path(__file__).parent / "native"
+OWN_HEADERS = NATIVE / "include"  # in place of CUDA's of these names
 DYNAMIC_SHARED_BYTES = 227 * 1024  # the most that a block may have on an H100, H200 or B200
 # Behind each variable: as long as a row of most arrays, so that an index that is off by a row or
 # two does not meet the next variable. A whole number of any alignment.
@@ -276,7 +277,7 @@ def _build_in(
     options = list(_kernel_options(compiler))
     options += ["-fsanitize-coverage=trace-pc"] if counted else []
     options += [f"-D{key}={value}" for key, value in sorted(defines.items())]
-    options += [f"-I{folder}" for folder in (*folders, NATIVE)]
+    options += [f"-I{folder}" for folder in (*folders, NATIVE, OWN_HEADERS)]
     options += [f"-isystem{folder}" for folder in headers]
     refuse_odd_includes(source, folders, name)
     said = [*options, name, *kernel.entries, expand_includes(source, folders)]
@@ -616,7 +617,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 @functools.cache
 def native_digest() -> str:
-    files = sorted(path for path in NATIVE.iterdir() if path.is_file())
+    files = sorted(path for path in NATIVE.rglob("*") if path.is_file())
     return _digest([str(NATIVE), *(path.read_text() for path in files)])
 
 
@@ -650,10 +651,15 @@ INLINE_ASSEMBLY = (
 )
 
 ON_A_GPU = "such a kernel can be compiled for a GPU and checked there"
+CORRECT_LINE = (
+    "where a GPU's compiler takes this line, the kernel can be checked there; "
+    "every other kernel is unaffected"
+)
 CORRECT_IT = "correct the {} and run it again; every other kernel is unaffected"
 GPU_HEADER = (
     "this header of CUDA's own, which the kernel includes, is for GPUs only: the CPU runner has "
-    "the built-in functions, half, bfloat16, vector types, atomics and __pipeline_memcpy_async"
+    "the built-in functions, half, bfloat16, vector types, cooperative groups, atomics, barriers "
+    "and pipelines"
 )
 
 _MESSAGE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$")
@@ -682,11 +688,14 @@ def _compile_error(log: str, kernel: _Kernel) -> LabError:
     excerpt = _excerpt(text, line)
     shown = name if file == kernel.shown else file
     foreign = any(Path(file).is_relative_to(folder) for folder in find_cuda_headers())
+    said = first["text"].rpartition("declared with attribute error: ")[2]
+    unable = said != first["text"]  # a header of ours says so
+    foreign |= "nvcuda" in said + excerpt
     more = "" if len(own) == 1 else f" ({len(own)} errors in all; this is the first.)"
     return CompileError(
-        f"{shown} does not compile for the CPU: line {line}: {first['text']}.{more}\n{excerpt}",
+        f"{shown} does not compile for the CPU: line {line}: {said}.{more}\n{excerpt}",
         INLINE_ASSEMBLY if "asm" in first["text"] + excerpt else GPU_HEADER if foreign else "",
-        ON_A_GPU if foreign else CORRECT_IT.format("line"),
+        ON_A_GPU if foreign or unable else CORRECT_LINE,
         file=shown,
         line=line,
         excerpt=excerpt,

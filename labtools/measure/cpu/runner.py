@@ -646,5 +646,10 @@ def _argument_text(argument: Any, names: Sequence[str]) -> str:
         words = argument.words
         return " ".join(map(str, ("t", 128, names.index(argument.buffer), len(words), *words)))
     value = np.asarray(argument)
-    bits = int.from_bytes(value.tobytes(), "little")
+    data = value.tobytes()
+    if value.dtype.kind == "V":  # a structure
+        starts = range(0, len(data), 8)
+        words = [int.from_bytes(data[at : at + 8], "little") for at in starts]
+        return " ".join(map(str, ("s", len(data), len(words), *words)))
+    bits = int.from_bytes(data, "little")
     return f"{value.dtype.kind} {value.dtype.itemsize} {bits}"

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <limits>
+#include <sys/types.h>  // uint, ushort, ulong
 #include <type_traits>
 #include <utility>
 
@@ -22,6 +24,8 @@
 #define __CUDA_RUNTIME_H__
 #define __CUDA_RUNTIME_API_H__
 #define __DEVICE_LAUNCH_PARAMETERS_H__
+
+typedef unsigned char uchar;
 
 #define LAB_INLINE inline __attribute__((always_inline))
 
@@ -88,17 +92,6 @@ LAB_INLINE __half2 to_half2(float2 f) { return __half2(to_half(f.x), to_half(f.y
 #define __float2half_rn(f) (lab::to_half(f))
 #define __float22half2_rn(f) (lab::to_half2(f))
 #endif
-
-// The header has these for the GPU only. A double holds the product and the sum, so one rounding.
-namespace lab {
-inline __half fma_half(__half a, __half b, __half c) {
-  return __half(double(float(a)) * double(float(b)) + double(float(c)));
-}
-}  // namespace lab
-inline __half __hfma(__half a, __half b, __half c) { return lab::fma_half(a, b, c); }
-inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
-  return __half2(lab::fma_half(a.x, b.x, c.x), lab::fma_half(a.y, b.y, c.y));
-}
 
 // ---- arithmetic ----
 LAB_INLINE float rsqrtf(float x) { return 1.0f / sqrtf(x); }

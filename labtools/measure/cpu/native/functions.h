@@ -62,14 +62,36 @@ LAB_TO_WHOLE(__double2int, double, int)
 LAB_TO_WHOLE(__double2uint, double, unsigned)
 LAB_TO_WHOLE(__double2ll, double, long long)
 #undef LAB_TO_WHOLE
-#define LAB_HALF_TO_WHOLE(name, T)                                          \
-  LAB_INLINE T name##_rn(__half x) { return static_cast<T>(nearbyintf(float(x))); }      \
-  LAB_INLINE T name##_rd(__half x) { return static_cast<T>(floorf(float(x))); }          \
-  LAB_INLINE T name##_ru(__half x) { return static_cast<T>(ceilf(float(x))); }
-LAB_HALF_TO_WHOLE(__half2int, int)
-LAB_HALF_TO_WHOLE(__half2uint, unsigned)
-LAB_HALF_TO_WHOLE(__half2ll, long long)
+// Of a half or a bfloat16 to a whole number, and of a whole number to a bfloat16.
+namespace lab {
+template <class W>
+inline __nv_bfloat16 whole_to_bfloat16(W x, bool up, bool down) {
+  const __nv_bfloat16 near = __float2bfloat16(float(x));
+  __nv_bfloat16_raw raw = near;
+  const long double have = float(near), want = x;
+  if (have > want && (down || (!up && want > 0))) raw.x = want > 0 ? raw.x - 1 : raw.x + 1;
+  if (have < want && (up || (!down && want < 0))) raw.x = want > 0 ? raw.x + 1 : raw.x - 1;
+  return raw;
+}
+}  // namespace lab
+#define LAB_HALF_TO_WHOLE(T, half, name, W)                                                     \
+  LAB_INLINE W __##half##2##name##_rn(T x) { return static_cast<W>(nearbyintf(float(x))); }     \
+  LAB_INLINE W __##half##2##name##_rd(T x) { return static_cast<W>(floorf(float(x))); }         \
+  LAB_INLINE W __##half##2##name##_ru(T x) { return static_cast<W>(ceilf(float(x))); }
+#define LAB_HALVES_AND_WHOLE(name, W)                                                           \
+  LAB_HALF_TO_WHOLE(__half, half, name, W)                                                      \
+  LAB_HALF_TO_WHOLE(__nv_bfloat16, bfloat16, name, W)                                           \
+  inline __nv_bfloat16 __##name##2bfloat16_rz(W x) { return lab::whole_to_bfloat16(x, false, false); } \
+  inline __nv_bfloat16 __##name##2bfloat16_rd(W x) { return lab::whole_to_bfloat16(x, false, true); }  \
+  inline __nv_bfloat16 __##name##2bfloat16_ru(W x) { return lab::whole_to_bfloat16(x, true, false); }
+LAB_HALVES_AND_WHOLE(int, int)
+LAB_HALVES_AND_WHOLE(uint, unsigned)
+LAB_HALVES_AND_WHOLE(short, short)
+LAB_HALVES_AND_WHOLE(ushort, unsigned short)
+LAB_HALVES_AND_WHOLE(ll, long long)
+LAB_HALVES_AND_WHOLE(ull, unsigned long long)
 #undef LAB_HALF_TO_WHOLE
+#undef LAB_HALVES_AND_WHOLE
 LAB_INLINE float __int2float_rz(int x) { return lab::towards_zero(double(x)); }
 LAB_INLINE float __uint2float_rn(unsigned x) { return float(x); }
 LAB_INLINE float __uint2float_rz(unsigned x) { return lab::towards_zero(double(x)); }
@@ -126,18 +148,36 @@ LAB_OF_HALF(rcp, 1.0f / x)
 LAB_OF_HALF(sin, sinf(x))
 LAB_OF_HALF(cos, cosf(x))
 LAB_OF_HALF(tanh, tanhf(x))
+LAB_OF_HALF(tanh_approx, tanhf(x))
 LAB_OF_HALF(ceil, ceilf(x))
 LAB_OF_HALF(floor, floorf(x))
 LAB_OF_HALF(rint, nearbyintf(x))
 LAB_OF_HALF(trunc, truncf(x))
 #undef LAB_OF_HALF
-inline __half __hfma_relu(__half a, __half b, __half c) {
-  const __half x = lab::fma_half(a, b, c);
-  return float(x) > 0.0f ? x : __half(0.0f);
-}
-inline __half2 __hfma2_relu(__half2 a, __half2 b, __half2 c) {
-  return __half2(__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y));
-}
+// a * b + c of one and of a pair. A double holds the product and the sum, so one rounding.
+#define LAB_FMA(T, T2, name, value)                                    \
+  inline T name(T a, T b, T c) {                                       \
+    const double x = double(float(a)) * double(float(b)) + double(float(c)); \
+    return T(double(value));                                           \
+  }                                                                    \
+  inline T2 LAB_PAIR(name)(T2 a, T2 b, T2 c) {                         \
+    return T2(name(a.x, b.x, c.x), name(a.y, b.y, c.y));               \
+  }
+#define LAB_PAIR(name) LAB_PAIR_##name
+#define LAB_PAIR___hfma __hfma2
+#define LAB_PAIR___hfma_relu __hfma2_relu
+#define LAB_PAIR___hfma_sat __hfma2_sat
+#define LAB_FMAS(T, T2)                                                \
+  LAB_FMA(T, T2, __hfma, x)                                            \
+  LAB_FMA(T, T2, __hfma_relu, (x > 0.0 ? x : 0.0))                     \
+  LAB_FMA(T, T2, __hfma_sat, (x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0))    \
+  inline T2 __hcmadd(T2 a, T2 b, T2 c) {                               \
+    return T2(__hfma(-a.y, b.y, __hfma(a.x, b.x, c.x)), __hfma(a.y, b.x, __hfma(a.x, b.y, c.y))); \
+  }
+LAB_FMAS(__half, __half2)
+LAB_FMAS(__nv_bfloat16, __nv_bfloat162)
+#undef LAB_FMAS
+#undef LAB_FMA
 
 // ---- whole numbers ----
 LAB_INLINE int __clzll(long long x) { return x ? __builtin_clzll(static_cast<unsigned long long>(x)) : 64; }

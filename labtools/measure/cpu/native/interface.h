@@ -71,6 +71,7 @@ void lab_give_way();
 void lab_phase_init(void* barrier, unsigned arrivals);
 void lab_phase_arrive(void* barrier, unsigned arrivals, long long bytes);  // bytes announced
 void lab_phase_wait(void* barrier, unsigned parity);
+unsigned lab_phase_parity(void* barrier);  // of the phase that has not ended
 void lab_named_barrier(unsigned number, unsigned threads, int waits);
 long long lab_clock();
 int lab_is_shared(const void* address);

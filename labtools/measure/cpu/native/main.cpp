@@ -45,6 +45,7 @@ struct alignas(64) TensorMap {
   uint64_t words[16] = {};
 };
 static std::deque<TensorMap> tensor_maps;
+static std::deque<std::vector<uint64_t>> structures;
 
 struct OtherContent {
   int buffer, own, other;  // file descriptors of what it holds, and of what it holds in one call
@@ -146,6 +147,14 @@ static void read_job() {
           l.arguments.push_back(uintptr_t(&map));
           continue;
         }
+        if (kind[0] == 's') {
+          structures.emplace_back(number());
+          for (uint64_t& part : structures.back()) part = number();
+          l.passed.push_back({'s', bytes});
+          const bool is_whole = bytes <= sizeof(uint64_t);  // as the kernel's call takes it
+          l.arguments.push_back(is_whole ? structures.back()[0] : uintptr_t(structures.back().data()));
+          continue;
+        }
         const uint64_t value = number();
         l.passed.push_back({kind[0], bytes});
         l.arguments.push_back(kind[0] == 'p' ? buffers[value].base : value);
@@ -190,6 +199,8 @@ static const lab_entry& check_launch(const LaunchJob& l) {
   for (size_t i = 0; i < l.passed.size(); ++i) {
     const lab_parameter &want = entry->parameters[i], &have = l.passed[i];
     const bool both_integers = (want.kind == 'i' || want.kind == 'u') && (have.kind == 'i' || have.kind == 'u');
+    if (want.bytes != have.bytes && want.kind == 's')
+      refuse_launch("argument %zu of %s is a structure of %u bytes in the kernel, and the launch passes %u bytes", i, name, want.bytes, have.bytes);
     if (want.bytes != have.bytes || (want.kind != have.kind && !both_integers && want.kind != 's'))
       refuse_launch("argument %zu of %s is %s in the kernel, and the launch passes %s", i, name, kind_name(want), kind_name(have));
   }

@@ -678,6 +678,10 @@ void lab_phase_wait(void* barrier, unsigned parity) {
   lab::wait_for_phase(uintptr_t(barrier), parity, 0, LAB_CALLER);
 }
 
+unsigned lab_phase_parity(void* barrier) {
+  return lab::initialised(barrier, LAB_CALLER, LAB_FRAME).phase & 1;
+}
+
 void lab_named_barrier(unsigned number, unsigned threads, int waits) {
   using namespace lab;
   if (!phase_barrier(number)) S.phase_barriers.push_back({number, threads, threads});
