@@ -649,7 +649,7 @@ def _argument_text(argument: Any, names: Sequence[str]) -> str:
     data = value.tobytes()
     if value.dtype.kind == "V":  # a structure
         starts = range(0, len(data), 8)
-        words = [int.from_bytes(data[at : at + 8], "little") for at in starts]
-        return " ".join(map(str, ("s", len(data), len(words), *words)))
+        parts = [int.from_bytes(data[at : at + 8], "little") for at in starts]
+        return " ".join(map(str, ("s", len(data), len(parts), *parts)))
     bits = int.from_bytes(data, "little")
     return f"{value.dtype.kind} {value.dtype.itemsize} {bits}"
