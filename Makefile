@@ -32,8 +32,8 @@ lab:
 test:
 	@$(INSTALL) test
 	@$(RUN) -m tools.chromium
-	@# Three at a time, on two cores too: some tests wait for a browser or a time limit.
-	$(RUN) -m pytest tests -n 3 --dist worksteal $(ARGS)
+	@# Four at a time, on two cores too: some tests wait for a browser or a time limit.
+	$(RUN) -m pytest tests -n 4 --dist worksteal $(ARGS)
 
 check:
 	@$(INSTALL) test
