@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import random
 import zlib
@@ -16,6 +17,7 @@ import pytest
 from loop_play import noisy_samples
 
 from labtools.optimize.ablation import ablate_methods
+from labtools.optimize.accuracy import ForecastError
 from labtools.optimize.attribution import (
     AA,
     THRESHOLD,
@@ -86,7 +88,18 @@ def planted():
 
 @pytest.fixture(scope="module")
 def forecasts(planted):
-    return ForecastBench(planted, planted.workloads[0])
+    """Forecasts of a model that is hardly wrong: what is planted is in the model."""
+    bench = ForecastBench(planted, planted.workloads[0])
+    bench.__dict__["error"] = ForecastError(math.log(1.001), 100, 1.0, 1.0, 1.0)
+    return bench
+
+
+def test_without_a_known_error_of_the_model_little_is_decided(planted):
+    bench = ForecastBench(planted, planted.workloads[0])
+    point = bench.family.apply(bench.family.start, ("compute.harm",))
+    assert bench.error is None
+    (found,) = ablate_methods(bench, point, ("compute.harm",))
+    assert found.low < found.relative < found.high
 
 
 @pytest.fixture(scope="module")
