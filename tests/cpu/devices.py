@@ -14,19 +14,25 @@ import pytest
 from labtools.predict import load_gpu
 from labtools.toolchain import CompilerMissing, DeviceInfo, find_compiler, find_tool
 from labtools.toolchain.cache import code_digest
+from tools.write_listings import locked_nvrtc
 
 T = TypeVar("T")
 
 
-def _has_tools() -> bool:
+def _compiler_version() -> str | None:
     try:
-        find_compiler()
+        return find_compiler().version
     except CompilerMissing:
-        return False
-    return find_tool("nvdisasm") is not None
+        return None
 
 
-needs_tools = pytest.mark.skipif(not _has_tools(), reason="no compiler or no nvdisasm here")
+NVRTC = _compiler_version()
+_HAS_TOOLS = NVRTC is not None and find_tool("nvdisasm") is not None
+needs_compiler = pytest.mark.skipif(NVRTC is None, reason="no compiler here")
+needs_tools = pytest.mark.skipif(not _HAS_TOOLS, reason="no compiler or no nvdisasm here")
+needs_locked = pytest.mark.skipif(
+    not _HAS_TOOLS or locked_nvrtc() != NVRTC, reason="not the pinned compiler"
+)
 EVERY = "LABTOOLS_EVERY_CASE"
 """Set to 1, nothing is drawn: tests of many alike cases take them all."""
 

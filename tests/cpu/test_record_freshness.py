@@ -12,10 +12,17 @@ import tokenize
 
 import numpy as np
 import pytest
-from devices import LIMITS
+from devices import LIMITS, needs_locked
 from record_samples import make_record
 
-from labtools.problem import LabError, Rung, Workload, list_rungs, load_rung, operations
+from labtools.problem import (
+    LabError,
+    Workload,
+    kernels_dir,
+    list_rungs,
+    load_rung,
+    operations,
+)
 from labtools.record import (
     Record,
     RecordStore,
@@ -29,20 +36,12 @@ from labtools.record.pending import read_pending, unmeasured
 from labtools.record.python_hash import python_hashes, take_apart
 from labtools.record.staleness import CodeNow, limits_of_record, stale_records
 from labtools.toolchain import (
-    CompilerMissing,
     Hashes,
-    find_compiler,
     kernel_hashes,
     launched_entries,
     shipped_hash,
 )
 from tools.write_listings import locked_nvrtc, needed_codes
-
-try:
-    compiler = find_compiler().version
-except CompilerMissing:
-    compiler = None
-needs_locked = pytest.mark.skipif(compiler != locked_nvrtc(), reason="not the pinned compiler")
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
 
@@ -52,19 +51,21 @@ def rung():
     return load_rung("r03")
 
 
+def record_of(candidate, rung):
+    """A record of a rung as it stands."""
+    knobs = rung.resolve_knobs()
+    return make_record(
+        candidate,
+        workload=WORKLOAD,
+        knobs=knobs,
+        launches=tuple(rung.launches(WORKLOAD, LIMITS, knobs)),
+        hashes=kernel_hashes(rung, WORKLOAD, LIMITS, knobs, "sm_90"),
+    )
+
+
 @pytest.fixture(scope="module")
 def record(rung):
-    hashes = kernel_hashes(rung, WORKLOAD, LIMITS, rung.resolve_knobs(), "sm_90")
-    return make_record(
-        workload=WORKLOAD,
-        knobs=rung.resolve_knobs(),
-        launches=tuple(rung.launches(WORKLOAD, LIMITS)),
-        hashes=Hashes(
-            source_hash=hashes.source_hash,
-            sass_hash=hashes.sass_hash,
-            nvrtc_version=hashes.nvrtc_version,
-        ),
-    )
+    return record_of("r03_one_warp", rung)
 
 
 def test_an_unchanged_rung_is_fresh(record):
@@ -87,12 +88,20 @@ def test_a_comment_stales_nothing_and_an_instruction_does(record, rung):
     assert not rung_freshness(record, rung.with_source("no kernel"), launches).fresh
 
 
-def test_a_changed_launch_is_stale(record, rung):
+def test_a_changed_launch_or_argument_is_stale(record, rung):
     (launch,) = rung.launches(WORKLOAD, LIMITS)
-    other = dataclasses.replace(launch, block=(64, 1, 1))
-    answer = rung_freshness(record, rung, [other])
-    assert not answer.fresh
-    assert "launch" in answer.reason
+    assert Record.model_validate_json(record.model_dump_json()).launches == record.launches
+    assert same_launches(record.launches, [launch])
+    *first, last = launch.args
+    for other in (
+        [dataclasses.replace(launch, block=(64, 1, 1))],
+        [dataclasses.replace(launch, args=(*first, np.float32(0.5)))],
+        [dataclasses.replace(launch, args=(*first, np.float64(last)))],  # another type
+        [launch, launch],
+    ):
+        answer = rung_freshness(record, rung, other)
+        assert not answer.fresh
+        assert "launch" in answer.reason
 
 
 def test_another_compiler_compares_sources(record, rung, monkeypatch):
@@ -120,9 +129,7 @@ def test_a_rung_that_is_gone_and_an_old_protocol_are_stale(record):
     assert not freshness(unknown).fresh
 
 
-def test_a_baseline_belongs_to_its_file(tmp_path):
-    from labtools.problem import kernels_dir
-
+def test_a_baseline_belongs_to_its_file():
     path = kernels_dir() / "baselines" / "sdpa.py"
     fresh = make_record(
         "baseline:sdpa", workload=WORKLOAD, hashes=Hashes(source_hash=hash_python_file(path))
@@ -198,23 +205,8 @@ def test_the_records_of_a_baseline_with_an_f_string_are_fresh():
 
 
 def test_a_ceiling_is_found_among_the_microbenchmarks():
-    from labtools.problem import kernels_dir
-
     rung = load_rung(kernels_dir() / "microbench" / "read_sweep.py")
-    knobs = rung.resolve_knobs()
-    hashes = kernel_hashes(rung, WORKLOAD, LIMITS, knobs, "sm_90")
-    record = make_record(
-        "ceiling:read_sweep",
-        workload=WORKLOAD,
-        knobs=knobs,
-        launches=tuple(rung.launches(WORKLOAD, LIMITS, knobs)),
-        hashes=Hashes(
-            source_hash=hashes.source_hash,
-            sass_hash=hashes.sass_hash,
-            nvrtc_version=hashes.nvrtc_version,
-        ),
-    )
-    assert freshness(record).fresh
+    assert freshness(record_of("ceiling:read_sweep", rung)).fresh
 
 
 def test_an_edit_that_is_listed_stales_nothing_and_the_next_one_does(tmp_path, monkeypatch):
@@ -231,21 +223,6 @@ def test_an_edit_that_is_listed_stales_nothing_and_the_next_one_does(tmp_path, m
     assert {*hashes[:2]} <= {*CodeNow().baseline_hashes(path)}
     path.write_text("a = 3\n")
     assert {*CodeNow().baseline_hashes(path)} == {hashes[2]}
-
-
-def test_a_changed_argument_makes_a_record_stale() -> None:
-    workload = Workload(2, 8, 2, 65, 128)
-    launches = load_rung("r03").launches(workload, LIMITS)
-    record = make_record("r03_one_warp", workload=workload, launches=tuple(launches))
-    kept = Record.model_validate_json(record.model_dump_json()).launches
-    assert kept == record.launches
-    assert same_launches(kept, launches)
-    *first, last = launches[0].args
-    other = dataclasses.replace(launches[0], args=(*first, np.float32(0.5)))
-    wider = dataclasses.replace(launches[0], args=(*first, np.float64(last)))
-    assert not same_launches(kept, [other])
-    assert not same_launches(kept, [wider])  # another type is another kernel's argument
-    assert not same_launches(kept, launches * 2)
 
 
 def test_a_record_keeps_what_runs_and_not_where_its_scratch_lies() -> None:
@@ -341,14 +318,10 @@ def test_many_records_read_each_rung_once_and_get_the_same_answers(record, rung,
     assert [answer.fresh for answer in together] == [True, False, True]
 
 
-def shipped_steps() -> list[Rung]:
-    """Every shipped kernel that is a step of a ladder, of whatever operation."""
-    return [rung for name in operations() for rung in list_rungs(name)]
-
-
 def test_a_shipped_rung_has_a_fresh_record_or_is_listed_as_pending() -> None:
     records = RecordStore([shipped_records_dir()]).query()
-    assert set(unmeasured(shipped_steps(), records)) == set(read_pending())
+    steps = [rung for name in operations() for rung in list_rungs(name)]
+    assert set(unmeasured(steps, records)) == set(read_pending())
 
 
 def test_an_entry_without_a_reason_and_one_of_no_rung_are_refused(tmp_path) -> None:

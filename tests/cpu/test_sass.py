@@ -10,18 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from devices import LIMITS, some_of
-from sass_code import code_of
+from devices import LIMITS, needs_tools, some_of
+from sass_code import HIGH, code_of, listing_of
 
 from labtools.problem import LabError, Workload, load_rung
 from labtools.toolchain import (
-    CompilerMissing,
     Cubin,
     compile_cubin,
     compile_rung,
     disassemble,
-    find_compiler,
-    find_tool,
 )
 from labtools.toolchain.listings import StoredListing, listings_dir, read_stored, stored_path
 from labtools.toolchain.sass import (
@@ -35,33 +32,12 @@ from labtools.toolchain.sass import (
 )
 from tools.write_listings import ARCHS, kernels
 
-try:
-    find_compiler()
-    has_compiler = find_tool("nvdisasm") is not None
-except CompilerMissing:
-    has_compiler = False
-needs_tools = pytest.mark.skipif(not has_compiler, reason="no compiler or no nvdisasm here")
 TABLES = tomllib.loads(Path(__file__).with_name("sass_tables.toml").read_text("utf-8"))
 LADDER = [rung.id for rung, in_ladder in kernels() if in_ladder]
 
 
-def listing_of(*lines: tuple[str, int] | str, arch: str = "sm_90") -> str:
-    """A fabricated listing: (text, high word of the encoding) pairs; a bare string is a label."""
-    shown = [f"\t.target {arch}", '\t.section .text.k,"ax",@progbits']
-    address = 0
-    for line in lines:
-        if isinstance(line, str):
-            shown.append(f"{line}:")
-            continue
-        text, high = line
-        shown.append(f"        /*{address:04x}*/      {text} ;   /* 0x{1:016x} */")
-        shown.append(f"                                        /* 0x{high:016x} */")
-        address += 16
-    return "\n".join(shown)
-
-
-def one(text: str, high: int = 0x000FE20000000000) -> Instruction:
-    return parse_listing(listing_of((text, high))).instructions[0]
+def one(text: str, high: int = HIGH) -> Instruction:
+    return parse_listing(listing_of(text, high=high)).instructions[0]
 
 
 def stored(arch: str, rung_id: str) -> list[StoredListing]:
@@ -305,8 +281,6 @@ def test_registers_written_and_read(text: str, defines: str, uses: str) -> None:
 
 # --------------------------------------------------------------------------------- loops, liveness
 
-HIGH = 0x000FE20000000000
-
 
 def test_loops_and_the_slow_path_behind_the_end() -> None:
     sass = code_of(*TABLES["loops"])
@@ -343,7 +317,7 @@ def test_loops_of_the_ladder() -> None:
 
 
 def test_malformed_listings_are_refused() -> None:
-    good = listing_of(("MOV R0, 0x1", HIGH), ("EXIT", HIGH))
+    good = listing_of("MOV R0, 0x1", "EXIT")
     assert len(parse_listing(good).instructions) == 2
     with pytest.raises(LabError, match="no kernel called other"):
         parse_listing(good, "other")
@@ -364,7 +338,7 @@ def test_malformed_listings_are_refused() -> None:
 
 
 def test_a_listing_of_two_kernels() -> None:
-    first = listing_of(("EXIT", HIGH))
+    first = listing_of("EXIT")
     second = first.replace(".text.k", ".text.other").replace("\t.target sm_90\n", "")
     both = first + "\n" + second
     assert list(parse_listings(both)) == ["k", "other"]

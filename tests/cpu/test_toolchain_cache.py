@@ -15,18 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import LIMITS
+from devices import LIMITS, needs_tools
 
 from labtools.problem import LabError, Workload, load_rung
 from labtools.toolchain import (
     CompileError,
-    CompilerMissing,
     cache,
     compile_ahead,
     compile_cubin,
     compile_rung,
-    find_compiler,
-    find_tool,
 )
 from labtools.toolchain import compiler as compiler_module
 from labtools.toolchain.cache import (
@@ -46,12 +43,6 @@ from labtools.toolchain.cache import (
     share_bytes,
 )
 from labtools.toolchain.cubin import Cubin
-
-try:
-    compiler = find_compiler() if find_tool("nvdisasm") else None
-except CompilerMissing:
-    compiler = None
-needs_compiler = pytest.mark.skipif(compiler is None, reason="no compiler or no nvdisasm here")
 
 KERNEL = '#include "mine.cuh"\nextern "C" __global__ void one(int* x) { *x = VALUE; }\n'
 
@@ -411,7 +402,7 @@ def build(tmp_path):
     return build
 
 
-@needs_compiler
+@needs_tools
 def test_code_is_compiled_once_for_source_headers_definitions_and_architecture(
     build, compiles, tmp_path
 ):
@@ -427,7 +418,7 @@ def test_code_is_compiled_once_for_source_headers_definitions_and_architecture(
     assert build() == first and len(compiles) == 5
 
 
-@needs_compiler
+@needs_tools
 def test_what_is_compiled_ahead_is_compiled_once_and_found_later(compiles, folder):
     rung = load_rung("r03")
     broken = rung.with_source(rung.source_text.replace("n < length", "n < lenght"))
@@ -443,7 +434,7 @@ def test_what_is_compiled_ahead_is_compiled_once_and_found_later(compiles, folde
         compile_rung(broken, shapes[0], LIMITS)
 
 
-@needs_compiler
+@needs_tools
 def test_another_build_of_the_compiler_compiles_anew(build, compiles, monkeypatch):
     build()
     monkeypatch.setattr(compiler_module, "_nvrtc_builds", lambda found: ("another",))
@@ -455,7 +446,7 @@ def test_another_build_of_the_compiler_compiles_anew(build, compiles, monkeypatc
     assert len(compiles) == 4
 
 
-@needs_compiler
+@needs_tools
 def test_typed_instructions_are_read_when_asked_for_and_damage_is_mended(folder, monkeypatch):
     from labtools.toolchain import listings, sass
 
@@ -483,7 +474,7 @@ def test_typed_instructions_are_read_when_asked_for_and_damage_is_mended(folder,
         listings.machine_code(commented, workload, LIMITS)
 
 
-@needs_compiler
+@needs_tools
 def test_code_for_measuring_children_is_whole_and_of_this_user(build, tmp_path):
     """A file that a crash or a full disk cut off, or that something changed, is written anew."""
     from labtools.measure.gpu.job import store_cubin

@@ -8,18 +8,16 @@ import struct
 from pathlib import Path
 
 import pytest
-from devices import LIMITS, some_of
+from devices import LIMITS, NVRTC, needs_compiler, needs_tools, some_of
 from elftools.elf.elffile import ELFFile
 
 from labtools.problem import HEADLINE, LabError, Workload, list_rungs, load_rung
 from labtools.toolchain import (
     CompileError,
-    CompilerMissing,
     Cubin,
     compile_cubin,
     compile_rung,
     disassemble,
-    find_compiler,
     kernel_hashes,
 )
 from labtools.toolchain import compiler as compiler_module
@@ -30,10 +28,7 @@ from labtools.toolchain.options import live_options
 from labtools.toolchain.sources import expand_includes, hash_source, normalise_source
 from tools.write_listings import locked_nvrtc
 
-try:
-    find_compiler()
-except CompilerMissing as error:
-    pytest.skip(str(error), allow_module_level=True)
+pytestmark = needs_compiler
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
@@ -159,7 +154,7 @@ def test_every_shipped_rung_compiles_everywhere_in_time(arch: str) -> None:
             if listing is not None and listing.nvrtc_version == cubin.nvrtc_version:
                 assert listing.resources == cubin.entries
                 stored += 1
-    assert stored >= compiled / 2 or find_compiler().version != locked_nvrtc()
+    assert stored >= compiled / 2 or locked_nvrtc() != NVRTC
 
 
 def test_both_ways_to_the_compiler_agree() -> None:
@@ -184,13 +179,8 @@ def test_live_options_give_the_same_machine_code() -> None:
     defines = rung.defines(HEADLINE, LIMITS)
     folders = all_include_dirs(rung.include_dirs)
     text = add_header_mark(rung.source_text, rung.source_text, folders)
-    options = (
-        *live_options(defines, folders),
-        "-ftz=true",
-        "-arch=sm_90",
-        "--device-as-default-execution-space",
-        "--ptxas-options=-v",
-    )
+    added = ("-ftz=true", "-arch=sm_90", "--device-as-default-execution-space")
+    options = (*live_options(defines, folders), *added, "--ptxas-options=-v")
     program = nvrtc.createProgram(text, "/tmp/somewhere/else.cu", (), ())
     nvrtc.compileProgram(program, options)
     image, log = nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
@@ -214,19 +204,29 @@ def code_hash(source: str, **options: object) -> str:
     return compile_cubin(source, "sm_90", **options).entries["scale"].code_hash  # type: ignore[arg-type]
 
 
+TABLE = SOURCE.replace(
+    "extern", "static __device__ float table[2] = {1.f, 2.f};\nextern", 1
+).replace("+ n;", "+ table[n & 1];")
+CALL = SOURCE.replace(
+    "extern", "__device__ __noinline__ float twist(float x) { return x * 2.f; }\nextern", 1
+).replace("+ n;", "+ twist(n);")
 UNCHANGED = {
     "a comment": "// a comment\n/* and\nanother */\n" + SOURCE,
     "a comment at the end of a line": SOURCE.replace("threadIdx.x;", "threadIdx.x;  // lane"),
     "blank lines": SOURCE.replace("\n", "\n\n"),
     "another kernel": SOURCE.replace("* dynamic_smem[i & 31]", "- dynamic_smem[i & 15]"),
 }
+"""Other texts of `SOURCE` with the same machine code."""
 CHANGED = {
-    "an operator": SOURCE.replace("row_smem[127 - i] + n", "row_smem[127 - i] - n"),
-    "an index": SOURCE.replace("127 - i", "126 - i"),
-    "a constant": SOURCE.replace("FACTOR 3", "FACTOR 7"),
-    "a barrier": SOURCE.replace("  __syncthreads();\n  out[i]", "  out[i]"),
-    "shared memory": SOURCE.replace("row_smem[300]", "row_smem[301]"),
+    "an operator": (SOURCE, "row_smem[127 - i] + n", "row_smem[127 - i] - n"),
+    "an index": (SOURCE, "127 - i", "126 - i"),
+    "a constant": (SOURCE, "FACTOR 3", "FACTOR 7"),
+    "a barrier": (SOURCE, "  __syncthreads();\n  out[i]", "  out[i]"),
+    "shared memory": (SOURCE, "row_smem[300]", "row_smem[301]"),
+    "a table in memory": (TABLE, "2.f}", "3.f}"),
+    "a called function": (CALL, "x * 2.f", "x * 4.f"),
 }
+"""A source, and a part of it that makes other machine code when it is replaced."""
 
 
 @pytest.mark.parametrize("case", UNCHANGED)
@@ -237,17 +237,13 @@ def test_code_hash_ignores(case: str) -> None:
 
 @pytest.mark.parametrize("case", CHANGED)
 def test_code_hash_sees(case: str) -> None:
-    assert CHANGED[case] != SOURCE
-    assert code_hash(CHANGED[case]) != code_hash(SOURCE)
+    source, part, other = CHANGED[case]
+    assert part in source
+    assert code_hash(source.replace(part, other)) != code_hash(source)
 
 
 def test_code_hash_ignores_names_and_paths(tmp_path: Path) -> None:
-    static = SOURCE.replace(
-        "extern", "static __device__ float table[2] = {1.f, 2.f};\nextern", 1
-    ).replace("+ n;", "+ table[n & 1];")
-    assert code_hash(static, name="a.cu") == code_hash(static, name=str(tmp_path / "b c.cu"))
-    other = static.replace("2.f}", "3.f}")
-    assert code_hash(static, name="a.cu") != code_hash(other, name="a.cu")
+    assert code_hash(TABLE, name="a.cu") == code_hash(TABLE, name=str(tmp_path / "b c.cu"))
 
 
 def test_code_hash_ignores_line_tables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,18 +255,11 @@ def test_code_hash_ignores_line_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without.entries == with_lines.entries
 
 
-def test_code_hash_sees_a_called_function() -> None:
-    text = SOURCE.replace(
-        "extern", "__device__ __noinline__ float twist(float x) { return x * 2.f; }\nextern", 1
-    ).replace("+ n;", "+ twist(n);")
-    assert code_hash(text) != code_hash(text.replace("x * 2.f", "x * 4.f"))
-
-
 def test_kernel_hashes_tell_a_comment_from_a_change() -> None:
     rung = load_rung("r03")
     text = rung.source_text
     shipped = kernel_hashes(rung, HEADLINE, LIMITS)
-    assert shipped.nvrtc_version == find_compiler().version
+    assert shipped.nvrtc_version == NVRTC
     commented = kernel_hashes(rung.with_source("// why\n" + text), HEADLINE, LIMITS)
     assert commented == shipped
     changed = kernel_hashes(rung.with_source(text.replace("fmaxf", "fminf", 1)), HEADLINE, LIMITS)
@@ -311,35 +300,30 @@ def test_kernel_hashes_refuse_a_missing_kernel() -> None:
         kernel_hashes(mangled, HEADLINE, LIMITS)
 
 
-SAME_MEANING = [
-    ("a = b+c; // sum", "a=b + c ;"),
-    ("f( x , y )", "f(x,y)"),
-    ("int  a ;\n\n\nint b;", "int a;int b;"),
-    ('s = "a // b";  // c', 's="a // b";'),
-    ("#pragma   unroll  4\nfor (;;) ;", "#pragma unroll 4\nfor(;;);"),
-    ("#define A \\\n  1", "#define A 1"),
-    ("x = '\"'; /* \" */ y = 1;", "x='\"';y=1;"),
-]
-OTHER_MEANING = [
-    ("a + +b", "a ++b"),
-    ("a - -b", "a--b"),
-    ("x > > y", "x >> y"),
-    ("int a b", "int ab"),
-    ('"a  b"', '"a b"'),
-    ("#define F (x)", "#define F(x)"),
-    ("// a", "a"),
-    ("1 . x", "1.x"),
+MEANINGS = [
+    (True, "a = b+c; // sum", "a=b + c ;"),
+    (True, "f( x , y )", "f(x,y)"),
+    (True, "int  a ;\n\n\nint b;", "int a;int b;"),
+    (True, 's = "a // b";  // c', 's="a // b";'),
+    (True, "#pragma   unroll  4\nfor (;;) ;", "#pragma unroll 4\nfor(;;);"),
+    (True, "#define A \\\n  1", "#define A 1"),
+    (True, "x = '\"'; /* \" */ y = 1;", "x='\"';y=1;"),
+    (False, "a + +b", "a ++b"),
+    (False, "a - -b", "a--b"),
+    (False, "x > > y", "x >> y"),
+    (False, "int a b", "int ab"),
+    (False, '"a  b"', '"a b"'),
+    (False, "#define F (x)", "#define F(x)"),
+    (False, "// a", "a"),
+    (False, "1 . x", "1.x"),
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), SAME_MEANING)
-def test_normalised_source_is_equal(first: str, second: str) -> None:
-    assert normalise_source(first) == normalise_source(second)
-
-
-@pytest.mark.parametrize(("first", "second"), OTHER_MEANING)
-def test_normalised_source_differs(first: str, second: str) -> None:
-    assert normalise_source(first) != normalise_source(second)
+@pytest.mark.parametrize(("same", "first", "second"), MEANINGS)
+def test_normalised_sources_are_equal_where_they_mean_the_same(
+    same: bool, first: str, second: str
+) -> None:
+    assert (normalise_source(first) == normalise_source(second)) is same
 
 
 def test_source_hash_reads_own_headers_once(tmp_path: Path) -> None:
@@ -360,13 +344,10 @@ def test_source_hash_reads_own_headers_once(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ disassembly
 
 
+@needs_tools
 def test_disassembly_shows_one_kernel() -> None:
     cubin = compile_cubin(SOURCE, "sm_90")
-    try:
-        both = disassemble(cubin)
-    except LabError as error:
-        pytest.skip(str(error))
-    one = disassemble(cubin, "scale")
+    both, one = disassemble(cubin), disassemble(cubin, "scale")
     assert "BAR.SYNC" in one
     assert ".text.look_up" in both
     assert ".text.look_up" not in one

@@ -6,16 +6,14 @@ import pickle
 from pathlib import Path
 
 import pytest
+from devices import needs_compiler
 
 from labtools.problem import LabError
 from labtools.toolchain import CompileError, CompilerMissing, compile_cubin, find_compiler
 from labtools.toolchain import compiler as compiler_module
 from labtools.toolchain.errors import parse_compile_log
 
-try:
-    find_compiler()
-except CompilerMissing as error:
-    pytest.skip(str(error), allow_module_level=True)
+pytestmark = needs_compiler
 
 HEAD = 'extern "C" __global__ void k(float* out, int n) {\n'
 

@@ -6,18 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from devices import LIMITS
+from devices import LIMITS, needs_compiler
 
 from labtools.notebook.magic import PAGE, load_ipython_extension, page_rung, run_cuda_cell
 from labtools.problem import HEADLINE, LabError, load_rung
-from labtools.toolchain import CompilerMissing, find_compiler, kernel_hashes
+from labtools.toolchain import kernel_hashes
 
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
 
-try:
-    find_compiler()
-except CompilerMissing as error:
-    pytest.skip(str(error), allow_module_level=True)
+pytestmark = needs_compiler
 
 
 @pytest.fixture
