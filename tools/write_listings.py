@@ -26,8 +26,7 @@ from labtools.problem import (
     operations,
 )
 from labtools.record import Record, RecordStore, shipped_records_dir
-from labtools.record.pending import read_pending
-from labtools.record.staleness import CodeNow, limits_of_record
+from labtools.record.staleness import CodeNow, limits_of_record, read_pending
 from labtools.toolchain import compile_rung, find_compiler
 from labtools.toolchain.compiler import codes_path
 from labtools.toolchain.listings import listings_dir, make_stored, stored_path, write_stored

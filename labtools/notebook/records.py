@@ -21,8 +21,8 @@ from labtools.record import (
     summary,
     timings_of,
 )
-from labtools.record.pending import read_pending
-from labtools.record.query import default_knobs, timed_in_one_go
+from labtools.record.query import timed_in_one_go
+from labtools.record.staleness import read_pending
 from labtools.toolchain.cache import Recent
 from labtools.toolchain.listings import text_hash_of
 
@@ -162,7 +162,7 @@ def find_records(
     found = [record for name in candidates for record in select(every, candidate=name)]
 
     def fits(record: Record) -> bool:
-        fixed = {**(default_knobs(record) if defaults else {}), **(knobs or {})}
+        fixed = {**(record.default_knobs if defaults else {}), **(knobs or {})}
         return all(record.every_knob.get(name, value) == value for name, value in fixed.items())
 
     return list(filter(fits, found))

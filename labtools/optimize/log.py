@@ -19,8 +19,7 @@ from pydantic import ValidationError
 
 from labtools.measure.channel import adapter_of
 from labtools.problem import LabError
-from labtools.record.locks import file_lock
-from labtools.record.whole import append_lines
+from labtools.record.whole import append_lines, file_lock
 
 NO_BODY = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 """What reading a part of unknown JSON may raise, deeply nested or infinite as it may be."""

@@ -248,14 +248,6 @@ def at_default_knobs(records: Iterable[Record]) -> list[Record]:
     ]
 
 
-def default_knobs(record: Record) -> dict[str, int]:
-    """Every knob of a record's rung at its default; empty of a baseline, a ceiling, and of a rung
-    outside the project, whose Python no record makes run."""
-    if record.kind != "rung" or record.rung_path is not None:
-        return {}
-    return load_rung(record.candidate).resolve_knobs()
-
-
 def describe_record(record: Record) -> str:
     """Where and when: ``NVIDIA H200, 2026-11-21``, and ``unsigned`` where its file is not ours."""
     unsigned = ", unsigned" if record.signed is False else ""

@@ -284,14 +284,17 @@ class Record(Run):
         held = {name: value for name, value in data.items() if name not in ("file", "signed")}
         return _from_version_2(held) if held.get("schema_version") == 2 else held
 
+    @property
+    def default_knobs(self) -> dict[str, int]:
+        """Every knob of its rung at its default; empty of a baseline, a ceiling, a rung that is
+        gone, and one outside the project, whose Python no record makes run."""
+        shipped = self.kind == "rung" and self.rung_path is None
+        return (default_knobs_of(self.candidate) or {}) if shipped else {}
+
     @functools.cached_property
     def every_knob(self) -> dict[str, int]:
-        """Its knobs, and the defaults of those that its rung got since. A rung outside the
-        project, whose Python no record makes run, and one that is gone have those that were kept.
-        """
-        if self.kind != "rung" or self.rung_path is not None:
-            return self.knobs
-        return {**(default_knobs_of(self.candidate) or {}), **self.knobs}
+        """Its knobs, and the defaults of those that its rung got since."""
+        return {**self.default_knobs, **self.knobs}
 
     def identity(self) -> tuple[str, ...]:
         """What a newer record of the same thing shares with this one."""

@@ -21,11 +21,10 @@ from labtools.toolchain.cache import Recent
 from labtools.toolchain.garbage import no_collection
 
 from .folders import own_records_dir, shipped_records_dir
-from .locks import file_lock
 from .query import select
 from .schema import Record
 from .trust import contradictions, hash_file, is_signed, shipped_problems
-from .whole import is_left_over, remove_left_over, write_whole
+from .whole import file_lock, is_left_over, remove_left_over, write_whole
 
 _MOST_BYTES = 256 * 2**20
 """Of a file, inflated; all shipped ones together take a twentieth of it."""

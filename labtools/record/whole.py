@@ -1,13 +1,19 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and the locks that guard them."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
+
+from labtools.problem import LabError
+from labtools.toolchain.cache import cache_dir, own_folder
 
 _PART = ".part"
 """How a file ends that is being written. Its writer holds a lock on it, which ends with the
@@ -123,3 +129,21 @@ def lock_now(handle: int) -> bool | None:
     except OSError:
         return None
     return True
+
+
+def lock_folder() -> Path:
+    """A folder of this user alone for lock files; they may not litter a repository."""
+    user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
+    passing = Path(tempfile.gettempdir()) / f"labtools-locks{user}"
+    folder = passing if own_folder(passing) else cache_dir("locks")
+    if folder is None:
+        why = f"{passing} cannot be made or belongs to another user, and there is no cache folder"
+        still = "everything that writes no records; let TMPDIR name a folder of your own"
+        raise LabError("There is no place for a lock.", why, still)
+    return folder
+
+
+def file_lock(path: Path) -> FileLock:
+    """The lock that guards one file, for every process of this user on this machine."""
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
+    return FileLock(str(lock_folder() / f"{name}.lock"))

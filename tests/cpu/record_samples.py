@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from labtools.problem import HEADLINE, Comparison, Problem
+from devices import LIMITS
+
+from labtools.problem import HEADLINE, Comparison, Problem, Rung
 from labtools.problem.limits import SMS_OF_H200, assumed_limits
 from labtools.record import ProcessSamples, Provenance, Record, Samples, median_us
+from labtools.record.staleness import CodeNow
 from labtools.toolchain import Hashes
 
 START = datetime(2026, 11, 21, 4, tzinfo=UTC)
@@ -62,3 +65,19 @@ def make_record(
     if fields["kind"] != "baseline":
         fields["limits"] = assumed_limits(slug, "sm_90", SMS_OF_H200, 0)
     return Record(**{**fields, **changes})
+
+
+def record_of_rung(rung: Rung, workload: Problem, **changes: Any) -> Record:
+    """A record of a rung at its default knobs as it stands: its launch and what its source says."""
+    knobs = rung.resolve_knobs()
+    scheme = rung.scheme(workload, knobs)
+    fields: dict[str, Any] = {
+        "candidate": rung.id,
+        "workload": workload,
+        "knobs": knobs,
+        "limits": LIMITS,
+        "codec": "none" if scheme is None else scheme.codec,
+        "launches": tuple(rung.launches(workload, LIMITS)),
+        "hashes": Hashes(CodeNow().text_hash(rung, rung.defines(workload, LIMITS, knobs))),
+    }
+    return make_record(**{**fields, **changes})

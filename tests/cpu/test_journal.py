@@ -67,23 +67,18 @@ def test_an_interval_decides_what_same_means() -> None:
     assert direction_of(0.5) == "slower"
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_a_ratio_must_be_a_positive_number(journal: Journal, bad: float) -> None:
-    with pytest.raises(LabError):
-        score(2.0, bad)
+def test_a_guess_or_a_result_that_is_none_is_refused(journal: Journal) -> None:
+    for bad in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(LabError):
+            score(2.0, bad)
+        with pytest.raises(JournalError, match="not entered"):
+            journal.reveal("q", bad)
     with pytest.raises(JournalError, match="not entered"):
-        journal.reveal("q", bad)
-
-
-@pytest.mark.parametrize(
-    ("direction", "ratio"),
-    [("faster", 0.5), ("slower", 2), ("same", 3), ("quicker", 2), ("faster", math.nan)],
-)
-def test_a_guess_that_is_none_is_refused(journal: Journal, direction: str, ratio: float) -> None:
-    with pytest.raises(JournalError, match="not kept"):
-        journal.commit("q", "page", direction, ratio)
-    with pytest.raises(JournalError):
         journal.reveal("q", 2, source="guessed")
+    opposed = (("faster", 0.5), ("slower", 2), ("same", 3))
+    for direction, ratio in (*opposed, ("quicker", 2), ("faster", math.nan)):
+        with pytest.raises(JournalError, match="not kept"):
+            journal.commit("q", "page", direction, ratio)
     assert journal.history() == [] and not journal.lines.exists()
 
 
@@ -93,15 +88,17 @@ def test_a_guess_that_is_none_is_refused(journal: Journal, direction: str, ratio
 def test_commit_reveal_history(journal: Journal) -> None:
     guess = journal.commit("q", "labs/one", "faster", 2.0, note="half the bytes")
     assert journal.prediction("q") == guess
-    result = journal.reveal("q", 1.6, source="recorded", what="r03 against r02")
-    assert result is not None
-    assert result.direction_right
-    assert result.off_by == pytest.approx(1.25)
+    for _ in range(3):  # the same answer again adds nothing
+        result = journal.reveal("q", 1.6, source="recorded", what="r03 against r02")
+        assert result is not None
+        assert result.direction_right
+        assert result.off_by == pytest.approx(1.25)
     (row,) = reopened(journal).history()
     assert row.prediction == guess
     assert row.reveal is not None
     assert row.reveal.source == "recorded"
     assert row.score == result
+    assert len(journal.lines.read_text().splitlines()) == 2
 
 
 def test_reveal_without_a_guess_scores_nothing(journal: Journal) -> None:
@@ -111,31 +108,18 @@ def test_reveal_without_a_guess_scores_nothing(journal: Journal) -> None:
     assert late.after_reveal
 
 
-def test_a_guess_after_the_reveal_is_kept_marked_and_not_counted(journal: Journal) -> None:
-    first = journal.commit("q", "page", "slower", 0.5)
+def test_a_changed_mind_counts_before_the_reveal_and_is_marked_after_it(journal: Journal) -> None:
+    first = journal.commit("q", "page", "faster", 4.0)
+    changed = journal.commit("q", "page", "slower", 0.5)
+    assert journal.prediction("q") == changed
     journal.reveal("q", 2.0, source="recorded")
-    second = journal.commit("q", "page", "faster", 2.0)
-    assert not first.after_reveal
-    assert second.after_reveal
-    assert [row.prediction for row in journal.history("q")] == [first, second]
+    late = journal.commit("q", "page", "faster", 2.0)
+    assert [guess.after_reveal for guess in (first, changed, late)] == [False, False, True]
+    assert [row.prediction for row in journal.history("q")] == [first, changed, late]
     again = journal.reveal("q", 2.0, source="recorded")
     assert again is not None
     assert not again.direction_right
-    assert journal.prediction("q") == first
-
-
-def test_a_changed_mind_before_the_reveal_counts(journal: Journal) -> None:
-    journal.commit("q", "page", "slower", 0.5)
-    second = journal.commit("q", "page", "faster", 2.0)
-    assert journal.prediction("q") == second
-    assert not second.after_reveal
-
-
-def test_showing_the_same_answer_twice_adds_nothing(journal: Journal) -> None:
-    journal.commit("q", "page", "faster", 2.0)
-    for _ in range(3):
-        journal.reveal("q", 1.5, source="recorded", what="a")
-    assert len(journal.lines.read_text().splitlines()) == 2
+    assert journal.prediction("q") == changed
 
 
 def test_readers_do_not_see_each_other(tmp_path: Path) -> None:
@@ -150,12 +134,10 @@ def test_readers_do_not_see_each_other(tmp_path: Path) -> None:
 
 def test_comparison_with_the_forecast(journal: Journal) -> None:
     assert journal.compare_with_forecast().reader_off_by is None
-    journal.commit("a", "page", "faster", 4.0)
-    journal.reveal("a", 2.0, source="recorded", forecast_ratio=1.9)
-    journal.commit("b", "page", "faster", 8.0)
-    journal.reveal("b", 1.0, source="recorded", forecast_ratio=1.1)
-    journal.commit("c", "page", "faster", 8.0)
-    journal.reveal("c", 1.0, source="recorded")
+    asked = {"a": (4, 2, 1.9), "b": (8, 1, 1.1), "c": (8, 1, None)}
+    for question, (guess, measured, forecast) in asked.items():
+        journal.commit(question, "page", "faster", guess)
+        journal.reveal(question, measured, source="recorded", forecast_ratio=forecast)
     both = journal.compare_with_forecast()
     assert len(both.rows) == 2
     assert both.reader_off_by == pytest.approx(math.sqrt(2 * 8))

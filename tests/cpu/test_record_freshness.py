@@ -13,7 +13,7 @@ import tokenize
 import numpy as np
 import pytest
 from devices import LIMITS, needs_locked
-from record_samples import make_record
+from record_samples import make_record, record_of_rung
 
 from labtools.problem import (
     LabError,
@@ -32,9 +32,14 @@ from labtools.record import (
     same_launches,
     shipped_records_dir,
 )
-from labtools.record.pending import read_pending, unmeasured
 from labtools.record.python_hash import python_hashes, take_apart
-from labtools.record.staleness import CodeNow, limits_of_record, stale_records
+from labtools.record.staleness import (
+    CodeNow,
+    limits_of_record,
+    read_pending,
+    stale_records,
+    unmeasured,
+)
 from labtools.toolchain import (
     Hashes,
     kernel_hashes,
@@ -51,21 +56,13 @@ def rung():
     return load_rung("r03")
 
 
-def record_of(candidate, rung):
-    """A record of a rung as it stands."""
-    knobs = rung.resolve_knobs()
-    return make_record(
-        candidate,
-        workload=WORKLOAD,
-        knobs=knobs,
-        launches=tuple(rung.launches(WORKLOAD, LIMITS, knobs)),
-        hashes=kernel_hashes(rung, WORKLOAD, LIMITS, knobs, "sm_90"),
-    )
+def hashes_of(rung):
+    return kernel_hashes(rung, WORKLOAD, LIMITS, rung.resolve_knobs(), "sm_90")
 
 
 @pytest.fixture(scope="module")
 def record(rung):
-    return record_of("r03_one_warp", rung)
+    return record_of_rung(rung, WORKLOAD, hashes=hashes_of(rung))
 
 
 def test_an_unchanged_rung_is_fresh(record):
@@ -206,7 +203,10 @@ def test_the_records_of_a_baseline_with_an_f_string_are_fresh():
 
 def test_a_ceiling_is_found_among_the_microbenchmarks():
     rung = load_rung(kernels_dir() / "microbench" / "read_sweep.py")
-    assert freshness(record_of("ceiling:read_sweep", rung)).fresh
+    hashes = hashes_of(rung)
+    assert freshness(
+        record_of_rung(rung, WORKLOAD, candidate="ceiling:read_sweep", hashes=hashes)
+    ).fresh
 
 
 def test_an_edit_that_is_listed_stales_nothing_and_the_next_one_does(tmp_path, monkeypatch):
@@ -227,7 +227,7 @@ def test_an_edit_that_is_listed_stales_nothing_and_the_next_one_does(tmp_path, m
 
 def test_a_record_keeps_what_runs_and_not_where_its_scratch_lies() -> None:
     launches = load_rung("r08").launches(WORKLOAD, LIMITS)
-    record = make_record("r08_split_loads", workload=WORKLOAD, launches=tuple(launches))
+    record = record_of_rung(load_rung("r08"), WORKLOAD)
     for told, launch in zip(record.model_dump(mode="json")["launches"], launches, strict=True):
         assert list(told) == ["entry", "grid", "block", "smem_bytes", "args"]
         assert told["grid"] == list(launch.grid)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from devices import LIMITS
-from record_samples import make_record
+from record_samples import make_record, record_of_rung
 
 from labtools.problem import HEADLINE, Launch, Workload, kernels_dir, load_rung
 from labtools.problem.rung import move_outside
@@ -27,11 +27,10 @@ from labtools.record import (
     read_records,
     shipped_records_dir,
 )
-from labtools.record.query import default_knobs, describe_record
+from labtools.record.query import describe_record
 from labtools.record.schema import SCHEMA_VERSION
-from labtools.record.staleness import CodeNow, rung_freshness
+from labtools.record.staleness import rung_freshness
 from labtools.record.trust import contradictions, doubts, read_manifest
-from labtools.toolchain import Hashes
 from tools.write_manifest import manifest_of
 
 WORKLOAD = Workload(2, 8, 2, 65, 128)
@@ -139,7 +138,7 @@ def test_no_record_makes_code_run(kind: str, tmp_path: Path) -> None:
     record = make_record(candidate, rung_path=str(tmp_path / f"{candidate.split(':')[-1]}.py"))
     for one in (record, record.model_copy(update={"rung_hash": "0"})):
         assert not freshness(one).fresh
-        assert default_knobs(one) == {}
+        assert one.default_knobs == {}
     for odd in ("/dev/zero", "/dev/zero.py", "x" * 5000 + ".py", "\0.py", str(tmp_path)):
         assert not freshness(record.model_copy(update={"rung_path": odd})).fresh
     assert not ran.exists()
@@ -206,20 +205,9 @@ def test_a_changed_added_or_deleted_shipped_file_is_named(shipped: Path) -> None
 # ------------------------------------------------------------------- what a timing means, all of it
 
 
-def record_of(name: str, workload: Workload, **changes: Any) -> Record:
-    rung = load_rung(name)
-    knobs = rung.resolve_knobs()
-    scheme = rung.scheme(workload, knobs)
-    record = make_record(
-        rung.id,
-        workload=workload,
-        knobs=knobs,
-        limits=LIMITS,
-        codec="none" if scheme is None else scheme.codec,
-        launches=tuple(rung.launches(workload, LIMITS)),
-        hashes=Hashes(CodeNow().text_hash(rung, rung.defines(workload, LIMITS, knobs))),
-        **changes,
-    )
+def kept_of(name: str, **changes: Any) -> Record:
+    """A record of a rung as a file gives it back."""
+    record = record_of_rung(load_rung(name), WORKLOAD, **changes)
     return Record.model_validate_json(record.model_dump_json())
 
 
@@ -237,10 +225,10 @@ def allocated_in_the_call(launches: list[Launch]) -> list[Launch]:
 
 
 def test_what_moves_into_the_timed_call_or_out_of_it_stales_a_record() -> None:
-    allocates = record_of("r04", WORKLOAD)
-    prepares = record_of("r06", WORKLOAD)
-    shares = record_of("r08", WORKLOAD)
-    outside = record_of("r04", WORKLOAD, experiment="outside")
+    allocates = kept_of("r04")
+    prepares = kept_of("r06")
+    shares = kept_of("r08")
+    outside = kept_of("r04", experiment="outside")
     outside = outside.model_copy(update={"launches": tuple(move_outside(outside.launches))})
     for record, move, stale in (
         (allocates, list, False),

@@ -60,6 +60,19 @@ def never():
     raise AssertionError("it was made again")
 
 
+def twice() -> list[int]:
+    """What two calls get that would each make another value."""
+    return [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)]
+
+
+def run_code(code: str, **variables: str) -> list[str]:
+    """The lines that Python prints in a process of its own."""
+    environment = {**os.environ, **variables}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.splitlines()
+
+
 def files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("output.pkl"))
 
@@ -85,10 +98,7 @@ def test_equal_content_has_one_key_and_other_content_another():
 def test_a_key_is_the_same_in_every_process():
     value = "frozenset('abcdefgh'), {'x': 1.5, 'a': (1, None)}"
     code = f"from labtools.toolchain.cache import content_key as k; print(k({value}))"
-    environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.strip() == content_key(*eval(value))
+    assert run_code(code, PYTHONHASHSEED="1") == [content_key(*eval(value))]
 
 
 def test_the_digest_of_code_changes_with_the_code_and_its_tables(tmp_path, monkeypatch):
@@ -180,8 +190,7 @@ def test_the_folder_stays_below_its_limit(folder, monkeypatch):
 @pytest.mark.parametrize(("given", "most"), [("0", 0), ("", 2**30), ("12", 12 * 2**20)])
 def test_the_limit_comes_from_the_environment(monkeypatch, folder, given, most):
     monkeypatch.setenv(SIZE_VARIABLE, given)
-    made = [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)]
-    assert made == ([1, 2] if most == 0 else [1, 1])
+    assert twice() == ([1, 2] if most == 0 else [1, 1])
     assert folder.exists() == (most > 0)
     state = cache_state()
     assert state.limit_bytes == most and bool(state.why) == (most == 0)
@@ -191,7 +200,7 @@ def test_the_limit_comes_from_the_environment(monkeypatch, folder, given, most):
 def test_a_limit_that_is_no_number_is_said_once(monkeypatch, given):
     monkeypatch.setenv(SIZE_VARIABLE, given)
     with pytest.warns(CacheWarning, match="no number of MiB") as said:
-        assert [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)] == [1, 1]
+        assert twice() == [1, 1]
     assert len(said) == 1
     assert limit_bytes() == USUAL_MIB * 2**20
     assert not cache_state().why
@@ -239,10 +248,7 @@ def test_a_cache_that_is_switched_off_leaves_nothing(tmp_path):
     passing = tmp_path / "passing"
     passing.mkdir()
     places = {"XDG_CACHE_HOME": str(tmp_path / "home"), "TMPDIR": str(passing)}
-    environment = {**os.environ, **places, SIZE_VARIABLE: "0"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    paths = [Path(line) for line in done.stdout.split()]
+    paths = [Path(line) for line in run_code(code, **places, **{SIZE_VARIABLE: "0"})]
     assert len(paths) == 2 and all(path.is_relative_to(passing) for path in paths)
     assert list(passing.iterdir()) == [] and not (tmp_path / "home").exists()
 
@@ -324,14 +330,14 @@ def test_without_a_writable_folder_everything_is_made_anew(tmp_path, monkeypatch
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     assert cache_dir("kept") is None
     with pytest.warns(CacheWarning, match="no folder") as said:
-        assert [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)] == [1, 2]
+        assert twice() == [1, 2]
     assert len(said) == 1
     assert cache_state().folder is None and cache_state().why
 
 
 @pytest.mark.filterwarnings("ignore::labtools.toolchain.cache.CacheWarning")
 def test_a_link_where_everybody_can_write_is_not_followed(tmp_path, monkeypatch):
-    from labtools.record.locks import lock_folder
+    from labtools.record.whole import lock_folder
 
     (tmp_path / "file").write_text("")
     (tmp_path / "precious").mkdir(mode=0o755)
@@ -359,7 +365,7 @@ def test_the_folder_of_another_user_is_not_used(folder, tmp_path, monkeypatch):
     (tmp_path / "nowhere").write_text("")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        assert [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)] == [1, 2]
+        assert twice() == [1, 2]
     texts = [str(one.message) for one in said]
     assert len([text for text in texts if "belongs to another user" in text]) == 1
     assert files(folder) == []

@@ -133,7 +133,7 @@ def record_campaign(
 def _fresh_problems(path: Path) -> frozenset[str]:
     """The keys of the workloads whose records in a file all belong to the code as it is."""
     records = read_records(path)[0] if path.exists() else []
-    outdated = {record.problem_key for record, _ in stale_records(list(records))}
+    outdated = {record.problem_key for record in stale_records(records)}
     return frozenset({record.problem_key for record in records} - outdated)
 
 
