@@ -62,23 +62,11 @@ def _answer(given: list[str], there: bool) -> int:
 
 
 def _say_ended(why: str, killed: bool, as_json: bool) -> int:
-    """What ended the process of a command before it had answered is the code that it ran, or the
-    system."""
-    from labtools.problem import KernelError, LabError
+    from labtools.problem import LabError
 
-    what = "The command ended before it had answered."
-    if killed:
-        return show_error(
-            LabError(what, f"{why}: most likely the memory ran out", "a smaller workload"), as_json
-        )
-    return show_error(
-        KernelError(
-            what,
-            f"{why}: code that it ran does so, such as the rung's Python",
-            "every other rung; correct the one that was named",
-        ),
-        as_json,
-    )
+    what, works = "The command ended before it had answered.", "a smaller workload"
+    because = "most likely the memory ran out" if killed else "a library that it called does so"
+    return show_error(LabError(what, f"{why}: {because}", works), as_json)
 
 
 def _say_stopped() -> int:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .outcome import typed
-from .own_code import StoppedItself, guard, own_code
 
 if TYPE_CHECKING:
     from labtools.optimize.family import Family
@@ -77,31 +76,22 @@ def choose_workload(
 
 def read_rung(name: str) -> Rung:
     """The rung that was named, whose source can be read."""
-    from labtools.problem import LabError, load_rung
+    from labtools.problem import load_rung
 
     with typed():
-        try:
-            with own_code():
-                rung = load_rung(name)
-        except StoppedItself as error:
-            raise LabError(
-                f"{name} could not be loaded.", str(error), "every other rung is unaffected"
-            ) from error
+        rung = load_rung(name)
         assert rung.source_text is not None  # a source that is no text is refused here
-        return guard(rung)
+        return rung
 
 
 def read_family(name: str) -> Family:
-    """The kernel family that was named, each function of whose rung runs in `own_code`."""
-    import dataclasses
-
+    """The kernel family that was named, whose source can be read."""
     from labtools.optimize.family import load_family
 
-    path = name.removesuffix(".toml") + ".py" if name.endswith(".toml") else name
-    rung = read_rung(path)
-    with typed(), own_code():
-        family = load_family(path)
-    return dataclasses.replace(family, rung=rung)
+    with typed():
+        family = load_family(name)
+        assert family.rung.source_text is not None
+        return family
 
 
 def read_target(name: str) -> Rung | Baseline:

@@ -1,7 +1,7 @@
 """The command in a process of its own, so that every ending has a message and a documented status.
 
-What a command loads, such as a rung's Python, runs in its process and may end it: quietly, by a
-fault, or by taking all memory. Whoever started it waits here for a word that it has answered.
+A library that a command calls may end its process: by a fault, or by taking all memory. Whoever
+started it waits here for a word that it has answered.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from collections.abc import Callable
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_OUT_OF_TIME = (signal.SIGALRM, signal.SIGXCPU)
-"""What `own_code` lets the system do to what heeds nothing else."""
 _BY_THE_KERNEL = 128
 """``si_code`` of a signal that a terminal sends, to every process of its group."""
 
@@ -65,8 +63,7 @@ def answer_watched(work: Callable[[], int], explain: Callable[[str, bool], int])
         return code
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        late = "it did not end in its time and " if -code in _OUT_OF_TIME else "it "
-        return explain(f"{late}was ended by {name}", -code == signal.SIGKILL)
+        return explain(f"it was ended by {name}", -code == signal.SIGKILL)
     return explain(f"it was ended from within, with status {code}", False)
 
 

@@ -118,9 +118,11 @@ class CheckReport:
         if self.ok:
             limits = [case.comparison.tolerance for case in self.cases if case.comparison]
             limit = max(one for one in limits if one is not None)
+            ours = operation_of(self.cases[0].workload).is_ours
             return (
-                f"{self.rung} on {where}: right in all {len(self.cases)} cases, worst relative "
-                f"error {self.worst_error:.1e} (limit {limit:g})"
+                f"{self.rung} on {where}: right in all {len(self.cases)} cases"
+                f"{'' if ours else ' by its own reference'}, worst relative error "
+                f"{self.worst_error:.1e} (limit {limit:g})"
             )
         lines = [f"{self.rung} on {where}: wrong in {len(wrong)} of {len(self.cases)} cases"]
         if len(self.cases) < self.planned:
@@ -157,23 +159,22 @@ def check_rung(
     """
     if on not in ("cpu", "gpu"):
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")
-    with rung.judged():
-        # Refuses an unsupported workload before anything runs.
-        rung.launches(workload, checked_limits(), knobs)
-        cases = operation_of(workload).battery(workload, rung.supports)
-        if quick:
-            others, seed = cases[1:], None
-            step = max(1, len(others) // QUICK_CASES)
-            cases = [cases[0], *others[::step][:QUICK_CASES]]
-        else:
-            seed = secrets.randbelow(2**31) if seed is None else seed
-            cases += _draw_cases(rung, workload, cases, knobs, seed)
-        not_checked = _not_checked(rung, workload, on)
-        if on == "cpu":
-            not_checked += _compile_for_gpu(rung, cases, knobs)
-            done = _check_on_cpu(rung, cases, knobs, progress)
-        else:
-            done = _check_on_gpu(rung, cases, knobs, progress, pool)
+    # Refuses an unsupported workload before anything runs.
+    rung.launches(workload, checked_limits(), knobs)
+    cases = operation_of(workload).battery(workload, rung.supports)
+    if quick:
+        others, seed = cases[1:], None
+        step = max(1, len(others) // QUICK_CASES)
+        cases = [cases[0], *others[::step][:QUICK_CASES]]
+    else:
+        seed = secrets.randbelow(2**31) if seed is None else seed
+        cases += _draw_cases(rung, workload, cases, knobs, seed)
+    not_checked = _not_checked(rung, workload, on)
+    if on == "cpu":
+        not_checked += _compile_for_gpu(rung, cases, knobs)
+        done = _check_on_cpu(rung, cases, knobs, progress)
+    else:
+        done = _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done)
     return CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
 

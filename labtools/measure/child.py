@@ -12,11 +12,15 @@ import os
 import sys
 import traceback
 
+from labtools.problem import load_rung
+
 from .channel import serve
 
 LEAVE_AT_ONCE = "--leave-at-once"
 PRELOAD = "--preload="
 """Before the name of a module that is imported before the first call, where it is installed."""
+OPERATIONS = "--operations="
+"""Before the path of a reader's file whose operations the child must know."""
 REFUSED = 3
 """Exit status after a call that was refused."""
 
@@ -27,6 +31,8 @@ def main(arguments: list[str]) -> int:
         if option.startswith(PRELOAD):
             with contextlib.suppress(ImportError):
                 importlib.import_module(option.removeprefix(PRELOAD))
+        elif option.startswith(OPERATIONS):
+            load_rung(option.removeprefix(OPERATIONS))
     try:
         return 0 if serve(arguments[-1]) else REFUSED
     except Exception:

@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
 from labtools.problem import LabError
+from labtools.problem.isolated import isolated_files
 from labtools.toolchain.progress import Progress, silent
 
 from .channel import Channel, Refusal, Reporter, Step, Told, name_of, read, signature_of
-from .child import LEAVE_AT_ONCE, PRELOAD
+from .child import LEAVE_AT_ONCE, OPERATIONS, PRELOAD
 from .resident import WORKER_BYTES, most_of_machine
 
 Request = TypeVar("Request")
@@ -385,6 +386,7 @@ class Worker:
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         options = [] if tidy else [LEAVE_AT_ONCE]
         options += [PRELOAD + name for name in preload]
+        options += [f"{OPERATIONS}{path}" for path in isolated_files()]
         command = [*prefix, sys.executable, "-m", CHILD_MODULE, *options, address]
         try:
             self._door.bind(address)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import difflib
 import html
-import inspect
 import itertools
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from labtools.problem import LabError, Rung, load_rung
+from labtools.problem.rung import function_text
 
 from .tables import Shown, badge
 
@@ -36,7 +35,7 @@ def diff_rungs(parent: Rung, rung: Rung) -> RungDiff:
     """Compare kernel and launch function of two rungs, line by line."""
     lines: list[str] = []
     texts = {"kernel": (parent.source_text, rung.source_text)}
-    texts["launch"] = (_launch_text(parent), _launch_text(rung))
+    texts["launch"] = (function_text(parent.launch), function_text(rung.launch))
     for name, (old, new) in texts.items():
         if changes := list(_changes(old, new)):
             lines += [f"@@ {name}: {parent.id} -> {rung.id}", *changes[1:]]
@@ -48,13 +47,6 @@ def _changes(old: str, new: str) -> Iterator[str]:
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=_CONTEXT_LINES)
     for line in itertools.islice(lines, 2, None):  # the first two lines name files
         yield "@@" if line.startswith("@@") else line
-
-
-def _launch_text(rung: Rung) -> str:
-    try:
-        return textwrap.dedent(inspect.getsource(rung.launch))
-    except (OSError, TypeError):  # a launch made on the spot has no text
-        return ""
 
 
 def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:

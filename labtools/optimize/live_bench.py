@@ -59,8 +59,8 @@ class LiveBench(TimingBench):
         if not type(operation_of(problem)).__module__.startswith("labtools."):
             raise LabError(
                 f"{problem} cannot be timed on a GPU.",
-                "the processes that time load no kernel's Python, and this problem comes with one",
-                "--on forecast; a problem in labtools, added as CONTRIBUTING.md says",
+                "its operation was registered in this process, and others time",
+                "--on forecast; an operation that the kernel's own file registers",
             )
         self.device = require_device()
         super().__init__(family, problem, gpu_or_default(), progress)

@@ -47,6 +47,7 @@ from .errors import KernelError, LabError, as_lab_error
 from .gemm import Gemm
 from .gemm.operation import MatrixProduct
 from .limits import Limits
+from .loading import list_families, list_rungs, list_studies, load_rung
 from .paths import kernels_dir, repository_root
 from .prefill import Prefill
 from .prefill.operation import PrefillAttention
@@ -78,10 +79,6 @@ from .rung import (
     TensorMap,
     UnknownRung,
     Workspace,
-    list_families,
-    list_rungs,
-    list_studies,
-    load_rung,
     reset_launch,
     timed_launches,
 )

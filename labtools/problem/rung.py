@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib.machinery
-import importlib.util
 import inspect
 import itertools
 import math
-import os
 import re
-import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -24,7 +19,6 @@ import numpy as np
 from .checked import check_fields, check_name, is_text
 from .compare import MOST_TOLERANCE, MOST_TOLERANCE_IN_8_BITS
 from .errors import KernelError, LabError
-from .judging import nothing_changed
 from .limits import MOST_BLOCK, MOST_GRID, MOST_THREADS, Limits
 from .paths import kernels_dir
 from .problem import (
@@ -33,12 +27,10 @@ from .problem import (
     Problem,
     StoredAs,
     Supports,
-    kernels_folder,
     operation_of,
-    operations,
 )
 from .storage import element_bytes
-from .text import given_path, is_file, mend_text, read_given
+from .text import is_file, mend_text, read_given
 
 
 def say_knobs(knobs: Mapping[str, int] | Iterable[tuple[str, int]], between: str = ", ") -> str:
@@ -289,7 +281,7 @@ def reset_launch(finished: Workspace) -> Launch:
 
 
 LaunchFunction = Callable[[Any, Limits, Mapping[str, int]], list[Launch]]
-_FORMS = {
+FORMS = {
     **dict.fromkeys(("launch", "defines_extra", "plan"), ("problem", "limits", "knobs")),
     "stores": ("problem", "knobs"),
     "supports": ("problem",),
@@ -314,7 +306,7 @@ class OfOperation:
             return f"it computes {self.operation} and not {problem.operation}"
         if problem.distribution in self.refuses:
             return self.refuses[problem.distribution]
-        reason = _ask(self.rung, self.asked, problem.blank())
+        reason = ask_rung(self.rung, self.asked, problem.blank())
         if reason is not None and not is_text(reason):
             raise _wrong_answer(self.rung, "supports", "a reason in words, or None", reason)
         return reason or None
@@ -354,11 +346,13 @@ class Rung:
     # why inputs of a distribution cannot be computed, by its name, such as scores too large for
     # codes of eight bits; every check names them
     refuses: Mapping[str, str] = field(default_factory=dict)
+    # of ``source`` when it was loaded: what is checked is what is timed; None reads the file
+    read_text: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, "The rung")
         check_name(self.id, "The rung", in_c=False)
-        for name in _FORMS:
+        for name in FORMS:
             _check_form(self.id, name, getattr(self, name))
         if not isinstance(self.supports, OfOperation):  # as it is in a copy of a rung
             asked = OfOperation(self.operation, self.supports, self.refuses, self.id)
@@ -389,10 +383,6 @@ class Rung:
         """Whether it is one of the project's own kernels, unedited."""
         return not self.edited and self.source.is_relative_to(kernels_dir())
 
-    def judged(self) -> contextlib.AbstractContextManager[None]:
-        """`nothing_changed` while it is judged; nothing is looked at for a shipped one."""
-        return contextlib.nullcontext() if self.is_shipped else nothing_changed(self.id)
-
     def runs_on(self, arch: str) -> bool:
         """Whether an architecture, such as ``sm_75``, has what the kernel needs."""
         return is_arch_since(arch, self.min_arch)
@@ -414,8 +404,9 @@ class Rung:
     @property
     def source_text(self) -> str:
         """The CUDA C++ source; a LabError where the file is not text, or is gone."""
-        if self.text is not None:
-            return self.text
+        held = self.read_text if self.text is None else self.text
+        if held is not None:
+            return held
         try:
             return read_given(self.source)
         except (OSError, ValueError) as error:
@@ -466,7 +457,7 @@ class Rung:
         defines = own | {name.upper(): str(values[name]) for name in compiled}
         extra = {}
         if self.defines_extra is not None:
-            found = _ask(self.id, self.defines_extra, problem.blank(), limits, values)
+            found = ask_rung(self.id, self.defines_extra, problem.blank(), limits, values)
             extra = _check_defines(self.id, found)
         if taken := sorted(set(extra) & set(defines)):
             raise LabError(
@@ -482,7 +473,7 @@ class Rung:
         LabError for a scheme that no part of the output can be checked by itself with."""
         if self.stores is None:
             return None
-        scheme = _ask(self.id, self.stores, problem.blank(), self.resolve_knobs(knobs))
+        scheme = ask_rung(self.id, self.stores, problem.blank(), self.resolve_knobs(knobs))
         if getattr(scheme, "operation", None) != self.operation:
             raise _wrong_answer(self.id, "stores", f"a scheme of {self.operation}", scheme)
         operation_of(problem).check_scheme(self.id, scheme)
@@ -497,7 +488,9 @@ class Rung:
         reason = self.supports(problem)
         if reason:
             raise LabError(f"{self.id} cannot run {problem}.", reason, "choose another workload")
-        launches = _ask(self.id, self.launch, problem.blank(), limits, self.resolve_knobs(knobs))
+        launches = ask_rung(
+            self.id, self.launch, problem.blank(), limits, self.resolve_knobs(knobs)
+        )
         is_list = isinstance(launches, (list, tuple))
         if not is_list or not all(isinstance(one, Launch) for one in launches):
             raise _wrong_answer(self.id, "launch", "a list of Launch(...)", launches)
@@ -546,25 +539,29 @@ class Rung:
 
     def with_launch(self, launch: LaunchFunction) -> Rung:
         """A copy that launches with ``launch``."""
-        edited = self.edited or not _same_text(launch, self.launch)
+        edited = self.edited or function_text(launch) != function_text(self.launch)
         return dataclasses.replace(self, launch=launch, edited=edited)
 
 
-def _ask(rung: str, function: Callable[..., Any], problem: Problem, *more: Any) -> Any:
+def ask_rung(rung: str, function: Callable[..., Any], problem: Problem, *more: Any) -> Any:
     """What a rung's own function answers. Whatever it raises is a mistake in the rung."""
     try:
         return function(problem, *more)
     except (LabError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [one for one in frames if not Path(one.filename).is_relative_to(_LIBRARY)]
-        where = f", {own[-1].filename} line {own[-1].lineno}" if own else ""
         what = f"The Python of {rung or 'the rung'} failed on {problem}."
-        raise KernelError(what, _say_error(error) + where, _CORRECT) from error
+        raise KernelError(what, say_failure(error), _CORRECT) from error
 
 
-def _say_error(error: BaseException) -> str:
+def say_failure(error: BaseException) -> str:
+    """`say_error`, and the last line of a reader's file that it went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not Path(one.filename).is_relative_to(_LIBRARY)]
+    return say_error(error) + (f", {own[-1].filename} line {own[-1].lineno}" if own else "")
+
+
+def say_error(error: BaseException) -> str:
     """Its type and its text, which may be of the reader's own making and fail too."""
     try:
         return f"{type(error).__name__}: {error}"
@@ -595,7 +592,7 @@ def _check_defines(rung: str, extra: Any) -> dict[str, str]:
 
 def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> None:
     """Refuse a function of a rung that is not written for what it is called with."""
-    asked = _FORMS[name]
+    asked = FORMS[name]
     try:
         if function is None or _takes(inspect.signature(function), asked):
             return
@@ -650,119 +647,11 @@ def _check_buffers(rung: str, problem: Problem, launches: Sequence[Launch]) -> N
             raise LabError(what, why, "leave out in_call=True, or the preparation")
 
 
-def _same_text(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
+def function_text(function: Any) -> str:
+    """The text of a rung's function; nothing of one that was made on the spot."""
+    if (held := getattr(function, "text", None)) is not None:
+        return str(held)
     try:
-        return inspect.getsource(first).strip() == inspect.getsource(second).strip()
+        return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
-        return False
-
-
-def list_rungs(folder: str = DEFAULT_OPERATION) -> list[Rung]:
-    """The shipped rungs of an operation or another folder, in ladder order, without families."""
-    return [rung for rung in _load_folder(folder) if not rung.is_family]
-
-
-def list_families(folder: str = DEFAULT_OPERATION) -> list[Rung]:
-    """The shipped families of kernels in one folder: see `Rung.is_family`."""
-    return [rung for rung in _load_folder(folder) if rung.is_family]
-
-
-def _load_folder(folder: str) -> list[Rung]:
-    paths = sorted((kernels_dir() / kernels_folder(folder)).glob("*.py"))
-    found = [load_rung(path) for path in paths]
-    return [rung for rung in found if folder not in operations() or rung.operation == folder]
-
-
-def list_studies(operation: str = DEFAULT_OPERATION) -> list[Rung]:
-    """The shipped study kernels of an operation: they are no steps of its ladder."""
-    return [rung for rung in list_rungs("studies") if rung.operation == operation]
-
-
-def load_rung(name: str | Path) -> Rung:
-    """Load a rung by id (``r03_one_warp``), by number (``r03``) or by the path of its ``.py``.
-    A LabError where there is no such rung, or the file does not define ``RUNG``."""
-    path = _find_rung(name)
-    says = None
-    if path.is_relative_to(kernels_dir()):
-        with contextlib.suppress(OSError):  # loading it says why it cannot be read
-            says = path.read_bytes()
-    known = _loaded.get(path)
-    if says is not None and known is not None and known[0] == says and is_file(known[1].source):
-        return known[1]
-    rung = _load_anew(path)
-    if says is not None:
-        _loaded[path] = says, rung
-    return rung
-
-
-_loaded: dict[Path, tuple[bytes, Rung]] = {}
-"""The shipped rungs that were asked for, each with the text that it was loaded from: what records
-say is asked of them thousands of times. A reader's own is loaded anew every time."""
-
-
-def _load_anew(path: Path) -> Rung:
-    rung = getattr(load_by_path(path), "RUNG", None)
-    if type(rung) is not Rung:
-        compare = "compare it with kernels/decode/r03_one_warp.py"
-        raise LabError(f"{path} is not a rung.", "it does not define RUNG = Rung(...)", compare)
-    if not is_file(rung.source):
-        why = f"{rung.source} does not exist"
-        files = "a rung is two files: NAME.py and NAME.cu beside it"
-        raise LabError(f"The rung {rung.id} has no source.", why, files)
-    operation_of(rung.operation)  # refuses one that nobody has registered
-    return rung
-
-
-def _find_rung(name: str | Path) -> Path:
-    text = str(name)
-    if text.endswith((".py", ".cu")) or "/" in text:
-        path = given_path(text)
-        if path.suffix != ".py" and path.name:
-            path = path.with_suffix(".py")
-        if is_file(path):
-            return path.resolve()
-        instead = "give the path of the rung's .py file, or the id of a shipped rung"
-        raise UnknownRung(f"There is no rung at {text}.", f"{path} is not a file", instead)
-    shipped = _shipped_rungs()
-    found = [one for one in shipped if text in (one[1], one[1].split("_")[0])]
-    if len(found) == 1:
-        return kernels_dir() / found[0][0] / f"{found[0][1]}.py"
-    raise UnknownRung(
-        f"There is no rung {text!r}.",
-        f"the shipped rungs are {', '.join(stem for _, stem in shipped)}",
-        "name one of them, its number (r03), or the path of your own rung's .py file",
-    )
-
-
-def _shipped_rungs() -> list[tuple[str, str]]:
-    """Folder and id of each shipped rung, in order; `Path.glob` takes longer."""
-    with os.scandir(kernels_dir()) as entries:
-        folders = [one for one in entries if one.name != "baselines" and one.is_dir()]
-    return sorted(
-        (folder.name, file.removesuffix(".py"))
-        for folder in folders
-        for file in os.listdir(folder.path)
-        if file.endswith(".py")
-    )
-
-
-def load_by_path(path: Path) -> ModuleType:
-    """Import a Python file by path, afresh, under a name that clashes with nothing; a LabError
-    where the file does not import."""
-    name = f"_labtools_loaded_{abs(hash(str(path))):x}_{path.stem}"
-    loader = importlib.machinery.SourceFileLoader(name, str(path))  # whatever it is called
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # so that inspect and pickle find the module's functions
-    own = path.is_relative_to(kernels_dir())
-    try:
-        with contextlib.nullcontext() if own else nothing_changed(str(path)):
-            spec.loader.exec_module(module)
-    except BaseException as error:  # it may raise whatever it likes
-        del sys.modules[name]
-        if isinstance(error, (LabError, KeyboardInterrupt)):
-            raise
-        what, works = f"{path} could not be loaded.", "every other rung is unaffected"
-        raise LabError(what, _say_error(error), works) from error
-    return module
+        return ""

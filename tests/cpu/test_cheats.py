@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import statistics
-import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
-import numpy as np
 import pytest
 from devices import LIMITS
 from live_fake import use_fake_gpu
@@ -21,29 +17,21 @@ from labtools.measure.gpu import timing
 from labtools.measure.gpu.job import Candidate, Job, make_job
 from labtools.measure.gpu.measure import time_candidates
 from labtools.measure.residency import refuse_kept_lines
-from labtools.problem import KernelError, Rung, Workload, kernels_dir, load_rung
+from labtools.problem import (
+    KernelError,
+    LabError,
+    Rung,
+    Workload,
+    kernels_dir,
+    load_rung,
+    parse_problem,
+)
 from labtools.toolchain import CompileError, compile_cubin, compile_rung
 from labtools.toolchain.compiler import CompilerName
 from labtools.toolchain.hints import kept_lines
 from labtools.toolchain.listings import machine_code
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
-PATCHES = """
-import sys as _sys
-from labtools.measure.gpu import timing as _timing
-
-
-class _Stopped:
-    \"\"\"A clock that stands.\"\"\"
-
-    @staticmethod
-    def get_elapsed_time(start, end):
-        return 1e-6
-
-
-_timing.time_group = lambda *args, **kwargs: {}
-_sys.modules["cupy"] = _Stopped
-"""
 
 
 def cheating_rung(folder: Path, before: str = "", within: str = "") -> Path:
@@ -67,37 +55,148 @@ def check_quickly(rung: Rung) -> CheckReport:
     return check_rung(rung, WORKLOAD, quick=True)
 
 
-def test_a_rung_that_patches_the_timer_is_refused(tmp_path: Path) -> None:
-    real, cupy = timing.time_group, sys.modules.get("cupy")
-    with pytest.raises(KernelError, match=r"changes labtools\.measure\.gpu\.timing\.time_group"):
-        load_rung(cheating_rung(tmp_path, before=PATCHES))
-    assert timing.time_group is real
-    assert sys.modules.get("cupy") is cupy
+CHEATS = {
+    "the norm": "import numpy; numpy.linalg.norm = lambda *given, **more: numpy.zeros(1)",
+    "the tolerances": """
+from labtools.problem import compare
+for held in (compare.TOLERANCE, compare.MOST_TOLERANCE):
+    held.update(dict.fromkeys(held, 0.9))
+""",
+    "the code of the comparison": """
+from labtools.problem import compare
+def right(out, expected, tolerance=None, axes=None):
+    return Comparison(True, 0.0, (0, 0), 1.0)
+compare.compare_output.__code__ = right.__code__
+""",
+    "a comparison that is right": """
+from labtools.problem import Comparison
+Comparison.ok = property(lambda self: True, lambda self, value: None)
+""",
+    "the battery": """
+from labtools.problem import DecodeAttention
+DecodeAttention.battery = lambda self, problem, supports=None: []
+""",
+    "another operation of that name": """
+from labtools.problem import DecodeAttention, register_operation
+class Mine(DecodeAttention):
+    def oracle(self, inputs, parts=None):
+        return super().oracle(inputs, parts) * 1.05
+register_operation(Mine())
+""",
+    "the report": """
+from labtools.measure.check import CheckReport
+CheckReport.summary = CheckReport.ok = property(lambda self: True)
+""",
+    "the clock": "import time; time.perf_counter = time.monotonic = lambda: 0.0",
+    "the timer": """
+from labtools.measure.gpu import timing
+timing.time_group = lambda *given, **more: {}
+""",
+    "a GPU's library": "import sys; sys.modules['cupy'] = sys.modules['torch'] = object()",
+    "what is refused": "from labtools.problem import Rung; Rung.tolerance_for = lambda *given: 0.9",
+    "every frame above": """
+import sys
+frame = sys._getframe()
+while frame:
+    frame.f_globals.update(compare_output=None, check_rung=None)
+    frame = frame.f_back
+""",
+    "the exit status": "import atexit, os; atexit.register(os._exit, 0)",
+    "its starter": "import os, signal; os.kill(os.getppid(), signal.SIGKILL)",
+}
+IN_LAUNCH = {
+    "the source that is compiled next": "    open(__file__[:-2] + 'cu', 'w').write(RIGHT)",
+    "launches that are not what they say": """
+    from labtools.problem import Launch as Real
+    globals()["Launch"] = type("Mine", (Real,), {"args": property(lambda self: ("q",) * 9)})
+""",
+}
 
 
-@pytest.mark.parametrize(
-    ("line", "changed"),
-    [
-        ("import time; time.perf_counter = lambda: 0.0", r"time\.perf_counter"),
-        ("import statistics; statistics.median = min", r"statistics\.median"),
-        ("import numpy; numpy.abs = numpy.zeros_like", r"numpy\.abs"),
-        (
-            "from labtools.measure.check import CheckReport as C; C.summary = property(str)",
-            r"CheckReport\.summary",
-        ),
-        ("import sys; sys.modules['cupy'] = object()", "cupy"),
-    ],
-)
-def test_a_launch_that_patches_what_judges_is_refused(
-    tmp_path: Path, line: str, changed: str
-) -> None:
-    rung = load_rung(cheating_rung(tmp_path, within=f"    {line}"))
-    held = [time.perf_counter, statistics.median, np.abs]
-    for judge in (check_quickly, make_job_of):
-        with pytest.raises(KernelError, match=f"changes {changed}"):
-            judge(rung)
-    assert [time.perf_counter, statistics.median, np.abs] == held
-    assert isinstance(sys.modules.get("cupy"), ModuleType | None)
+def wrong_rung(folder: Path, before: str = "", within: str = "") -> Path:
+    """`cheating_rung` of a kernel that is wrong by 5 %."""
+    path = cheating_rung(folder, before, within)
+    source = path.with_suffix(".cu")
+    right = source.read_text()
+    assert right.count("1.f / weight_sum") == 1
+    source.write_text(right.replace("1.f / weight_sum", "1.05f / weight_sum"))
+    path.write_text(f"{path.read_text()}\nRIGHT = {right!r}\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def one_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for sources that are alike: they compile once."""
+    return tmp_path_factory.mktemp("cheats")
+
+
+@pytest.mark.parametrize("name", [*CHEATS, *IN_LAUNCH])
+def test_the_python_of_a_rung_decides_nothing(one_place: Path, name: str) -> None:
+    """It runs elsewhere, when the file is loaded and when a launch is asked for."""
+    text = CHEATS.get(name, "")
+    lines = text.strip().splitlines()
+    within = IN_LAUNCH.get(name, "\n".join(f"    {line}" for line in lines))
+    rung = load_rung(wrong_rung(one_place, text, within))
+    if name == "launches that are not what they say":
+        with pytest.raises(LabError):
+            check_quickly(rung)
+    else:
+        assert not check_quickly(rung).ok
+
+
+def test_what_is_asked_twice_is_answered_once(tmp_path: Path) -> None:
+    """What was checked is what is timed: another answer later does not come."""
+    count = "    CALLS.append(1)\n    if len(CALLS) > 1:\n        return []"
+    rung = load_rung(cheating_rung(tmp_path, before="CALLS = []", within=count))
+    first = make_job_of(rung)
+    assert make_job_of(rung).launches == first.launches
+    (tmp_path / "r03_one_warp.cu").write_text("wrong")
+    assert make_job_of(rung).cubin == first.cubin
+
+
+OWN = """
+from labtools.problem import RowNorm, register_operation
+from labtools.problem.rows import Rows
+import dataclasses, numpy
+
+@dataclasses.dataclass(frozen=True)
+class Mine(Rows):
+    operation = "mine"
+    tolerance = 0.9
+    def compare(self, out, expected, tolerance=None):
+        return super().compare(expected, expected, 1.0)
+
+class Op(RowNorm):
+    problem, headline, small, watched = Mine, Mine(64, 512), Mine(4, 64), Mine(3, 33)
+    def battery(self, problem, supports=None):
+        return []
+    def oracle(self, inputs, parts=None):
+        return super().oracle(inputs, parts){}
+
+register_operation(Op())
+"""
+
+
+@pytest.mark.parametrize("oracle", ["", " * numpy.nan"])
+def test_an_operation_of_ones_own_is_compared_by_the_judge(tmp_path: Path, oracle: str) -> None:
+    family = Path(__file__).parents[1] / "families" / "row_scale.py"
+    source = family.with_suffix(".cu").read_text()
+    text = family.read_text().replace('operation="rows"', 'operation="mine"')
+    mine = tmp_path / "mine.py"
+    mine.write_text(OWN.format(oracle) + text.partition('"""\n')[2].replace("row_scale", "mine"))
+    named = source.replace("row_scale", "mine")
+    for wrong in (False, True):
+        assert named.count("value += partial_smem[warp];") == 1
+        plain = named.replace("value += partial", "value = partial") if wrong else named
+        mine.with_suffix(".cu").write_text(plain)
+        rung = load_rung(mine)
+        if oracle:
+            with pytest.raises(KernelError, match="says no answer"):
+                check_rung(rung, parse_problem("mine:7,700"), {"shuffle": 1}, quick=True)
+            continue
+        report = check_rung(rung, parse_problem("mine:7,700"), {"shuffle": 1}, quick=True)
+        assert report.ok is not wrong, report
+        assert wrong or "by its own reference" in report.summary
 
 
 def test_an_honest_rung_may_import_and_compute(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from labtools.measure.gpu.measure import as_candidate, measure_live, time_candid
 from labtools.measure.gpu.plan import SAMPLE_US
 from labtools.measure.profiler.watched import prepare_call
 from labtools.problem import LabError, Workload, load_rung
-from labtools.problem.rung import load_by_path
+from labtools.problem.loading import load_by_path
 from labtools.record import median_problems, summary
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)

@@ -29,9 +29,9 @@ from labtools.problem import (
     load_rung,
     timed_launches,
 )
+from labtools.problem.loading import load_by_path
 from labtools.problem.rung import (
     least_call_bytes,
-    load_by_path,
     move_outside,
     prepared_bytes,
     say_knobs,
@@ -278,9 +278,8 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
         how = (candidate.label, candidate.kind, candidate.timing)
         source = str(target.source or "")
         return Job(*how, baseline=target.id, source=source, storage=target.storage)
-    with target.judged():
-        launches = candidate.launches(workload, limits)
-        cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
+    launches = candidate.launches(workload, limits)
+    cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
     refuse_kept_lines(target, cubin)
     for launch in launches:
         cubin.resources_of(launch.entry)  # refuses a name that the code does not hold

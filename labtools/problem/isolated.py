@@ -1,0 +1,460 @@
+"""Readers' Python, in processes of its own: it is asked, and answers with data.
+
+What judges a kernel never loads the kernel's Python. One process has the rung, and is told neither
+the seed of the inputs nor what is done with its answers, of which each is asked once. Where the
+file brings an operation too, another process has that: it draws inputs and knows the answer, by
+which the kernel is then judged, and lays out no launches. It is no sandbox: either process may do
+what its user may do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .checked import check_fields
+from .compare import MOST_TOLERANCE, tolerance_of
+from .errors import KernelError, LabError
+from .problem import (
+    Buffer,
+    Fetch,
+    Fill,
+    Operation,
+    Part,
+    Problem,
+    Rng,
+    Store,
+    Supports,
+    operations,
+    problem_from_dict,
+    register_operation,
+    takes_all,
+)
+from .rung import FORMS, Rung
+from .text import read_given
+from .wire import Wire
+
+LIMIT_S = 6.0
+"""Of one answer of a rung's Python, and of loading it."""
+LIMIT_BYTES = 2**30
+"""Of its memory, beside what its process begins with."""
+REFERENCE_LIMIT_S = 600.0
+"""Of one answer of an operation's Python, which may compute for long."""
+HOST_MODULE = "labtools.problem.isolated_host"
+_HOST_PROGRAM = f"import sys; sys.path.insert(0, sys.argv[1]); import {HOST_MODULE} as h; h.main()"
+Back = Mapping[str, Callable[..., Any]]
+"""What the other process may ask back while it is asked, by name."""
+
+
+class _Host:
+    """The process of which each file's is a copy, which costs less than a new one."""
+
+    def __init__(self) -> None:
+        self._end, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        package = str(Path(__file__).parents[2])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _HOST_PROGRAM, package, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def copy(self) -> tuple[socket.socket, int]:
+        """A connection to a new process, and its number."""
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            socket.send_fds(self._end, [b"+"], [theirs.fileno()])
+        number = self._end.recv(4, socket.MSG_WAITALL)
+        if len(number) < 4:
+            raise EOFError
+        return mine, int.from_bytes(number, "big")
+
+    def stop(self) -> None:
+        """End it. Its copies end where nobody is connected to them any more."""
+        self._end.close()
+        self._process.wait()
+
+
+_hosts: dict[int, _Host] = {}
+"""By process: a copy of this one needs its own."""
+_starting = threading.Lock()
+
+
+def _new_copy() -> tuple[socket.socket, int]:
+    with _starting:
+        for again in (True, False):
+            try:
+                if os.getpid() not in _hosts:
+                    _hosts[os.getpid()] = _Host()
+                return _hosts[os.getpid()].copy()
+            except (EOFError, OSError):
+                if not again:
+                    raise
+                del _hosts[os.getpid()]
+    raise AssertionError
+
+
+class Guest:
+    """One file of Python, loaded in a process of its own."""
+
+    def __init__(self, path: Path, limit_bytes: int | None = LIMIT_BYTES) -> None:
+        self.path = path
+        self._limit_bytes = limit_bytes
+        self._lock = threading.RLock()
+        self._end: Callable[[], Any] = lambda: None
+        self._wire: Wire | None = None
+        self._process = 0  # that is connected
+        self._answers: dict[bytes, Any] = {}
+
+    def ask(
+        self, what: str, *args: Any, limit_s: float | None = None, back: Back | None = None
+    ) -> Any:
+        """What the file answers within ``limit_s``, None `LIMIT_S`.
+
+        Raises LabError: in its own words; KernelError: it took too long, ended its process, or
+        answered with nonsense.
+        """
+        limit_s = LIMIT_S if limit_s is None else limit_s
+        with self._lock:
+            try:
+                wire = self._connected()
+                deadline = time.monotonic() + limit_s
+                wire.send((what, args), deadline)
+                while True:
+                    kind, *rest = wire.receive(deadline)
+                    if kind == "answer":
+                        return rest[0]
+                    if kind == "error":
+                        raise _error_of(*rest)
+                    wire.send(_answer_back(back or {}, *rest), deadline)
+            except (LabError, KeyboardInterrupt):
+                if sys.exc_info()[0] is KeyboardInterrupt:
+                    self.stop()
+                raise
+            except TimeoutError as error:
+                raise self._failed(f"it did not end within {limit_s:g} s") from error
+            except (EOFError, OSError) as error:
+                raise self._failed("it ended its process") from error
+            except Exception as error:
+                raise self._failed(f"it answered with nonsense: {error}") from error
+
+    def ask_once(self, what: str, *args: Any) -> Any:
+        """`ask`, or what it answered to the same before: what is checked is what is timed."""
+        with self._lock:
+            key = Wire.pack(_PLAIN, (what, args))[0]
+            if key not in self._answers:
+                self._answers[key] = self.ask(what, *args)
+            return self._answers[key]
+
+    def stop(self) -> None:
+        """End its process; the next question starts another."""
+        self._end()
+        self._wire = None
+
+    def _connected(self) -> Wire:
+        if self._wire is None or self._process != os.getpid():
+            end, number = _new_copy()
+            self._end = weakref.finalize(self, _hang_up, end, number, os.getpid())
+            self._wire, self._process = Wire(end, _write_handle), os.getpid()
+            deadline = time.monotonic() + LIMIT_S
+            about = (str(self.path), self._limit_bytes, os.getcwd(), sys.path, dict(os.environ))
+            self._wire.send(about, deadline)
+        return self._wire
+
+    def _failed(self, why: str) -> KernelError:
+        self.stop()
+        works = "correct the rung's .py file; every other rung is unaffected"
+        return KernelError(f"The Python of {self.path.name} gave no answer.", why, works)
+
+
+def _hang_up(end: socket.socket, number: int, process: int) -> None:
+    end.close()
+    if process == os.getpid():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(number, signal.SIGKILL)
+
+
+def _answer_back(back: Back, name: str, args: Sequence[Any]) -> tuple[str, Any]:
+    try:
+        return "answer", back[name](*args)
+    except LabError as error:
+        return "error", error_parts(error)
+
+
+def error_parts(error: LabError) -> tuple[bool, str, str, str]:
+    """Whether it is a KernelError, and its parts."""
+    return isinstance(error, KernelError), error.what, error.why, error.still_works
+
+
+def _error_of(parts: tuple[bool, str, str, str]) -> LabError:
+    is_kernel, *said = parts
+    return (KernelError if is_kernel else LabError)(*map(str, said))
+
+
+# ------------------------------------------------------------------------------------- the rung
+
+
+class _Asked:
+    """One function of a rung, which its file's process runs."""
+
+    def __init__(self, guest: Guest, name: str, text: str) -> None:
+        self._guest, self._name = guest, name
+        self.text = text  # of the function
+        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parts = [inspect.Parameter(one, kinds) for one in FORMS[name]]
+        self.__signature__ = inspect.Signature(parts)
+
+    def __call__(self, *args: Any) -> Any:
+        return self._guest.ask_once(self._name, *args)
+
+
+def isolated_rung(path: Path) -> Rung:
+    """The rung of a reader's file; operations that the file brings are registered.
+
+    Raises LabError: it defines no rung, or does not load.
+    """
+    guest = Guest(path)
+    fields, texts, brings = guest.ask("describe")
+    own = [name for name in brings if not _is_ours(name)]
+    if own:
+        reference = Guest(path, limit_bytes=None)
+        for name in own:
+            _register(reference, name)
+    asked = {name: _Asked(guest, name, text) for name, text in texts.items()}
+    rung = Rung(**{**fields, **asked, "source": Path(fields["source"])})
+    with contextlib.suppress(OSError, ValueError):  # whoever needs it is told why there is none
+        return dataclasses.replace(rung, read_text=read_given(rung.source))
+    return rung
+
+
+def _is_ours(name: str) -> bool:
+    known = operations().get(name)
+    return known is not None and type(known).__module__ != __name__
+
+
+# -------------------------------------------------------------------------------- the operation
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a problem says of itself."""
+
+    inputs: Mapping[str, Buffer]
+    output: Buffer
+    outputs: Mapping[str, Buffer]
+    streamed_bytes: int
+    minimal_bytes: int
+    flops: int
+    visits: int
+    part_visits: int
+    call_inputs: tuple[str, ...]
+    layout: str
+    uneven: bool
+    empty_parts: bool
+    used_share: float
+    forecast_note: str
+    tolerance: float
+    defines: Mapping[str, str]
+    usual_refusal: str | None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "A problem")
+
+
+FACTS = tuple(field.name for field in dataclasses.fields(_Facts))
+
+
+class IsolatedProblem(Problem):
+    """A problem whose operation stands in a reader's file."""
+
+    of: ClassVar[IsolatedOperation]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # asks, and so the file may refuse it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return problem_from_dict, (self.to_dict(),)
+
+    @property
+    def facts(self) -> _Facts:
+        """What the file says of it."""
+        return self.of.facts(self)
+
+    def defines(self) -> dict[str, str]:
+        return dict(self.facts.defines)
+
+    def usual_refusal(self) -> str | None:
+        return self.facts.usual_refusal
+
+    @property
+    def tolerance(self) -> float:
+        """What the file says, but no more than its type may have."""
+        dtype = self.output.dtype
+        return min(self.facts.tolerance, MOST_TOLERANCE.get(dtype, tolerance_of(dtype)))
+
+    def why_absent(self, name: str) -> str | None:
+        return self.of.ask("problem.why_absent", self, name)  # type: ignore[no-any-return]
+
+    def call_bytes(self, read: Iterable[str]) -> int:
+        return int(self.of.ask("problem.call_bytes", self, sorted(read)))
+
+    def traced_contents(self) -> dict[str, np.ndarray]:
+        return dict(self.of.ask("problem.traced_contents", self))
+
+
+def _fact(name: str) -> property:
+    return property(lambda self: getattr(self.facts, name))
+
+
+for _name in FACTS:
+    if _name not in vars(IsolatedProblem):
+        setattr(IsolatedProblem, _name, _fact(_name))
+IsolatedProblem.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class IsolatedInputs:
+    """Inputs of one problem. The process that drew them keeps what it made them of."""
+
+    problem: Any
+    arrays: Mapping[str, np.ndarray]
+    number: int
+    keeper: Any = dataclasses.field(repr=False, compare=False)
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        """The arrays by the names that a Launch uses."""
+        return dict(self.arrays)
+
+
+def _write_handle(value: Any) -> Any:
+    return value.number if isinstance(value, IsolatedInputs) else None
+
+
+_PLAIN = Wire(None, _write_handle)  # type: ignore[arg-type]
+
+
+class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
+    """What a reader's file computes: its inputs and its answer come from the file's process, which
+    is another one than its rung's."""
+
+    is_ours = False
+
+    def __init__(self, guest: Guest, name: str, told: Mapping[str, Any]) -> None:
+        self.told, self.path = told, guest.path
+        self.guest = guest
+        self._name = name
+        self._facts = lru_cache(maxsize=4096)(self._ask_facts)
+        fields = [
+            (field, Any, dataclasses.field(default=default)) if has_default else (field, Any)
+            for field, has_default, default in told["fields"]
+        ]
+        made = dataclasses.make_dataclass(
+            told["problem"], fields, bases=(IsolatedProblem,), frozen=True
+        )
+        for attribute, value in {"of": self, "operation": name, **told["attributes"]}.items():
+            setattr(made, attribute, value)
+        self.problem = made
+        for attribute in ("bytes_name", "minimal_name", "folder", "baseline"):
+            setattr(self, attribute, told[attribute])
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("headline", "small", "watched"):
+            return self.problem.from_dict(self.told[name])
+        raise AttributeError(name)
+
+    def ask(self, what: str, *args: Any, back: Back | None = None) -> Any:
+        """What its file answers to a question about it."""
+        named = (self._name, *args)
+        return self.guest.ask(what, *named, limit_s=REFERENCE_LIMIT_S, back=back)
+
+    def facts(self, problem: IsolatedProblem) -> _Facts:
+        """What a problem says of itself."""
+        return self._facts(problem.key())
+
+    def _ask_facts(self, key: str) -> _Facts:
+        found = self.ask("facts", key)
+        return _Facts(**found)
+
+    def _inputs(self, found: tuple[int, Any, Mapping[str, np.ndarray]]) -> IsolatedInputs:
+        number, problem, arrays = found
+        inputs = IsolatedInputs(problem, arrays, number, self)
+        weakref.finalize(inputs, self._drop, number)
+        return inputs
+
+    def _drop(self, number: int) -> None:
+        with contextlib.suppress(LabError):
+            self.ask("drop", number)
+
+    def draw(self, problem: IsolatedProblem) -> IsolatedInputs:
+        return self._inputs(self.ask("draw", problem))
+
+    def oracle(self, inputs: IsolatedInputs, parts: Iterable[Part] | None = None) -> Any:
+        chosen = None if parts is None else [tuple(part) for part in parts]
+        found = self.ask("oracle", inputs, chosen)
+        arrays = found if isinstance(found, Mapping) else {"": found}
+        if parts is None and any(np.isnan(one).any() for one in arrays.values()):
+            what = f"The reference of {self._name} says no answer for {inputs.problem}."
+            raise KernelError(what, "some of it is not a number", "correct its oracle")
+        return found
+
+    def battery(
+        self, problem: IsolatedProblem, supports: Supports = takes_all
+    ) -> list[IsolatedProblem]:
+        found = self.ask("battery", problem, back={"supports": supports})
+        return list(dict.fromkeys([problem, *found]))
+
+    def covered(self, cases: Sequence[IsolatedProblem]) -> list[str]:
+        return list(self.ask("covered", list(cases)))
+
+    def draw_problems(
+        self, count: int, seed: int, supports: Supports = takes_all
+    ) -> list[IsolatedProblem]:
+        return list(self.ask("draw_problems", count, seed, back={"supports": supports}))
+
+    def read_part(self, problem: IsolatedProblem, part: Part, fetch: Fetch) -> IsolatedInputs:
+        back = {"fetch": fetch}
+        return self._inputs(self.ask("read_part", problem, tuple(part), back=back))
+
+    def alter_part(
+        self, problem: IsolatedProblem, part: Part, fetch: Fetch, store: Store, rng: Rng
+    ) -> None:
+        back = {"fetch": fetch, "store": store}
+        self.ask("alter_part", problem, tuple(part), int(rng.integers(2**63)), back=back)
+
+    def fills(self, problem: IsolatedProblem, seed: int) -> list[Fill] | None:
+        return self.ask("fills", problem, seed)  # type: ignore[no-any-return]
+
+
+def _register(reference: Guest, name: str) -> None:
+    """Make an operation of a file known. One that says of itself what it said before keeps its
+    class of problems, so that those which are there already are its own."""
+    told = reference.ask("describe_operation", name)
+    known = operations().get(name)
+    if isinstance(known, IsolatedOperation) and (known.path, known.told) == (reference.path, told):
+        known.guest = reference
+        known._facts.cache_clear()
+        return
+    register_operation(IsolatedOperation(reference, name, told))
+
+
+def isolated_files() -> list[Path]:
+    """The files whose operations are known."""
+    found = (one.path for one in operations().values() if isinstance(one, IsolatedOperation))
+    return list(dict.fromkeys(found))
