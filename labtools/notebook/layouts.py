@@ -15,7 +15,7 @@ from labtools.predict import banks, check_tile, half_tile, load_gpu
 from labtools.predict.banks import Access, AccessReport, Tile, check_access
 from labtools.problem import Gemm, Problem, Rung, load_rung
 from labtools.problem.gemm.tiling import ProductTile
-from labtools.problem.loading import load_by_path
+from labtools.problem.rung import load_by_path
 from labtools.record import RecordStore, with_counters
 from labtools.record.query import timed_in_one_go
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from .errors import LabError
-from .loading import load_by_path
 from .paths import kernels_dir
 from .problem import DEFAULT_OPERATION, Problem, Supports, kernels_folder, operations
-from .rung import OfOperation
+from .rung import OfOperation, load_by_path
 from .storage import AS_THEY_ARE, StorageFormat
 
 LIBRARY_TOLERANCE = {"float16": 3e-3, "bfloat16": 1.5e-2, "float32": 1e-4}

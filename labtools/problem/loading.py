@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import os
-import sys
 from pathlib import Path
-from types import ModuleType
 
 from .errors import LabError
 from .isolated import isolated_rung
 from .paths import kernels_dir
 from .problem import DEFAULT_OPERATION, kernels_folder, operation_of, operations
-from .rung import Rung, UnknownRung, say_error
+from .rung import Rung, UnknownRung, load_by_path
 from .text import given_path, is_file
 
 
@@ -124,23 +120,3 @@ def _shipped_rungs() -> list[tuple[str, str]]:
         for file in os.listdir(folder.path)
         if file.endswith(".py")
     )
-
-
-def load_by_path(path: Path) -> ModuleType:
-    """Import a Python file by path, afresh, under a name that clashes with nothing; a LabError
-    where the file does not import."""
-    name = f"_labtools_loaded_{abs(hash(str(path))):x}_{path.stem}"
-    loader = importlib.machinery.SourceFileLoader(name, str(path))  # whatever it is called
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # so that inspect and pickle find the module's functions
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:  # it may raise whatever it likes
-        del sys.modules[name]
-        if isinstance(error, (LabError, KeyboardInterrupt)):
-            raise
-        what, works = f"{path} could not be loaded.", "every other rung is unaffected"
-        raise LabError(what, say_error(error), works) from error
-    return module

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.machinery
+import importlib.util
 import inspect
 import itertools
 import math
 import re
+import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -655,3 +659,23 @@ def function_text(function: Any) -> str:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):
         return ""
+
+
+def load_by_path(path: Path) -> ModuleType:
+    """Import a Python file by path, afresh, under a name that clashes with nothing; a LabError
+    where the file does not import."""
+    name = f"_labtools_loaded_{abs(hash(str(path))):x}_{path.stem}"
+    loader = importlib.machinery.SourceFileLoader(name, str(path))  # whatever it is called
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # so that inspect and pickle find the module's functions
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:  # it may raise whatever it likes
+        del sys.modules[name]
+        if isinstance(error, (LabError, KeyboardInterrupt)):
+            raise
+        what, works = f"{path} could not be loaded.", "every other rung is unaffected"
+        raise LabError(what, say_error(error), works) from error
+    return module

@@ -24,7 +24,7 @@ from labtools.problem import (
     make_inputs,
     operation_of,
 )
-from labtools.problem.loading import load_by_path
+from labtools.problem.rung import load_by_path
 
 GIVEN = ((2, 8, 2, 130, 64), (1, 8, 1, 33, 128), (3, 4, 4, 31, 128), (1, 4, 1, 1, 64))
 SHAPES = [Workload(*shape) for shape in GIVEN]

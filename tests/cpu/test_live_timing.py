@@ -16,7 +16,7 @@ from labtools.measure.gpu.measure import as_candidate, measure_live, time_candid
 from labtools.measure.gpu.plan import SAMPLE_US
 from labtools.measure.profiler.watched import prepare_call
 from labtools.problem import LabError, Workload, load_rung
-from labtools.problem.loading import load_by_path
+from labtools.problem.rung import load_by_path
 from labtools.record import median_problems, summary
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
@@ -89,10 +89,11 @@ def test_a_baseline_of_its_own_file_is_timed_and_profiled_from_it(tmp_path):
     [
         ("wrong", "so it is not timed"),
         ("nothing", "never written"),
-        ("wrong later", "where a replay is cut off"),
-        ("wrong in long replays", "wrong after it"),
+        ("wrong later", "its times are thrown away"),
+        ("wrong in long replays", "its times are thrown away"),
         ("keeps", "wrong once its inputs have changed"),
         ("leaves", "wrong once its inputs have changed"),
+        ("leaves late in a replay", "wrong once its inputs have changed"),
         ("in pairs", "where a replay is cut off"),
         ("misaligned", "misaligned address"),
         ("out of memory", "not enough free memory"),

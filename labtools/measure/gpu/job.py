@@ -29,9 +29,9 @@ from labtools.problem import (
     load_rung,
     timed_launches,
 )
-from labtools.problem.loading import load_by_path
 from labtools.problem.rung import (
     least_call_bytes,
+    load_by_path,
     move_outside,
     prepared_bytes,
     say_knobs,

@@ -1,7 +1,8 @@
 """Timing as it runs in the child: every candidate of a workload, interleaved, by graph replays.
 
 A candidate's launches go round the buffer sets in one CUDA graph; rounds replay the graphs in
-random order between two events. It is compared with the oracle before, after, and once between.
+random order between two events. It is compared with the oracle before, after, and twice between:
+where a replay is cut off, and at a call in its middle whose inputs change right before it.
 """
 
 from __future__ import annotations
@@ -174,6 +175,25 @@ class Checked:
         return self._known[scheme]
 
 
+@dataclass
+class Altered:
+    """A few elements behind each part of a set that is compared, changed where they lie."""
+
+    # where they lie, what is put there, and what was there, in order
+    places: list[tuple[Any, Any, Any]]
+    expected: Mapping[StoredAs | None, Arrays]  # the oracle's outputs with them, by scheme
+
+    def put(self, device: LiveDevice) -> None:
+        """Change them, without waiting."""
+        for place, changed, _ in self.places:
+            device.copy(changed, place)
+
+    def put_back(self, device: LiveDevice) -> None:
+        """What was there before."""
+        for place, _, before in reversed(self.places):
+            device.copy(before, place)
+
+
 def time_group(report: Reporter[None], request: TimingRequest) -> TimingAnswer:
     """Time every candidate of a workload in this process; runs in the child.
 
@@ -206,6 +226,7 @@ class _Group:
         l2_bytes, free_bytes = self.device.l2_bytes, self.device.free_bytes()
         self.rotation = plan_rotation(self.workload, l2_bytes, free_bytes, least)
         self.failures: dict[str, str] = {}
+        self.altered: dict[int, Altered] = {}  # by set
         self.sets: list[BufferSet] = []
         self.prepared: dict[str, list[bytes]] = {}
         self.checksum: int | None = None  # what the read sweep must find, once that is known
@@ -217,6 +238,8 @@ class _Group:
             self._draw_sets()
             self.checked = self._choose_pairs()
             self.checked.of(None)
+            if any(job.kind == "rung" for job in self.request.jobs):
+                self.altered = {index: self._alter(index) for index in self.checked.parts}
             self.device.synchronize()
         players = []
         for job in self.request.jobs:
@@ -231,17 +254,12 @@ class _Group:
         for check in (self._check_after, self._refuse_impossible):
             for player in self._left(players):
                 self._attempt(player.label, partial(check, player))
-        if any(player.kind == "rung" for player in self._left(players)):
-            with self.report.step(f"altering the inputs of {self.workload}", STEP_LIMIT_S * 4):
-                self._alter_inputs()
-            for player in self._left(players):
-                self._attempt(player.label, partial(self._check_altered, player))
         timed = {player.label: self._read_times(player) for player in self._left(players)}
         cold = self.workload.cache_state == "cold"
         hot = cold and not self.rotation.cold
         note = "the buffers together are not 3 times the L2" if hot else ""
         players.clear()
-        del self.sets, self.checked
+        del self.sets, self.checked, self.altered
         self.device.release()
         return TimingAnswer(self.request.process, timed, self.failures, clocks=readings, note=note)
 
@@ -374,14 +392,20 @@ class _Group:
                         players.remove(player)
                     else:
                         warmed += max(took_us, 1.0)
-            cuts = {player.label: int(self.rng.integers(rounds)) for player in players}
+            checks = [
+                (player, check, int(self.rng.integers(rounds)))
+                for player in players
+                if player.kind == "rung"
+                for check in (self._check_cut_off, self._check_altered)
+            ]
             for index in range(rounds):
                 active = [p for p in players if takes_part(index, p.own_rounds, rounds)]
                 self._play_round([active[place] for place in self.rng.permutation(len(active))])
-                for player in [one for one in players if cuts[one.label] == index]:
-                    self._attempt(player.label, partial(self._check_cut_off, player))
-                    if player.label in self.failures:
-                        players.remove(player)
+                for player, check, when in checks:
+                    if when == index and player in players:
+                        self._attempt(player.label, partial(check, player))
+                        if player.label in self.failures:
+                            players.remove(player)
 
     def _play_round(self, players: Sequence[Player]) -> None:
         device, cuda = self.device, self.device.cp.cuda
@@ -408,8 +432,6 @@ class _Group:
 
         Many calls answered in the last are right after a whole replay. Odd and even lengths twice.
         """
-        if player.kind != "rung":
-            return
         checked = self.checked.of(player.scheme)
         halves = self.rng.integers(1, LONGEST_CUT // 2, size=4)
         for calls in self.rng.permutation(2 * halves + [0, 0, 1, 1]):
@@ -482,36 +504,71 @@ class _Group:
                 "its times are thrown away: it does not read its inputs in every call",
             )
 
-    def _alter_inputs(self) -> None:
-        """Change a few elements behind every part that is compared, at the same addresses."""
-        operation = operation_of(self.workload)
-        for index, parts in self.checked.parts.items():
-            buffers = self.sets[index]
+    def _alter(self, index: int) -> Altered:
+        """Change a few elements behind every part of a set that is compared, and change it back."""
+        device, buffers, operation = self.device, self.sets[index], operation_of(self.workload)
+        places: list[tuple[Any, Any, Any]] = []
 
-            def fetch(name: str, place: Any, buffers: BufferSet = buffers) -> np.ndarray:
-                array = self.device.download(buffers.given[name][place])
-                return host_view(array, self.workload.inputs[name].dtype)
+        def fetch(name: str, place: Any) -> np.ndarray:
+            array = device.download(buffers.given[name][place])
+            return host_view(array, self.workload.inputs[name].dtype)
 
-            def store(name: str, place: Any, array: Any, buffers: BufferSet = buffers) -> None:
-                self.device.upload(buffers.given[name][place], array)
+        def store(name: str, place: Any, array: Any) -> None:
+            target = buffers.given[name][place]
+            before, changed = (device.empty(target.shape, target.dtype) for _ in range(2))
+            device.copy(target, before)
+            device.upload(target, array)
+            device.copy(target, changed)
+            places.append((target, changed, before))
 
-            for part in parts:
-                operation.alter_part(self.workload, part, fetch, store, self.rng)
-        self.checked = Checked(self.device, self.sets, self.checked.parts)
+        parts = self.checked.parts[index]
+        for part in parts:
+            operation.alter_part(self.workload, part, fetch, store, self.rng)
+        schemes = {job.scheme for job in self.request.jobs if job.kind == "rung"}
+        expected: dict[StoredAs | None, Arrays] = {
+            one: expect_on_device(device, buffers, parts, one) for one in schemes
+        }
+        altered = Altered(places, expected)
+        altered.put_back(device)
+        return altered
 
     def _check_altered(self, player: Player) -> None:
-        """An answer that was kept, whatever it was looked up by, is wrong for other inputs."""
-        if player.kind != "rung":
-            return
-        label = player.label
-        with self.report.step(f"checking {label} on altered inputs", STEP_LIMIT_S, label):
-            player.prepare()
-            # Over the answers of before, which are wrong now: none may be left.
-            found = self._play_and_compare(player)
+        """An answer that was kept, whatever it was looked up by and wherever in a replay it is
+        given, is wrong for other inputs: they change in front of one call of many, late and
+        anywhere.
+        """
+        with self.report.step(f"checking {player.label} on altered inputs", STEP_LIMIT_S * 2):
+            for least in (player.launches, 1):
+                self._alter_within(player, least)
+
+    def _alter_within(self, player: Player, least: int) -> None:
+        """The same of a replay of at least so many calls."""
+        device, sets = self.device, self.rotation.sets
+        index = int(self.rng.choice(list(self.altered)))
+        fewest = max(least, index + 1)
+        calls = int(self.rng.integers(fewest, max(player.launches, fewest), endpoint=True))
+        last = max(call for call in range(calls) if call % sets == index)
+
+        def run() -> None:
+            for call in range(calls):
+                if call == last:
+                    self.altered[index].put(device)
+                    player.prepare()
+                    self.sets[index].restore(device)
+                player.call(call % sets)
+
+        altered = _captured(device, player, run)[0]
+        player.play()  # so that the answers of before, which are wrong then, are all there
+        altered()
+        device.synchronize()
+        found = _compare(player, {index: self.altered[index].expected[player.scheme]})
+        self.altered[index].put_back(device)
+        player.prepare()
+        device.synchronize()
         if not found.ok:
             raise LabError(
-                f"{label} is wrong once its inputs have changed where they lie.",
-                "; ".join(found.problems),
+                f"{player.label} is wrong once its inputs have changed where they lie.",
+                f"at call {last} of {calls}: {'; '.join(found.problems)}",
                 "its times are thrown away: it keeps an answer, or a part of one, between calls",
             )
 

@@ -162,6 +162,8 @@ def _decode(entry, args):
         return
     if behaviour == "leaves" and not np.isnan(out).any():
         return  # an answer stands there, of whatever question
+    if behaviour == "leaves late in a replay" and _state.played > 12 and not np.isnan(out).any():
+        return
     before = out.copy()
     out[...] = answer_once(
         (entry.startswith("decode_int8"), q.shape, arrays[1].shape),

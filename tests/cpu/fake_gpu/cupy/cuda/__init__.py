@@ -50,9 +50,9 @@ class Graph:
 
     def launch(self, stream=None):
         _state.replayed = len(self.steps)
-        for step in self.steps:
+        for _state.played, step in enumerate(self.steps):
             step()
-        _state.replayed = 0
+        _state.replayed = _state.played = 0
 
 
 class Stream:

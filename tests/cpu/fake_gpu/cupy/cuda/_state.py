@@ -15,6 +15,7 @@ class _State:
         self.buffers = []
         self.held = {}  # what was allocated by the runtime's own call and is not freed yet
         self.watched = False
+        self.played = 0  # of them, so far
         self.replayed = 0  # kernels in the graph that is being replayed
 
     def note_launch(self, entry, grid, block):
