@@ -178,25 +178,31 @@ register_operation(Op())
 
 
 @pytest.mark.parametrize("oracle", ["", " * numpy.nan"])
-def test_an_operation_of_ones_own_is_compared_by_the_judge(tmp_path: Path, oracle: str) -> None:
+def test_an_operation_of_ones_own_is_compared_by_the_judge(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, oracle: str
+) -> None:
     family = Path(__file__).parents[1] / "families" / "row_scale.py"
     source = family.with_suffix(".cu").read_text()
     text = family.read_text().replace('operation="rows"', 'operation="mine"')
-    mine = tmp_path / "mine.py"
-    mine.write_text(OWN.format(oracle) + text.partition('"""\n')[2].replace("row_scale", "mine"))
-    named = source.replace("row_scale", "mine")
+    mine = tmp_path / "row_scale.py"
+    mine.write_text(OWN.format(oracle) + text.partition('"""\n')[2])
     for wrong in (False, True):
-        assert named.count("value += partial_smem[warp];") == 1
-        plain = named.replace("value += partial", "value = partial") if wrong else named
+        assert source.count("value += partial_smem[warp];") == 1
+        plain = source.replace("value += partial", "value = partial") if wrong else source
         mine.with_suffix(".cu").write_text(plain)
         rung = load_rung(mine)
         if oracle:
             with pytest.raises(KernelError, match="says no answer"):
-                check_rung(rung, parse_problem("mine:7,700"), {"shuffle": 1}, quick=True)
-            continue
-        report = check_rung(rung, parse_problem("mine:7,700"), {"shuffle": 1}, quick=True)
+                check_rung(rung, parse_problem("mine:7,700"), quick=True)
+            return
+        problem = parse_problem("mine:8,702")
+        report = check_rung(rung, problem, {"shuffle": 1}, quick=True)
         assert report.ok is not wrong, report
         assert wrong or "by its own reference" in report.summary
+    # Whoever times knows the operation too, from a process of its own.
+    use_fake_gpu(monkeypatch, tmp_path)
+    timing = time_candidates([rung], problem, processes=1, rounds=3, ceiling=False)
+    assert timing.records, timing.failures
 
 
 def test_an_honest_rung_may_import_and_compute(tmp_path: Path) -> None:

@@ -17,8 +17,10 @@ from labtools.optimize.grid import grid_path, read_grid
 from labtools.optimize.live_bench import LiveBench
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.searches import read_searches, runs_until, searches_path
+from labtools.problem import repository_root
 from tests.planted_cases import CASES, PLANTED, hold_case, hold_together, judge
 
+STENCIL = repository_root() / "tests" / "families" / "row_stencil.py"
 REPEATS = int(os.environ.get("LABTOOLS_LIVE_REPEATS", "5"))
 SEEDS = int(os.environ.get("LABTOOLS_LIVE_SEEDS", "2"))
 NEAR = 1.05
@@ -63,6 +65,19 @@ def test_identical_kernels_claim_nothing_and_a_known_slower_one_is_slower(live: 
     point = live.family.apply(live.family.start, ["compute.harm"])
     (one,) = ablate_methods(live, point, ["compute.harm"])
     assert one.high < -2 * one.threshold, "the roles are not swapped"
+
+
+def test_a_family_that_brings_its_own_operation_is_tuned(tmp_path: Path) -> None:
+    family, folder = load_family(STENCIL), tmp_path / "loop"
+    loop.init(folder, family, None, "gpu", 0, 3, "largest-remainder")
+    result = loop.run(folder, family, max_rounds=3)
+    state = LoopFolder.look(folder).state
+    assert result.rounds >= 1 and any(one.classes for one in state.history)
+    with LiveBench(family, family.workloads[0]) as bench:
+        timed = bench.time([family.start, family.read_key(result.champion.point)])
+    start, champion = map(timed.median_us, timed.samples)
+    print(f"{start:.2f} us at the start, {champion:.2f} us after {result.runs} runs")
+    assert champion <= 1.01 * start
 
 
 @pytest.mark.slow
