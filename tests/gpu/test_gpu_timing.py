@@ -104,6 +104,34 @@ def test_calls_that_are_answered_in_pairs_have_no_time() -> None:
     assert "where a replay is cut off" in problem
 
 
+STATE = "__device__ unsigned long long seen_ns[4096];\n__device__ unsigned in_a_row[4096];\n"
+RESTS = """const int place = blockIdx.y * gridDim.x + blockIdx.x;
+  unsigned long long now_ns;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now_ns));
+  const unsigned calls = now_ns - seen_ns[place] < 100000 ? in_a_row[place] + 1 : 0;
+  __syncwarp();
+  seen_ns[place] = now_ns;
+  in_a_row[place] = calls;
+  if (calls > 8 && !isnan(__half2float(out[qo_row * HEAD_DIM + dim]))) return;
+  """
+
+
+def test_a_kernel_that_rests_in_the_middle_of_a_replay_has_no_time() -> None:
+    """It answers whenever it has not run for a while, and a few times more; then an answer of
+    before is there."""
+    rung = load_rung("r03")
+    first = "const half* k_head"
+    assert rung.source_text.count(first) == 1
+    text = rung.source_text.replace(first, RESTS + first).replace(
+        'extern "C"', STATE + 'extern "C"'
+    )
+    timing = time_candidates(
+        [rung.with_source(text), "r02"], HEADLINE, processes=2, rounds=9, ceiling=False
+    )
+    assert [record.candidate for record in timing.records] == ["r02_one_barrier"]
+    assert "once its inputs have changed" in next(iter(timing.failures.values()))
+
+
 def test_a_faulting_kernel_costs_the_others_nothing() -> None:
     rung = load_rung("r03")
     text = rung.source_text.replace("kv_len * HEAD_DIM + dim;", "kv_len * HEAD_DIM + dim + 1;")
