@@ -138,6 +138,24 @@ def test_a_launch_of_whole_clusters_is_right() -> None:
     assert check_rung(edited(("BOUNDED(NUM_THREADS)", "__cluster_dims__(1, 1, 1)")), SMALL).ok
 
 
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "#ifdef __SSE2__",
+        "#if defined(__x86_64__) || defined(linux)",
+        "#ifndef __CUDACC_RTC__",
+        "constexpr bool HERE = sizeof(long double) > 8;\n#define IF if (HERE)\n#if 1",
+    ],
+)
+def test_what_another_compiler_sees_is_no_way_to_be_right_here_alone(asks: str) -> None:
+    wrong = STORE.replace("1.f /", "1.05f /")
+    if "IF" in asks:
+        edits = (STORE, f"{asks}\nIF {{ {STORE} }} else {{ {wrong} }}\n#endif")
+    else:
+        edits = (STORE, f"{asks}\n{STORE}\n#else\n{wrong}\n#endif")
+    assert not check_rung(edited(edits), SMALL, quick=True).ok
+
+
 @pytest.mark.parametrize("bytes_kept", [1, 2 * 2 * 48 * 64, 4 * 2 * 48 * 64])
 def test_bytes_of_a_preparation_that_replace_no_input_buy_no_tolerance(bytes_kept: int) -> None:
     """The call names them, and reads K and V as they are."""

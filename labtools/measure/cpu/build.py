@@ -271,8 +271,9 @@ class _Kernel:
 def _build_in(
     kernel: _Kernel, defines: Mapping[str, str], counted: bool, cache: Path
 ) -> Executable:
-    source, name, folders = kernel.source, kernel.name, kernel.folders
+    name, folders = kernel.name, kernel.folders
     compiler = find_cpu_compiler()
+    source = _as_nvrtc_sees(kernel.source, _host_names(compiler))
     headers = find_cuda_headers()
     options = list(_kernel_options(compiler))
     options += ["-fsanitize-coverage=trace-pc"] if counted else []
@@ -280,7 +281,7 @@ def _build_in(
     options += [f"-I{folder}" for folder in (*folders, NATIVE, OWN_HEADERS)]
     options += [f"-isystem{folder}" for folder in headers]
     refuse_odd_includes(source, folders, name)
-    said = [*options, name, *kernel.entries, expand_includes(source, folders)]
+    said = [*options, name, *kernel.entries, source, expand_includes(kernel.source, folders)]
     final = cache / _digest([*_content(compiler, headers), *said])
     cached = _load(final)
     if cached is not None:
@@ -328,6 +329,40 @@ def _build_in(
     return built
 
 
+_NVRTC_NAMES = {
+    **dict.fromkeys(("__CUDACC__", "__CUDACC_RTC__", "__EDG__"), 1),
+    **{"__CUDACC_VER_MAJOR__": 13, "__CUDACC_VER_MINOR__": 0, "__CUDACC_VER_BUILD__": 88},
+    "__CUDA_ARCH_LIST__": CUDA_ARCH,
+}
+"""What a GPU's compiler defines, beside the architecture, and this machine's does not."""
+_NAME = re.compile(r"\b_\w+|\b(?:linux|unix)\b|\blong[ \t]+double\b")
+_BOTH = ("__cpp_", "__cplusplus", "__STDC__", "__STDC_HOSTED__", "__LP64__", "__EXCEPTIONS")
+
+
+@functools.lru_cache(maxsize=8)
+def _host_names(compiler: HostCompiler) -> frozenset[str]:
+    """What this machine's compiler defines by itself and a GPU's does not."""
+    command = [str(compiler.path), *_kernel_options(compiler), "-dM", "-E", "-x", "c++", os.devnull]
+    said = run_child(command, time_limit_s=OWN_LIMIT_S).stdout
+    names = re.findall(r"^#define (\w+)", said, re.MULTILINE)
+    return frozenset(name for name in names if not name.startswith(_BOTH))
+
+
+def _as_nvrtc_sees(source: str, host_names: frozenset[str]) -> str:
+    """A kernel's own text in which names mean what they mean to a GPU's compiler, so that no
+    condition chooses other lines here than there; a long double is a double there."""
+
+    def change(found: re.Match[str]) -> str:
+        name = found[0]
+        if name in _NVRTC_NAMES:
+            return f"LAB{name}"
+        if name.startswith("long"):
+            return "double"
+        return f"LAB_NOT{name}" if name in host_names else name
+
+    return _NAME.sub(change, source)
+
+
 def _as_gpu(source: str) -> str | None:
     """The kernel's own text with ``__CUDA_ARCH__`` defined, so that what a GPU runs is what is run.
 
@@ -349,6 +384,7 @@ def _translation_unit(kernel: _Kernel, source: str) -> str:
     lines = [
         '#include "cuda_on_cpu.h"',
         f"#define LAB_CUDA_ARCH {CUDA_ARCH}",
+        *(f"#define LAB{name} {value}" for name, value in _NVRTC_NAMES.items()),
         f'#line 1 "{kernel.shown}"',
         source,
         '#line 1 "<launch>"',

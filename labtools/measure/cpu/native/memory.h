@@ -15,7 +15,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <random>
 #include <string>
+#include <unistd.h>
 
 #include "state.h"
 
@@ -549,9 +551,13 @@ static bool reserve_slots() {
   return true;
 }
 
-// Puts a buffer in the middle of its slot, so that a negative offset stays in the slot too.
+// Puts a buffer near the middle of its slot, so that a negative offset stays in the slot too, at an
+// address that is drawn: how far buffers lie apart tells a kernel nothing.
 static bool map_buffer(Region& r, int slot, int fd) {
-  r.base = slots_base + slot * SLOT_BYTES + SLOT_BYTES / 2;
+  static std::random_device draw;
+  const uint64_t room = std::min(uint64_t(1) << 28, SLOT_BYTES / 2 - r.bytes);
+  const uint64_t page = sysconf(_SC_PAGESIZE), away = draw() % (room / page + 1) * page;
+  r.base = slots_base + slot * SLOT_BYTES + SLOT_BYTES / 2 + away;
   const size_t length = r.bytes ? size_t(r.bytes) : 1;
   void* p = mmap(reinterpret_cast<void*>(r.base), length, r.writable ? PROT_READ | PROT_WRITE : PROT_READ,
                  MAP_SHARED | MAP_FIXED, fd, 0);
