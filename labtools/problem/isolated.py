@@ -46,7 +46,7 @@ from .problem import (
     register_operation,
     takes_all,
 )
-from .rung import FORMS, Rung
+from .rung import ASKED_WITH, Rung
 from .text import read_given
 from .wire import Wire
 
@@ -218,7 +218,7 @@ class _Asked:
         self._guest, self._name = guest, name
         self.text = text  # of the function
         kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parts = [inspect.Parameter(one, kinds) for one in FORMS[name]]
+        parts = [inspect.Parameter(one, kinds) for one in ASKED_WITH[name]]
         self.__signature__ = inspect.Signature(parts)
 
     def __call__(self, *args: Any) -> Any:

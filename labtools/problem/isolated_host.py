@@ -23,7 +23,7 @@ from . import loading
 from .errors import KernelError, LabError
 from .isolated import FACTS, error_parts
 from .problem import Operation, Problem, operation_of, operations, problem_from_dict
-from .rung import FORMS, Rung, ask_rung, function_text, say_failure
+from .rung import ASKED_WITH, Rung, ask_rung, function_text, say_failure
 from .wire import Wire
 
 _ATTRIBUTES = """
@@ -48,11 +48,11 @@ def main() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with contextlib.suppress(EOFError, OSError):
-            _File(socket.socket(fileno=ends[0])).serve()
+            _Loaded(socket.socket(fileno=ends[0])).serve()
         os._exit(0)
 
 
-class _File:
+class _Loaded:
     """A file that was loaded, and what it is asked."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -112,7 +112,7 @@ class _File:
         rung, (what, args) = self._loaded, asked
         if what == "describe":
             return self._describe(rung)
-        if what in FORMS:
+        if what in ASKED_WITH:
             return ask_rung(rung.id, getattr(rung, what), *args)
         operation = operation_of(str(args[0]))
         if what.startswith("problem."):
@@ -123,8 +123,8 @@ class _File:
 
     def _describe(self, rung: Rung) -> tuple[dict[str, Any], dict[str, str], list[str]]:
         """Fields that are data, the text of each function, and the operations that it brings."""
-        held = {name: getattr(rung, name) for name in _PART_OF_FIELDS if name not in FORMS}
-        given = [name for name in FORMS if getattr(rung, name) is not None]
+        held = {name: getattr(rung, name) for name in _PART_OF_FIELDS if name not in ASKED_WITH}
+        given = [name for name in ASKED_WITH if getattr(rung, name) is not None]
         brings = [name for name, one in operations().items() if self._known.get(name) is not one]
         fields = {**held, "source": str(rung.source.resolve())}
         return fields, {name: function_text(getattr(rung, name)) for name in given}, brings

@@ -285,7 +285,7 @@ def reset_launch(finished: Workspace) -> Launch:
 
 
 LaunchFunction = Callable[[Any, Limits, Mapping[str, int]], list[Launch]]
-FORMS = {
+ASKED_WITH = {
     **dict.fromkeys(("launch", "defines_extra", "plan"), ("problem", "limits", "knobs")),
     "stores": ("problem", "knobs"),
     "supports": ("problem",),
@@ -356,7 +356,7 @@ class Rung:
     def __post_init__(self) -> None:
         check_fields(self, "The rung")
         check_name(self.id, "The rung", in_c=False)
-        for name in FORMS:
+        for name in ASKED_WITH:
             _check_form(self.id, name, getattr(self, name))
         if not isinstance(self.supports, OfOperation):  # as it is in a copy of a rung
             asked = OfOperation(self.operation, self.supports, self.refuses, self.id)
@@ -596,7 +596,7 @@ def _check_defines(rung: str, extra: Any) -> dict[str, str]:
 
 def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> None:
     """Refuse a function of a rung that is not written for what it is called with."""
-    asked = FORMS[name]
+    asked = ASKED_WITH[name]
     try:
         if function is None or _takes(inspect.signature(function), asked):
             return
