@@ -4,6 +4,7 @@ there on, and from `THRESHOLD` on. A method is decided where its whole interval 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -17,9 +18,10 @@ from labtools.record.statistics import CONFIDENCE
 
 from .sass_check import SassVerdict
 
-MethodClass = Literal["effective", "ineffective", "implementation_failed", "undecided"]
-"""What is known of a method after a round. An undecided one, of which the measurement could not
-tell, is in none of the three lists and may be taken again."""
+MethodClass = Literal["effective", "ineffective", "implementation_failed", "interacts", "undecided"]
+"""What is known of a method after a round. One that ``interacts`` with another has no effect of its
+own, see `Interaction`; of an undecided one the measurement could not tell. Both may be taken again.
+"""
 Decision = Literal["above", "below"]
 Outcome = Literal["slower", "same", "faster", "open"]
 """What taking a method out does: on which side of the threshold the whole interval lies."""
@@ -74,13 +76,20 @@ def outcome_of(found: Attribution) -> Outcome:
     return "same" if inside else "open"
 
 
-def classify(attribution: Attribution | None, sass: SassVerdict) -> MethodClass:
+def classify(
+    attribution: Attribution | None, sass: SassVerdict, interacts: bool = False
+) -> MethodClass:
     """The class of a method. What the compiler dropped failed, whatever the time did; one without a
-    signature whose proof could not be asked, or without a time, stays undecided."""
+    signature whose proof could not be asked, or without a time, stays undecided. ``interacts``: a
+    pair with it does something else than the product of each alone."""
     unsigned = sass.verdict == "no signature"
     if sass.verdict == "absent" or (unsigned and sass.proved is False):
         return "implementation_failed"
-    if (unsigned and sass.proved is None) or attribution is None or attribution.decided is None:
+    if (unsigned and sass.proved is None) or attribution is None:
+        return "undecided"
+    if interacts:
+        return "interacts"
+    if attribution.decided is None:
         return "undecided"
     return "effective" if attribution.decided == "above" else "ineffective"
 
@@ -154,8 +163,8 @@ class Interaction:
     methods: tuple[str, str]  # both ids
     together: float  # relative effect of taking both out
     product: float  # what it would be if each did the same without the other
-    additive: bool  # the interval of ``together`` holds ``product``, within what can be told
-    told: bool = True  # False: the interval is of forecasts, wide enough for either
+    additive: bool  # the two have intervals that meet, within what can be told
+    told: bool = True  # False: the intervals are of forecasts, wide enough for either
 
     def __str__(self) -> str:
         """Whether they interact."""
@@ -165,18 +174,27 @@ class Interaction:
 def interactions(
     single: Sequence[Attribution], pairs: Sequence[Attribution], least: AA
 ) -> tuple[Interaction, ...]:
-    """Hold what two methods do together against the product of what each does alone; what is not
-    that within the interval and the least effect is said to interact."""
-    alone = {one.method: one.relative for one in single}
+    """Hold what two methods do together against the product of what each does alone; where their
+    intervals are farther apart than the least effect, the two are said to interact."""
+    alone = {one.method: one for one in single}
     found = []
     for one in pairs:
         first, second = one.method.split(_BOTH)
         if first in alone and second in alone:
-            product = (1 + alone[first]) * (1 + alone[second]) - 1
-            fits = one.low - least.effect <= product <= one.high + least.effect
+            each = alone[first], alone[second]
+            product, low, high = (
+                math.prod(1 + getattr(found, end) for found in each) - 1
+                for end in ("relative", "low", "high")
+            )
+            fits = one.low - least.effect <= high and low <= one.high + least.effect
             told = not fits or least.origin != "forecast"
             found.append(Interaction((first, second), one.relative, product, fits, told))
     return tuple(found)
+
+
+def interacting(found: Sequence[Interaction]) -> frozenset[str]:
+    """Ids of the methods that interact with another."""
+    return frozenset(name for one in found if not one.additive for name in one.methods)
 
 
 # ---------------------------------------------------------------------------------------- telling

@@ -5,6 +5,7 @@ the disk before anything follows from it, so a step that was cut off goes on wit
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,7 +23,14 @@ from labtools.toolchain.progress import Progress, silent
 
 from . import events
 from .ablation import TimeCall, ablate_methods, ablate_pairs, pair_variants, single_variants
-from .attribution import Attribution, MethodClass, classify, interactions, relative_gain
+from .attribution import (
+    Attribution,
+    MethodClass,
+    classify,
+    interacting,
+    interactions,
+    relative_gain,
+)
 from .bench import TimedOn, TimedPoints, TimingBench
 from .branch import (
     Branch,
@@ -245,8 +253,9 @@ class TuningLoop:
         state = self.state
         current = state.current
         found = {one.method: one for one in current.attribution or ()}
+        met = interacting(current.interactions)
         classes = {
-            verdict.method: classify(found.get(verdict.method), verdict)
+            verdict.method: classify(found.get(verdict.method), verdict, verdict.method in met)
             for verdict in current.sass_check or ()
             if verdict.method in found or verdict.method in current.untimed
         }
@@ -407,16 +416,47 @@ class TuningLoop:
         base = with_methods(self.family, point, current.methods, forms)
         chosen: list[Point] = []
         for knobs in given:
-            made = self.family.point({**base.knobs, **knobs})
-            reason = self._why_no_branch(current, point, base, made)
-            if made in chosen:
-                reason = reason or f"it is branch {chosen.index(made) + 1} already"
-            if reason:
-                raise LabError(f"{made.key} cannot be a branch.", reason, "another point")
+            try:
+                made = self.family.point({**base.knobs, **knobs})
+                reason = self._why_no_branch(current, point, base, made)
+                if made in chosen:
+                    reason = reason or f"it is branch {chosen.index(made) + 1} already"
+                if reason:
+                    raise LabError(f"{made.key} cannot be a branch.", reason)
+            except LabError as error:
+                legal = self._name_legal(current, point, base, knobs, chosen)
+                raise LabError(error.what, error.why, legal) from error
             chosen.append(made)
         return Branching(
             tuple(Branch(n, made, None, "given") for n, made in enumerate(chosen, start=1))
         )
+
+    def _name_legal(
+        self,
+        current: RoundKept,
+        point: Point,
+        base: Point,
+        given: Mapping[str, Any],
+        others: Collection[Point],
+    ) -> str:
+        """The branch of the round that is most like what was given, as it can be given."""
+        known = {name: given[name] for name in base.knobs if isinstance(given.get(name), int)}
+        wanted = {**base.knobs, **known}
+        forms = current.pick.forms if current.pick else {}
+        fixed = self.state.implementation_failed_methods
+        settings = retried_settings(self.family, current.acknowledged)
+        made = variants(self.family, point, current.methods, forms, fixed, settings)
+        left = [one for one in made if isinstance(one, Point) and one not in others]
+
+        def apart(one: Point) -> tuple[int, int, str]:
+            far = [abs(one.knobs[name] - value) for name, value in wanted.items()]
+            return sum(map(bool, far)), sum(far), one.key
+
+        for one in sorted(left, key=apart):
+            if self._why_no_branch(current, point, base, one) is None:
+                said = {n: v for n, v in one.knobs.items() if n in known or v != base.knobs[n]}
+                return f"{json.dumps(said)}, the nearest that can be one; branch without input"
+        return "another pick: this round has no other branch"
 
     def _why_no_branch(
         self, current: RoundKept, point: Point, base: Point, made: Point
@@ -979,6 +1019,7 @@ def ablate_point(
         timed = [one.method for one in found.single]
         verdicts = {one.method: one for one in check_methods(bench, point, timed)}
         aa = bench.least_effect()
+        met = interactions(found.single, found.both, aa)
         return AblatedPoint(
             of=FoundPoint(point.key, dict(point.knobs), timed_us),
             origin=bench.origin,
@@ -986,8 +1027,11 @@ def ablate_point(
             attribution=found.single,
             pairs=found.both,
             sass_check=tuple(verdicts.values()),
-            classes={one.method: classify(one, verdicts[one.method]) for one in found.single},
+            classes={
+                one.method: classify(one, verdicts[one.method], one.method in interacting(met))
+                for one in found.single
+            },
             gpu=bench.gpu,
-            interactions=interactions(found.single, found.both, aa),
+            interactions=met,
             untimed=found.untimed,
         )

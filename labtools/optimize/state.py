@@ -151,6 +151,7 @@ class LoopState(LoopSetup):
     effective_methods: tuple[str, ...]  # on at `point`, in its code, and it is slower without
     ineffective_methods: tuple[str, ...]  # in the machine code, and no such effect
     implementation_failed_methods: tuple[str, ...]  # not in the machine code
+    interacts_methods: tuple[str, ...]  # with another they do not do the product of each alone
     undecided_methods: tuple[str, ...]  # the interval says neither
     selected_methods: tuple[str, ...]  # of the round that is under way
     roofline_history: tuple[RooflineEntry, ...]  # gaps and budget of each round
@@ -454,6 +455,7 @@ class StateFold:
             effective_methods=self._methods("effective"),
             ineffective_methods=self._methods("ineffective"),
             implementation_failed_methods=self._methods("implementation_failed"),
+            interacts_methods=self._methods("interacts"),
             undecided_methods=self._methods("undecided"),
             selected_methods=() if over else last.methods,
             roofline_history=tuple(

@@ -227,10 +227,11 @@ def _say_check(one: SassVerdict) -> str:
 def _explain_update(event: events.UpdateDone) -> _Explained:
     said = "; ".join(f"{method}: {found}" for method, found in event.classes.items())
     text = f"{said or NO_METHOD}; the next round begins from {event.point}"
-    rule = "not in the machine code is implementation_failed whatever the time; above the "
-    rule += "threshold is effective, below it ineffective, else undecided; the next round begins "
-    rule += "from the champion, or from it without the method that harms most, where that gains "
-    rule += "more than can be told, else from where this one began"
+    rule = "not in the machine code is implementation_failed whatever the time; in a pair that "
+    rule += "does not do the product of each alone is interacts; above the threshold is effective, "
+    rule += "below it ineffective, else undecided; the next round begins from the champion, or "
+    rule += "from it without the method that harms most, where that gains more than can be told, "
+    rule += "else from where this one began"
     return text, {"time_us": event.time_us, "gain": event.gain}, rule
 
 

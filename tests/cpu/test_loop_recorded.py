@@ -29,9 +29,11 @@ from labtools.optimize.family import Point, load_family
 from labtools.optimize.grid import check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.page import summary_html
 from labtools.optimize.pick import Retry
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import STEPS, GivenRefused, LoopState
+from labtools.optimize.summary import summary_text
 from labtools.predict import load_gpu
 from labtools.problem import LabError
 from labtools.problem.rung import say_knobs
@@ -312,6 +314,28 @@ def test_a_given_branch_goes_on_from_its_round(family, tmp_path):
         (tried,) = opened.branch([{"warps": 4}]).current.branches
     wanted = {**begun.knobs, "swizzle": 1, "warps": 4}
     assert family.read_key(tried.point) == family.point(wanted), "not as at the family's start"
+
+
+def test_methods_that_interact_have_a_class_of_their_own(family, tmp_path):
+    picked = ("compute.tensor_core", "latency.split_sequences", "latency.more_warps")
+    loop.init(tmp_path, family, None, "recorded", 0, 4, "largest-remainder")
+    with loop.open_loop(tmp_path, family) as opened:
+        opened.gaps()
+        opened.budget()
+        opened.pick(picked)
+        for refused in ([{"split": 4}, {"split": 3}], [{"split": 4}] * 2, [{"exp2": 0}]):
+            with pytest.raises(GivenRefused) as caught:
+                opened.branch(refused)
+        legal, _ = json.JSONDecoder().raw_decode(caught.value.still_works)
+        state = opened.branch([legal])
+        state = opened.ablate(pairs=True)
+        opened.check()
+        state = opened.update()
+    (met,) = [one for one in state.current.interactions if not one.additive]
+    assert met.methods == state.interacts_methods == picked[1:]
+    assert state.ineffective_methods == picked[:1]
+    for text in (summary_text(state), summary_html(state)):
+        assert "interacts" in text
 
 
 # ------------------------------------------------------------------- a method that was dropped

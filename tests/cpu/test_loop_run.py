@@ -365,7 +365,7 @@ def play_to_dropped(folder: Path, family: Family, patch: pytest.MonkeyPatch) -> 
         only.setattr(
             loop,
             "classify",
-            lambda _, one: "implementation_failed" if one.method == LARGER else "effective",
+            lambda _, one, *__: "implementation_failed" if one.method == LARGER else "effective",
         )
         only.setattr(
             TuningLoop,

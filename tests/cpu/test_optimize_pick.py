@@ -456,6 +456,9 @@ def test_a_method_is_classed_by_its_code_and_then_by_its_time(decided):
         (dataclasses.replace(bare, proved=False), "implementation_failed"),
     ):
         assert classify(Told(decided), verdict) == expected
+        in_its_code = expected == by_time and verdict is not bare
+        together = "interacts" if in_its_code else expected
+        assert classify(Told(decided), verdict, interacts=True) == together
 
 
 def test_what_was_wrong_in_every_branch_is_not_picked_again():

@@ -22,7 +22,7 @@ from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import check_methods, settled
 from labtools.optimize.pick import Considered, Retry, Taken
 from labtools.optimize.searches import NEAR_FACTORS, Searches
-from labtools.optimize.state import METHOD_CLASSES, RoundKept
+from labtools.optimize.state import RoundKept
 
 from ..lab08_ablation.panels import CLASS_WORDS, proof_rows
 from .conditions import say_condition
@@ -37,6 +37,8 @@ the points of the table, or -1; microseconds; the effect with its interval; numb
 method."""
 
 
+SINGLE_CLASSES = tuple(CLASS_WORDS)
+"""What one method out at a time can tell of it."""
 MethodChoice = tuple[str, ...]
 """Ids of a round's methods, in the family's order."""
 
@@ -163,8 +165,8 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "least": least.effect,
         "threshold": threshold_of(least),
         "rules": list(get_args(budget.ApportionmentRule)),
-        "classes": list(METHOD_CLASSES),
-        "class_words": [CLASS_WORDS[name] for name in METHOD_CLASSES],
+        "classes": list(SINGLE_CLASSES),
+        "class_words": list(CLASS_WORDS.values()),
         "settled": _settled(bench),
         "retries": [_retries(one) for one in family.switchable],
         "knobs": list(family.start.knobs),
@@ -307,7 +309,7 @@ def _round_end(
     without = min(harmful, key=lambda number: rows[number]["relative"], default=None)
     if without is not None:
         gain = (1 + gain) / (1 + rows[without]["relative"]) - 1
-    classes = {str(number): METHOD_CLASSES[rows[number]["class"]] for number in methods}
+    classes = {str(number): SINGLE_CLASSES[rows[number]["class"]] for number in methods}
     kept = settled([RoundKept(1, classes=classes, gain=gain)], {1: with_all}, least)
     return {
         "taken": gain > least,
@@ -400,7 +402,7 @@ def _removals(
         number, leads = bench.grid.number(left), places.get(left, -1)
         time_us = round(bench.time([left]).median_us(left), 3)
         effect = [round(value, 5) for value in (one.relative, one.low, one.high)]
-        class_ = METHOD_CLASSES.index(classify(one, verdict))
+        class_ = SINGLE_CLASSES.index(classify(one, verdict))
         harms = int(leads >= 0 and one.high < -one.threshold)
         proof = proof_rows(bench, method, verdict, point, left)
         titles = (family.method(name).title for name in family.dependents(point, one.method))
