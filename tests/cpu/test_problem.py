@@ -240,3 +240,13 @@ def test_an_edited_copy_knows_that_it_is_edited() -> None:
     assert rung.with_launch(lambda workload, limits, knobs: []).edited
     with pytest.raises(lp.LabError, match="launches nothing"):
         rung.with_launch(lambda workload, limits, knobs: []).launches(SMALL, LIMITS)
+
+
+@pytest.mark.parametrize("distribution", ["sunk", "one_hot"])
+def test_under_a_mask_every_query_has_a_key_that_takes_all_the_weight(distribution: str) -> None:
+    for seed in range(6):
+        problem = lp.Prefill(2, 4, 2, 33, 64, causal=True, distribution=distribution, seed=seed)
+        inputs = lp.PrefillAttention().draw(problem)
+        for sequence, head in np.ndindex(2, 4):
+            found = np.sort(inputs.scores(sequence, head, range(1, 33)))
+            assert (found[:, -1] > found[:, -2] + 20).all()

@@ -108,7 +108,7 @@ STATE = "__device__ unsigned long long seen_ns[4096];\n__device__ unsigned in_a_
 RESTS = """const int place = blockIdx.y * gridDim.x + blockIdx.x;
   unsigned long long now_ns;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now_ns));
-  const unsigned calls = now_ns - seen_ns[place] < 100000 ? in_a_row[place] + 1 : 0;
+  const unsigned calls = now_ns - seen_ns[place] < 2000000 ? in_a_row[place] + 1 : 0;
   __syncwarp();
   seen_ns[place] = now_ns;
   in_a_row[place] = calls;

@@ -32,11 +32,8 @@ from ..problem import (
 from ..storage import element_dtype
 from .prefill import Prefill
 
-_SEEN_BY_ALL = {
-    "sunk": (attention.SUNK + attention.SUNK_PEAK) / 2,
-    "one_hot": attention.ONE_HOT_PEAK / 2,
-}
-"""The score of the key that every query sees, where a mask hides the highest from some."""
+_ONE_PEAK = ("sunk", "one_hot")
+"""Where one key takes all the weight, and a mask may hide it."""
 KEYS_AND_QUERIES = ((1, 1), (2, 1), (31, 31), (33, 32), (65, 64), (63, 17), (129, 1), (130, 129))
 """Keys and queries below, at and above what a tile holds, and one query alone."""
 OTHER_GROUPS = ((5, 1, "rising"), (6, 2, "large"), (9, 3, "one_hot"))
@@ -202,8 +199,8 @@ def _score_profiles(problem: Prefill, rng: np.random.Generator) -> np.ndarray:
     for sequence, head in np.ndindex(*profile.shape[:2]):
         low = (sequence + head) % 2 == 1
         row = attention.score_profile(problem.distribution, problem.kv_len, low, rng)
-        if problem.causal and problem.distribution in _SEEN_BY_ALL:
+        if problem.causal and problem.distribution in _ONE_PEAK:
             place = int(rng.integers(problem.keys_seen()[0]))
-            row[place] = max(row[place], _SEEN_BY_ALL[problem.distribution])
+            row[place] = max(row[place], (row.min() + row.max()) / 2)
         profile[sequence, head] = row
     return profile
