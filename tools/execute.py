@@ -7,6 +7,10 @@ so it cannot be stale. A failing page is never kept.
 
 from __future__ import annotations
 
+# isort: off
+import tools.light_jsonschema  # noqa: F401  (before all that imports nbformat)
+
+# isort: on
 import copy
 import os
 import sys
@@ -29,7 +33,6 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-import tools.light_jsonschema  # noqa: F401  (before nbformat)
 from tools.install import ROOT, fingerprint
 from tools.nbpoll import poll_in_slices
 from tools.page_kernels import CopiedKernelManager, kernel_source

@@ -43,7 +43,7 @@ from labtools.toolchain.progress import silent
 
 NEAR, FAR = 1.05, 1.10
 SEEDS = int(os.environ.get("LABTOOLS_LOOP_SEEDS", "2"))
-RECOMPILED = 40
+RECOMPILED = 16
 DRAWS = 2000
 
 

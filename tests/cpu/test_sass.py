@@ -48,10 +48,9 @@ def stored(arch: str, rung_id: str) -> list[StoredListing]:
 
 
 ALL_OF_LADDER = [(arch, rung_id) for arch in ARCHS for rung_id in LADDER]
-ON_HOPPER = [("sm_90", rung_id) for rung_id in LADDER]
 
 
-@pytest.mark.parametrize(("arch", "rung_id"), some_of(ALL_OF_LADDER, 6, ON_HOPPER), ids=str)
+@pytest.mark.parametrize(("arch", "rung_id"), some_of(ALL_OF_LADDER, 9), ids=str)
 def test_stored_listings_of_the_ladder(arch: str, rung_id: str) -> None:
     if not load_rung(rung_id).runs_on(arch):
         assert not stored_path(rung_id, arch).exists()
@@ -194,7 +193,7 @@ extern "C" __global__ void k(double* x, long long* y, float* f, unsigned long lo
 def test_registers_against_the_disassembler(arch: str) -> None:
     workload = Workload.parse("8,32,8,4096,128")
     cubins = [compile_cubin(WIDE_OPERATIONS, arch)]
-    for rung_id in ("r00", "r03", "s02", "s03"):
+    for rung_id in some_of(("r00", "r03", "s02", "s03"), 2):
         cubins.append(compile_rung(load_rung(rung_id), workload, LIMITS, {}, arch))
     assert [found for cubin in cubins for found in differences(cubin)] == []
 

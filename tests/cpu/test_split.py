@@ -100,7 +100,7 @@ def test_two_launches_or_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "head_dim"), some_of([(name, dim) for name in NAMES for dim in (64, 128)], 3), ids=str
+    ("name", "head_dim"), some_of([(name, dim) for name in NAMES for dim in (64, 128)], 1), ids=str
 )
 def test_a_rung_is_right_on_the_battery(name: str, head_dim: int) -> None:
     knobs = {"split": 5} if name.startswith("r08") else {}
@@ -120,7 +120,7 @@ def _each_choice() -> list[tuple[str, dict[str, int]]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "knobs"), some_of(_each_choice(), 6), ids=str)
+@pytest.mark.parametrize(("name", "knobs"), some_of(_each_choice(), 3), ids=str)
 def test_every_knob_is_right_where_pieces_end(name: str, knobs: dict[str, int]) -> None:
     for workload in (SHORT, SHORT.replace(head_dim=128)):
         run = run_on_cpu(lp.load_rung(name), workload, knobs, orders=(0, 2))

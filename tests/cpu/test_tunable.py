@@ -22,7 +22,7 @@ FAMILY = load_family("tunable")
 RUNG = FAMILY.rung
 EVERY_POINT = "LABTOOLS_TUNABLE_POINTS"
 """So many drawn points are checked on the CPU; all of them take an hour or two."""
-DRAWN = int(os.environ.get(EVERY_POINT, "5"))
+DRAWN = int(os.environ.get(EVERY_POINT, "3"))
 OFF = {
     **dict.fromkeys(("gqa", "math", "load", "swizzle", "merge", "reduce", "lazy", "exp2"), 0),
     **dict.fromkeys(("cache", "bounds", "ilp", "tail"), 0),
@@ -44,7 +44,7 @@ SMALL = lp.Workload(2, 8, 2, 137, 128)
 LONG = lp.Workload(1, 2, 1, 700, 128)
 RAGGED = lp.Workload(4, 8, 1, 150, 128, seq_lens=(1, 150, 33, 64), distribution="late_peaked")
 
-DRAWN_NEIGHBOURS = 12
+DRAWN_NEIGHBOURS = 6
 OTHERS = code_digest("problem", "measure", "optimize")
 """A draw from this is another one after a change of the code."""
 ALL_NEIGHBOURS = os.environ.get("LABTOOLS_TUNABLE_NEIGHBOURS") == "all"
@@ -185,8 +185,10 @@ def test_a_base_is_right_on_the_battery(base: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [1, 4, 8])
-@pytest.mark.parametrize("base", ["many rows", "products"])
+@pytest.mark.parametrize(
+    ("base", "group"),
+    some_of([(base, group) for base in ("many rows", "products") for group in (1, 4, 8)], 3),
+)
 def test_groups(base: str, group: int) -> None:
     knobs = {**BASES[base], "gqa": 1}
     workload = lp.Workload(2, 2 * group, 2, 61, 128, seq_lens=(61, 18), seed=group)
@@ -229,7 +231,7 @@ def test_a_kernel_with_a_mistake_is_wrong(base: str, old: str, new: str) -> None
             ({"split": 4}, {"split": 4, "merge": 1}, "ATOMG"),
             ({"split": 4, "merge": 1}, {"split": 4, "merge": 2}, "UCGABAR_ARV"),
         ],
-        5,
+        3,
     ),
     ids=str,
 )

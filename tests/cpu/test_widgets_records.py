@@ -162,8 +162,12 @@ def test_the_live_path_reaches_the_measuring_children(
 ) -> None:
     from live_fake import use_fake_gpu
 
+    from labtools.measure.gpu.measure import time_candidates
+
     use_fake_gpu(monkeypatch, tmp_path)
     monkeypatch.setattr("labtools.notebook.live.can_run_live", lambda: True)
+    for name, few in (("processes", 2), ("rounds", 5)):
+        monkeypatch.setitem(time_candidates.__kwdefaults__, name, few)
     small = HEADLINE.replace(batch=1, num_qo_heads=2, num_kv_heads=1, kv_len=8, head_dim=64)
     found = measure_speedup("r02", "r03", small, candidate_knobs={"unroll": 1})
     assert found.source == "live" and "NVIDIA Fake GPU" in found.what

@@ -12,7 +12,7 @@ import pytest
 from tools.goldens import storage
 from tools.goldens.cases import draw, every_case
 
-DRAWN = 60
+DRAWN = 40
 THIS_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()} {random.random()}")
 
 
