@@ -14,7 +14,7 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
                  score that is kept in 16 bits. One row takes all the weight, whatever is rounded.
 ``one_hot``      one row takes all the weight, so the output is that row of v.
 ``constant_v``   v is the same in every row, so the weights must sum to one.
-``outliers``     some channels of q and of k are 6 times as large, and some rows of v 12 times: what
+``outliers``     some channels of q and of k are 4 times as large, and some rows of v 8 times: what
                  clamps them shows.
 ``small_v``      as ``late_peaked``, and v is small: what adds a little to it shows.
 ``equal_keys``   all keys of a sequence are equal, and so are its weights.
@@ -43,7 +43,7 @@ ONE_HOT_PEAK = 60.0
 SUNK, SUNK_PEAK = -1.6e6, -1.2e6
 SUNK_SCALE = 512.0
 """Of q, so that neither q nor k leaves the range of a half."""
-OUTLIER = 6.0
+OUTLIER = 4.0
 SMALL_V = 2.0**-6
 _ALTERED = 8.0
 """Times a usual row of V: it shows though it is one of thousands."""

@@ -10,7 +10,7 @@ import pytest
 from devices import LIMITS
 
 import labtools.problem as lp
-from labtools.problem import rung as rung_module
+from labtools.problem import loading
 
 SMALL = lp.Workload(2, 4, 2, 33, 64)
 
@@ -212,7 +212,7 @@ def test_a_shipped_rung_is_loaded_anew_when_its_text_changes(
     shipped = lp.load_rung("r03")
     assert lp.load_rung("r03_one_warp") is shipped
     folder = tmp_path / "kernels"
-    monkeypatch.setattr(rung_module, "kernels_dir", lambda: folder)
+    monkeypatch.setattr(loading, "kernels_dir", lambda: folder)
     path, text = folder / "decode/r03_mine.py", shipped.source.with_suffix(".py").read_text()
     path.parent.mkdir(parents=True)
     path.write_text(text.replace("r03_one_warp", "r03_mine"))
@@ -228,7 +228,7 @@ def test_a_shipped_rung_is_loaded_anew_when_its_text_changes(
     path.with_suffix(".cu").unlink()
     with pytest.raises(lp.LabError, match="no source"):
         lp.load_rung("r03")
-    monkeypatch.setattr(rung_module, "kernels_dir", lambda: tmp_path / "elsewhere")
+    monkeypatch.setattr(loading, "kernels_dir", lambda: tmp_path / "elsewhere")
     path.with_suffix(".cu").write_text(shipped.source_text)
     assert lp.load_rung(path) is not lp.load_rung(path)  # a reader's own
 
