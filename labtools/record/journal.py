@@ -100,6 +100,7 @@ class Journal:
             raise self._cannot_write(error) from error
         self._lock = FileLock(str(self.lines) + ".lock", timeout=_LOCK_TIMEOUT_S)
         self._engine: sa.Engine | None = None
+        self._was_there = False
 
     # -- what a page calls -----------------------------------------------------------------
 
@@ -262,6 +263,12 @@ class Journal:
     @contextmanager
     def _locked(self, *, to_write: bool = True) -> Iterator[None]:
         """Hold the journal's lock; a reader goes on without it where the folder takes no file."""
+        if self._was_there and not self.lines.exists():
+            self._say(
+                f"{self.lines}, which held your predictions, was moved or removed while it was in "
+                "use: a new one begins there, and the lines of the two may stand in one file."
+            )
+            self.lines.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._lock.acquire()
         except Timeout as error:
@@ -280,6 +287,7 @@ class Journal:
         except OSError as error:
             raise self._cannot_write(error) from error
         finally:
+            self._was_there = self.lines.exists()
             if self._lock.is_locked:
                 self._lock.release()
 
@@ -290,14 +298,14 @@ class Journal:
             self._exchange()
 
     def _entries(self, question_id: str | None = None) -> list[AnyEntry]:
-        """This reader's entries, oldest first; the question's, or all."""
+        """This reader's entries, in the order of their lines, whatever a clock said; the
+        question's, or all."""
         wanted = None if question_id is None else mend_text(question_id)
-        found = [
+        return [
             entry
             for entry in self._read_lines().values()
             if entry.reader == self.reader and wanted in (None, entry.question_id)
         ]
-        return sorted(found, key=lambda entry: (entry.at, entry.entry_id))
 
     def _read_lines(self) -> dict[str, AnyEntry]:
         """Every entry by its id: files that were joined hold one twice, and the first counts."""
@@ -313,6 +321,7 @@ class Journal:
     def _add_missing(self, entries: Mapping[str, AnyEntry]) -> None:
         known = self._read_lines()
         missing = [entry for name, entry in entries.items() if name not in known]
+        missing.sort(key=lambda entry: entry.at)  # a database has no lines
         if missing:
             append_lines(self.lines, [entry.model_dump_json() for entry in missing])
 

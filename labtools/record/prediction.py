@@ -9,7 +9,15 @@ import uuid
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    model_validator,
+)
 
 from labtools.problem import LabError
 from labtools.problem.text import mend_text
@@ -35,6 +43,10 @@ SIZES = (
 
 Interval = tuple[float, float]
 _Text = Annotated[str, AfterValidator(mend_text)]
+_Moment = Annotated[
+    AwareDatetime,
+    Field(gt=datetime(2, 1, 1, tzinfo=UTC), lt=datetime(9998, 1, 1, tzinfo=UTC)),  # in any zone
+]
 _PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -46,7 +58,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     entry_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
-    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    at: _Moment = Field(default_factory=lambda: datetime.now(UTC))
     reader: _Text
     question_id: Annotated[_Text, Field(min_length=1)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -14,7 +15,9 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -22,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labtools.problem import LabError, repository_root
+from labtools.record import prediction
 from labtools.record.folders import work_dir
 from labtools.record.journal import Journal, JournalError, JournalWarning, _class_table, _columns
 from labtools.record.prediction import MISUNDERSTOOD_FROM, direction_of, score
@@ -120,6 +124,48 @@ def test_a_changed_mind_counts_before_the_reveal_and_is_marked_after_it(journal:
     assert again is not None
     assert not again.direction_right
     assert journal.prediction("q") == changed
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each entry is an hour before the one above it."""
+    hours = itertools.count()
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime(2026, 1, 2, 12, tzinfo=tz) - timedelta(hours=next(hours))
+
+    monkeypatch.setattr(prediction, "datetime", Clock)
+    journal.commit("q", "page", "slower", 0.5)
+    later = journal.commit("q", "page", "faster", 2)
+    assert journal.reveal("q", 2.0, what="a") == journal.history("q")[1].score
+    assert journal.prediction("q") == later
+    assert [row.prediction.after_reveal for row in journal.history("q")] == [False, False]
+    assert all(row.reveal and row.score for row in journal.history("q"))
+    assert journal.commit("q", "page", "faster", 3).after_reveal
+    assert reopened(journal).prediction("q") == later
+    text = journal.lines.read_text()
+    for moment in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:00:00-14:00", "2026-01-02T12:00:00"):
+        entry = json.loads(text.splitlines()[0]) | {"entry_id": moment, "at": moment}
+        journal.lines.write_text(f"{json.dumps(entry)}\n{text}")
+        with pytest.warns(JournalWarning, match="1 line"):
+            assert reopened(journal).prediction("q") == later
+
+
+def test_a_folder_that_is_moved_meanwhile_is_told(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "work" / "journal.sqlite", reader="reader")
+    first = journal.commit("q", "page", "faster", 2)
+    (tmp_path / "work").rename(tmp_path / "moved")
+    with pytest.warns(JournalWarning, match="was moved or removed"):
+        second = journal.commit("q", "page", "faster", 3)
+    assert len(journal.notices) == 1
+    moved = tmp_path / "moved" / "journal.jsonl"
+    with moved.open("a") as file:
+        file.write(journal.lines.read_text())
+    both = Journal(moved.with_suffix(".sqlite"), reader="reader").history("q")
+    assert [row.prediction for row in both] == [first, second]
 
 
 def test_readers_do_not_see_each_other(tmp_path: Path) -> None:
