@@ -14,6 +14,7 @@ import typer
 from .given import (
     HEADLINE_TEXT,
     SMALL_TEXT,
+    Commands,
     JsonOption,
     KnobOption,
     RungArgument,
@@ -28,10 +29,15 @@ EPILOG = (
     "3 something needed is missing (a GPU, a tool, a permission); 4 a mistake in labtools itself; "
     "130 stopped."
 )
+TRUST = (
+    "Trying a kernel executes its Python file and its machine code as you, with all that you may "
+    "do; a process of its own is no sandbox."
+)
 
-app = typer.Typer(
+app = Commands(
     help="Predict, check, measure and explain decode-attention kernels.",
-    epilog=EPILOG,
+    epilog=f"{TRUST} {EPILOG}",
+    of_each=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -59,7 +65,7 @@ def options(
     """Predict, check, measure and explain decode-attention kernels."""
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def doctor(as_json: JsonOption = False) -> None:
     """Say what is here, what is missing, why, and what still works."""
     from .doctor import examine
@@ -67,7 +73,7 @@ def doctor(as_json: JsonOption = False) -> None:
     present(examine, as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def run(
     rung: RungArgument,
     workload: Annotated[
@@ -101,7 +107,7 @@ def run(
     present(partial(run_named_rung, asked, on, quick, seed), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def forecast(
     rung: RungArgument,
     workload: WorkloadOption = None,
@@ -124,7 +130,7 @@ def forecast(
     present(partial(forecast_rung, RungAsked(rung, workload, knob), gpu, what_if), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def derive(
     workload: WorkloadOption = None,
     gpu: Annotated[
@@ -153,7 +159,7 @@ def derive(
     present(partial(derive_any, op, workload, gpu, bits, target), as_json)
 
 
-@app.command("compile", epilog=EPILOG)
+@app.command("compile")
 def compile_(
     rung: RungArgument,
     arch: Annotated[
@@ -170,7 +176,7 @@ def compile_(
     present(partial(compile_for, RungAsked(rung, workload, knob), arch, sass), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def profile(
     rung: RungArgument,
     workload: WorkloadOption = None,
@@ -189,7 +195,7 @@ def profile(
     present(partial(profile_target, asked, full, out, time_limit), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def sanitize(
     rung: RungArgument,
     workload: WorkloadOption = None,
@@ -208,7 +214,7 @@ def sanitize(
     present(partial(sanitize_target, asked, tool, time_limit), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def bench(
     candidate: Annotated[
         list[str] | None,
@@ -246,7 +252,7 @@ def bench(
     present(partial(bench_candidates, *asked, processes, quick), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def record(
     rung: Annotated[
         str | None,
@@ -295,7 +301,7 @@ def record(
         present(partial(record_one, asked, baseline, out, effort), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def microbench(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the record and the table.", show_default=False)
@@ -315,7 +321,7 @@ def microbench(
 app.add_typer(loop_app, name="loop")
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def ablate(
     kernel: KernelOption = None,
     workload: LoopWorkloadOption = None,
@@ -344,7 +350,7 @@ def ablate(
     present(partial(ablate_kernel, asked, knob, method, pairs), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def records(
     gpu: Annotated[str | None, typer.Option(metavar="SLUG", help="For example h200.")] = None,
     rung: Annotated[str | None, typer.Option(metavar="ID", help="A rung or a baseline.")] = None,
@@ -363,7 +369,7 @@ def records(
     present(partial(list_records, gpu, rung, workload, all_), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def claims(
     id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="One claim only.")] = None,
     as_json: JsonOption = False,
@@ -374,7 +380,7 @@ def claims(
     present(partial(list_claims, id_), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def journal(
     question: Annotated[str | None, typer.Option(metavar="ID", help="One question only.")] = None,
     as_json: JsonOption = False,
@@ -385,7 +391,7 @@ def journal(
     present(lambda progress: list_predictions(question), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def reset(
     page: Annotated[str, typer.Argument(help="For example labs/lab01_occupancy, or its name.")],
     as_json: JsonOption = False,
@@ -396,7 +402,7 @@ def reset(
     present(lambda progress: reset_copy(page), as_json)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def sync(
     check: Annotated[bool, typer.Option("--check", help="Compare only; write nothing.")] = False,
     as_json: JsonOption = False,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .outcome import typed
 
@@ -25,7 +26,8 @@ RungArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUNG|PATH.py",
-        help="A shipped rung (r03 or r03_one_warp), or the .py file of your own.",
+        help="A shipped rung (r03 or r03_one_warp), or the .py file of another, whose Python and "
+        "machine code then run as you.",
         show_default=False,
     ),
 ]
@@ -45,6 +47,29 @@ KnobOption = Annotated[
     list[str] | None,
     typer.Option("--knob", "-k", metavar="NAME=VALUE", help="A compile-time choice; repeatable."),
 ]
+
+
+class _Once(TyperCommand):
+    """A command that refuses an option given twice, of which click would take the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for one in order:
+            if one.param_type_name == "option" and not one.multiple and order.count(one) > 1:
+                ctx.fail(f"{one.opts[0]} is given twice")
+        return super().parse_args(ctx, args)
+
+
+class Commands(typer.Typer):
+    """Commands with one epilog, ``of_each``; an option that is not repeatable may stand once."""
+
+    def __init__(self, of_each: str, **more: Any) -> None:
+        super().__init__(**more)
+        self._of_each = of_each
+
+    def command(self, name: str | None = None, **more: Any) -> Any:
+        """As typer has it."""
+        return super().command(name, cls=_Once, epilog=self._of_each, **more)
 
 
 def read_workload(text: str) -> Problem:
@@ -120,7 +145,10 @@ def named_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
                     f"{rung.id} has the knobs "
                     + (", ".join(knob.name for knob in rung.knobs) or "none"),
                 )
-            values[name.strip()] = int(value)
+            if (name := name.strip()) in values:
+                why = f"{values[name]} and {value.strip()}: nobody knows which is meant"
+                raise LabError(f"The knob {name} is given twice.", why, "the same with one of them")
+            values[name] = int(value)
         rung.resolve_knobs(values)
     return values
 

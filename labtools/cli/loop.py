@@ -183,12 +183,10 @@ class LoopAsked:
         """Raise UsageProblem where a loop is another one than was asked for."""
         simple = ("on", "seed", "branches", "rule")
         asked = {
-            "kernel": self.kernel and read_family(self.kernel).path,
             "workload": self.workload and str(read_workload(self.workload)),
             **{name: getattr(self, name) for name in simple},
         }
         held = {
-            "kernel": _family_of(folder, state).path,
             "workload": str(state.workload),
             **{name: getattr(state, name) for name in simple},
         }
@@ -202,12 +200,33 @@ class LoopAsked:
             raise UsageProblem(LabError(what, why, "another folder"))
 
 
-def _family_of(folder: Path, state: loop_state.LoopState) -> Family:
-    """The family that a loop works on."""
+def _family_of(looked: LoopFolder, named: str | None) -> Family:
+    """The family that a loop works on. Its Python runs: where it was not begun here with it, it is
+    loaded only where it is ``named``, whatever the log says."""
+    from labtools.optimize.loop import family_name
+
+    held = looked.state.family
+    if named is None and not looked.is_ours:
+        raise UsageProblem(
+            LabError(
+                f"The loop in {looked.path} was not begun here.",
+                f"its log names the family {held}, whose Python would run as you",
+                f"the same with --kernel {held}, where you trust that file; status, summary and "
+                "diff, which only read",
+            )
+        )
     try:
-        return read_family(state.family)
+        family = read_family(named or held)
     except UsageProblem as error:
-        raise family_lost(folder, state.family, as_lab_error(error.error)) from error
+        if named is not None:
+            raise
+        raise family_lost(looked.path, held, as_lab_error(error.error)) from error
+    found = family_name(family)
+    if Path(found).with_suffix("") != Path(held).with_suffix(""):
+        why = f"it has kernel {held}, not {found}"
+        raise UsageProblem(LabError("The folder holds another loop.", why, "another folder"))
+    looked.take_over()
+    return family
 
 
 @contextlib.contextmanager
@@ -226,15 +245,22 @@ def begin_loop(folder: Path, asked: LoopAsked) -> StepAnswer:
 
 
 def do_step(
-    folder: Path, step: str, given: str | None, progress: Progress, **more: Any
+    folder: Path,
+    step: str,
+    given: str | None,
+    progress: Progress,
+    *,
+    kernel: str | None = None,
+    **more: Any,
 ) -> StepAnswer:
-    """One step of a round; ``given`` is a JSON file, or ``-``, with what the caller decides."""
+    """One step of a round; ``given`` is a JSON file, or ``-``, with what the caller decides, and
+    ``kernel`` the family, where he names it."""
     from labtools.optimize.loop import open_loop
 
     looked = LoopFolder.look(folder)
     with _in_order():
         looked.require(step)
-        family = _family_of(folder, looked.state)
+        family = _family_of(looked, kernel)
         asked = read_input(given, step)
         with open_loop(folder, family, with_time_left(progress)) as loop:
             state = loop.take(step, **asked, **more)
@@ -309,19 +335,19 @@ def run_loop(
             asked.begin(folder)
         except LoopThere:  # another process has begun one meanwhile
             is_there = True
-    before = LoopFolder.look(folder)
+    family = _family_of(LoopFolder.look(folder), asked.kernel)
+    before = LoopFolder.look(folder)  # again, with the operation that the family may bring
     if is_there:
         asked.check_same(folder, before.state)
         resumed = before.resumed
         progress(resumed)
-    family = _family_of(folder, before.state)
     with open_loop(folder, family, with_time_left(progress)) as loop:
         found, state = loop.run(max_rounds, max_runs), loop.state
     return LoopRun(
         **vars(found),
         notices=(*before.notices, *state.say_faster(folder)),
         folder=folder,
-        workload=state.workload,
+        workload=state.problem,
         on=state.on,
         seed=state.seed,
         resumed=resumed,
@@ -470,11 +496,11 @@ class LoopExported(LoopAnswer):
             console.print(str(path))
 
 
-def export_loop(folder: Path, target: Path) -> LoopExported:
+def export_loop(folder: Path, target: Path, kernel: str | None = None) -> LoopExported:
     """Write what another program can use."""
     from labtools.optimize.loop import export
 
     looked = LoopFolder.look(folder)
-    family = _family_of(folder, looked.state)
+    family = _family_of(looked, kernel)
     notices = (*looked.notices, *looked.state.say_faster(folder))
     return LoopExported(notices=notices, files=export(folder, family, target))

@@ -8,18 +8,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from .given import JsonOption
+from .given import Commands, JsonOption
 from .outcome import present
 
-loop_app = typer.Typer(
-    help="Optimise a kernel family round by round: gaps, budget, pick, branch, ablate, check, "
-    "update. Each step may be driven alone; run plays them all.",
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 LOOP_EPILOG = (
     "A step out of order ends with status 2 and names the next one. Everything is kept in DIR: a "
     "step that was cut off goes on where it was. Exit status: as labtools --help says."
+)
+loop_app = Commands(
+    help="Optimise a kernel family round by round: gaps, budget, pick, branch, ablate, check, "
+    "update. Each step may be driven alone; run plays them all.",
+    of_each=LOOP_EPILOG,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -33,8 +34,17 @@ Folder = Annotated[
 KernelOption = Annotated[
     str | None,
     _option(
-        "A kernel family: a shipped one, or the .py file of your own, with the .cu and the .toml "
-        "of the same name beside it. Default: tunable.",
+        "A kernel family: a shipped one, or the .py file of another, whose Python and machine code "
+        "then run as you, with the .cu and the .toml of the same name beside it. Default: tunable.",
+        "--kernel",
+        metavar="FAMILY|PATH.py",
+    ),
+]
+NamedOption = Annotated[
+    str | None,
+    _option(
+        "The family of a loop that was not begun here: its Python runs as you, and the log alone "
+        "does not have it loaded.",
         "--kernel",
         metavar="FAMILY|PATH.py",
     ),
@@ -65,13 +75,15 @@ InputOption = Annotated[
 ]
 
 
-def _step(folder: Path, step: str, given: str | None, as_json: bool, **more: Any) -> None:
+def _step(
+    folder: Path, step: str, given: str | None, kernel: str | None, as_json: bool, **more: Any
+) -> None:
     from .loop import do_step
 
-    present(partial(do_step, folder, step, given, **more), as_json)
+    present(partial(do_step, folder, step, given, kernel=kernel, **more), as_json)
 
 
-@loop_app.command("init", epilog=LOOP_EPILOG)
+@loop_app.command("init")
 def loop_init(
     folder: Folder,
     kernel: KernelOption = None,
@@ -89,69 +101,95 @@ def loop_init(
     present(lambda progress: begin_loop(folder, asked), as_json)
 
 
-@loop_app.command("gaps", epilog=LOOP_EPILOG)
-def loop_gaps(folder: Folder, given: InputOption = None, as_json: JsonOption = False) -> None:
+@loop_app.command("gaps")
+def loop_gaps(
+    folder: Folder,
+    given: InputOption = None,
+    kernel: NamedOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """How far the champion is from the peaks, on three axes.
 
     Input: {"counters": {"dram_throughput_pct": 41.5, ...}}, by stable names.
     """
-    _step(folder, "gaps", given, as_json)
+    _step(folder, "gaps", given, kernel, as_json)
 
 
-@loop_app.command("budget", epilog=LOOP_EPILOG)
-def loop_budget(folder: Folder, rule: RuleOption = None, as_json: JsonOption = False) -> None:
+@loop_app.command("budget")
+def loop_budget(
+    folder: Folder,
+    rule: RuleOption = None,
+    kernel: NamedOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Method slots an axis."""
-    _step(folder, "budget", None, as_json, rule=rule)
+    _step(folder, "budget", None, kernel, as_json, rule=rule)
 
 
-@loop_app.command("pick", epilog=LOOP_EPILOG)
-def loop_pick(folder: Folder, given: InputOption = None, as_json: JsonOption = False) -> None:
+@loop_app.command("pick")
+def loop_pick(
+    folder: Folder,
+    given: InputOption = None,
+    kernel: NamedOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Choose the round's methods.
 
     Input: {"methods": ["memory.wide_accesses"], "acknowledged": {"METHOD": {"form": 2, "reason":
     "..."}}}. A method that the compiler dropped needs what is different: the number of a form, or a
     "knob" with its "value", which the branches then have.
     """
-    _step(folder, "pick", given, as_json)
+    _step(folder, "pick", given, kernel, as_json)
 
 
-@loop_app.command("branch", epilog=LOOP_EPILOG)
-def loop_branch(folder: Folder, given: InputOption = None, as_json: JsonOption = False) -> None:
+@loop_app.command("branch")
+def loop_branch(
+    folder: Folder,
+    given: InputOption = None,
+    kernel: NamedOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Run candidates with these methods; the fastest right one is the champion.
 
     Input: {"branches": [{"warps": 4, "split": 8}, ...]}, the knobs of each; those left out are as
     at the point that the round began from, with the round's methods on. A branch without one of
     them is refused, and so is one that would switch another method on or off.
     """
-    _step(folder, "branch", given, as_json)
+    _step(folder, "branch", given, kernel, as_json)
 
 
-@loop_app.command("ablate", epilog=LOOP_EPILOG)
+@loop_app.command("ablate")
 def loop_ablate(
     folder: Folder,
     pairs: Annotated[bool, typer.Option("--pairs", help="Two methods out at once, too.")] = False,
+    kernel: NamedOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time the champion with one method out at a time."""
-    _step(folder, "ablate", None, as_json, pairs=pairs)
+    _step(folder, "ablate", None, kernel, as_json, pairs=pairs)
 
 
-@loop_app.command("check", epilog=LOOP_EPILOG)
-def loop_check(folder: Folder, as_json: JsonOption = False) -> None:
+@loop_app.command("check")
+def loop_check(folder: Folder, kernel: NamedOption = None, as_json: JsonOption = False) -> None:
     """Look for each method in the champion's machine code."""
-    _step(folder, "check", None, as_json)
+    _step(folder, "check", None, kernel, as_json)
 
 
-@loop_app.command("update", epilog=LOOP_EPILOG)
-def loop_update(folder: Folder, given: InputOption = None, as_json: JsonOption = False) -> None:
+@loop_app.command("update")
+def loop_update(
+    folder: Folder,
+    given: InputOption = None,
+    kernel: NamedOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Class each method and end the round; refused without attribution and SASS check.
 
     Input: {"analysis": "what was learnt, in words"}.
     """
-    _step(folder, "update", given, as_json)
+    _step(folder, "update", given, kernel, as_json)
 
 
-@loop_app.command("run", epilog=LOOP_EPILOG)
+@loop_app.command("run")
 def loop_run(
     folder: Folder,
     kernel: KernelOption = None,
@@ -178,7 +216,7 @@ def loop_run(
     present(partial(run_loop, folder, asked, max_rounds, max_runs), as_json)
 
 
-@loop_app.command("status", epilog=LOOP_EPILOG)
+@loop_app.command("status")
 def loop_status(folder: Folder, as_json: JsonOption = False) -> None:
     """Where the loop stands: the whole state. Writes nothing."""
     from .loop import show_status
@@ -186,7 +224,7 @@ def loop_status(folder: Folder, as_json: JsonOption = False) -> None:
     present(lambda progress: show_status(folder), as_json)
 
 
-@loop_app.command("summary", epilog=LOOP_EPILOG)
+@loop_app.command("summary")
 def loop_summary(
     folder: Folder,
     page: Annotated[
@@ -201,7 +239,7 @@ def loop_summary(
     present(lambda progress: summarise_loop(folder, page), as_json)
 
 
-@loop_app.command("diff", epilog=LOOP_EPILOG)
+@loop_app.command("diff")
 def loop_diff(
     folder: Folder,
     first: Annotated[int | None, typer.Argument(help="A round. Default: the last but one.")] = None,
@@ -214,7 +252,7 @@ def loop_diff(
     present(lambda progress: diff_rounds(folder, first, second), as_json)
 
 
-@loop_app.command("restart", epilog=LOOP_EPILOG)
+@loop_app.command("restart")
 def loop_restart(
     folder: Folder,
     entry: Annotated[int, typer.Argument(min=0, help="Of the frontier; status lists them.")],
@@ -226,13 +264,14 @@ def loop_restart(
     present(lambda progress: restart_loop(folder, entry), as_json)
 
 
-@loop_app.command("export", epilog=LOOP_EPILOG)
+@loop_app.command("export")
 def loop_export(
     folder: Folder,
     target: Annotated[Path, typer.Argument(help="A folder for what is written.")],
+    kernel: NamedOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the champion as a rung of your own, and runs and grid for Kernel Tuner."""
     from .loop import export_loop
 
-    present(lambda progress: export_loop(folder, target), as_json)
+    present(lambda progress: export_loop(folder, target, kernel), as_json)

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict
 
+from labtools.problem import LabError, Problem
 from labtools.record import Samples, median_us
-from labtools.record.fields import ProblemField
+from labtools.record.fields import KeptProblemField, UnknownProblem
 
 from .attribution import AA, Attribution, MethodClass
 from .budget import Budget
@@ -49,7 +50,7 @@ class LoopSetup:
 
     family: str  # what is tuned: its name, or the path of its file
     family_hash: str  # of its source, its launch and its methods when the loop began
-    workload: ProblemField  # what it is tuned for
+    workload: KeptProblemField  # what it is tuned for
     on: str  # where it is timed: recorded, forecast or gpu
     gpu: str  # name of the data sheet, or what the device calls itself
     seed: int  # of everything that is drawn
@@ -61,6 +62,17 @@ class LoopSetup:
     def kernel(self) -> str:
         """The id of the family's rung, as its file is called."""
         return Path(self.family).stem
+
+    @property
+    def problem(self) -> Problem:
+        """The workload. Raises LabError: its operation is not known."""
+        if isinstance(self.workload, UnknownProblem):
+            raise LabError(
+                f"Nothing here can compute {self.workload}.",
+                f"{self.kernel} does not bring the operation {self.workload.operation}",
+                "status, summary and diff, which only read",
+            )
+        return self.workload
 
 
 @dataclass(frozen=True)

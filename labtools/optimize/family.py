@@ -34,6 +34,7 @@ from labtools.problem.rung import say_knobs
 from labtools.problem.text import read_given
 from labtools.record import hash_python_file
 from labtools.record.expressions import ExpressionError, Quantity, evaluate_expression, names_in
+from labtools.record.fields import ShippedId
 from labtools.toolchain.sources import hash_source
 
 Axis = Literal["compute", "memory", "latency"]
@@ -177,8 +178,8 @@ class Method(_Data):
         Field(default_factory=dict)
     )
     along: dict[str, int] = Field(default_factory=dict)  # set when applied; need not stay
-    # instead of a toggle, the ids of two shipped rungs, without it and with it
-    pair: Annotated[tuple[str, str] | None, Field(default=None, strict=False)]
+    # instead of a toggle, two shipped rungs, without it and with it
+    pair: Annotated[tuple[ShippedId, ShippedId] | None, Field(default=None, strict=False)]
 
     def ask(
         self, what: Literal["trigger", "skip", "proof_when"], names: Mapping[str, Quantity | None]

@@ -842,7 +842,7 @@ def init(
             what, reason, "another workload" + (", or --on forecast" if on == "recorded" else "")
         )
     event = events.InitDone(
-        family=_name_of(family),
+        family=family_name(family),
         family_hash=family_hash_of(family),
         workload=bench.problem,
         on=on,
@@ -859,7 +859,7 @@ def init(
         return opened.state
 
 
-def _name_of(family: Family) -> str:
+def family_name(family: Family) -> str:
     """How a later step finds the family: a shipped one by its id, another by its path."""
     with contextlib.suppress(LabError):
         if load_family(family.rung.id).path == family.path:
@@ -895,7 +895,7 @@ def open_loop(folder: Path, family: Family, progress: Progress = silent) -> Iter
         def bench() -> TimingBench:
             opening = open_bench(
                 family,
-                state.workload,
+                state.problem,
                 cast(TimedOn, state.on),
                 progress=progress,
                 points_known=True,  # they were compared when the loop began, with this family
@@ -933,12 +933,12 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
         target.mkdir(parents=True, exist_ok=True)
         write_whole(rung, _champion_rung(family, state).encode())
         write_kernel_tuner(
-            cache, family.rung.id, device, state.workload, list(_tuner_entries(looked)), knobs
+            cache, family.rung.id, device, state.problem, list(_tuner_entries(looked)), knobs
         )
         if state.on == "recorded":
             written.append(target / "kernel_tuner_grid.json")
             grid = read_grid(grid_path(family.rung.id, state.gpu))
-            export_kernel_tuner(grid, written[-1], state.workload)
+            export_kernel_tuner(grid, written[-1], state.problem)
     return tuple(written)
 
 
@@ -984,13 +984,14 @@ RUNG = dataclasses.replace(
 
 def _champion_rung(family: Family, state: LoopState) -> str:
     """The text of a rung that is the family's, with the champion's knobs for defaults."""
-    name = _name_of(family)
+    name = family_name(family)
+    point = family.read_key(state.point)  # nothing else goes into Python that will be loaded
     return _CHAMPION.format(
         rung=family.rung.id,
-        workload=state.workload,
-        point=state.point,
+        workload=state.problem,
+        point=point.key,
         base=name if name == family.rung.id else str(family.path.with_suffix(".py").resolve()),
-        knobs=dict(state.knobs[state.point]),
+        knobs=dict(point.knobs),
         name=family.rung.id + "_champion",
     )
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from labtools.measure.channel import adapter_of
-from labtools.problem import DEFAULT_OPERATION, LabError, operations
+from labtools.problem import LabError
 from labtools.problem.text import how_many
+from labtools.record.fields import is_id
 from labtools.record.whole import write_whole
+from labtools.toolchain.cache import cache_dir, content_key
 
 from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose, kind_of
-from .family import load_family
 from .log import NO_BODY, EventLog, LogLine, LogRead, disk, say_command
 from .round_files import files_of
 from .state import ROUND_PREFIX, STEPS, LoopState, OutOfOrder, StateFold, check_step
@@ -64,6 +65,7 @@ class LoopFolder:
             _refuse_remains(path)
             folder._writing = True
             folder._append(init)
+            folder.take_over()
             folder.write_files()
             yield folder
 
@@ -112,6 +114,27 @@ class LoopFolder:
     def notices(self) -> tuple[str, ...]:
         """What of the log is damaged, in words."""
         return self._read.notices
+
+    # -- trust -----------------------------------------------------------------------------
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether what the log names as its family may be loaded, and so run: a shipped one, or one
+        that this user had named himself (`take_over`)."""
+        return is_id(self.state.family) or any(mark.is_file() for mark in self._marks())
+
+    def take_over(self) -> None:
+        """Whoever calls this names the family of the log himself: later steps may load it.
+        Where no mark can be kept, they ask again."""
+        for mark in self._marks():
+            with contextlib.suppress(OSError):
+                mark.touch()
+
+    def _marks(self) -> Iterator[Path]:
+        """A file in this user's own folder, by the log's first line and the family's name."""
+        folder = cache_dir("loops")
+        if folder is not None and self.lines:
+            yield folder / content_key(self.lines[0].hash, self.state.family)
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -220,6 +243,13 @@ class LoopFolder:
         again = f"everything is in {self.log.path}; the next step writes the file again"
         for name, text in wanted.items():
             path, data = self.path / name, text.encode()
+            # A log may hold any name, and a folder that was unpacked any link.
+            if not (name.isprintable() and path.resolve().is_relative_to(self.path.resolve())):
+                raise LabError(
+                    f"{name!r} is no file of this loop.",
+                    f"it lies outside {self.path}",
+                    "status, summary and diff, which only read",
+                )
             with disk(f"{path} cannot be written.", again):
                 if not path.is_file() or path.read_bytes() != data:
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -233,7 +263,6 @@ class LoopFolder:
     def _load(self) -> None:
         if not self.holds_loop(self.path):
             _refuse_remains(self.path)
-        _know_problem(self.log.path)
         self._read = self.log.read()
         self._fold = StateFold()
         for line in self._read.lines:
@@ -280,20 +309,3 @@ def family_lost(folder: Path, family: str, because: LabError) -> LabError:
         f"the same once the three files of the family, {path.with_suffix('.py').name}, {source} "
         f"and {data}, are in {path.parent} again",
     )
-
-
-def _know_problem(log: Path) -> None:
-    """Load the family of a log whose workload is of no operation that is known: the family's Python
-    brings it, and without it the log's first line could not be read."""
-    try:
-        with open(log, "rb") as file:
-            event = json.loads(file.readline())["event"]
-        operation = event["workload"].get("operation", DEFAULT_OPERATION)
-        family = str(event["family"])
-    except (OSError, *NO_BODY):
-        return  # reading the log says what is wrong with it
-    if operation not in operations():
-        try:
-            load_family(family)
-        except LabError as error:
-            raise family_lost(log.parent, family, error) from error

@@ -6,11 +6,13 @@ import base64
 import dataclasses
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     InstanceOf,
     PlainSerializer,
@@ -19,12 +21,14 @@ from pydantic import (
 )
 
 from labtools.problem import (
+    DEFAULT_OPERATION,
     Comparison,
     LabError,
     Launch,
     Problem,
     TensorMap,
     element_dtype,
+    operations,
     problem_from_dict,
     scheme_from_dict,
     scheme_to_dict,
@@ -136,6 +140,55 @@ ProblemField = Annotated[
     PlainSerializer(Problem.to_dict),
 ]
 """A problem of any operation."""
+
+
+def is_id(name: str) -> bool:
+    """Whether `load_rung` looks for a name among what is shipped, and nowhere else: a path is code
+    that somebody names, and data name none."""
+    return "/" not in name and not name.endswith((".py", ".cu"))
+
+
+def _refuse_path(name: str) -> str:
+    if not is_id(name):
+        raise ValueError(f"{name!r} is no id of a shipped kernel, and data name no other code")
+    return name
+
+
+ShippedId = Annotated[str, AfterValidator(_refuse_path)]
+"""The id of a shipped rung."""
+
+
+@dataclass(frozen=True)
+class UnknownProblem:
+    """A problem of an operation that nobody has loaded: data to show. Data name no code, so its
+    operation's Python is loaded where a caller names it, and not because this was read."""
+
+    operation: str
+    fields: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it was read."""
+        return {"operation": self.operation, **self.fields}
+
+    def __str__(self) -> str:
+        return " ".join([self.operation, *(f"{name}={one}" for name, one in self.fields.items())])
+
+
+def _read_kept_problem(data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        return data
+    name = data.get("operation", DEFAULT_OPERATION)
+    if not isinstance(name, str) or name in operations():
+        return problem_from_dict(data)
+    return UnknownProblem(name, {key: one for key, one in data.items() if key != "operation"})
+
+
+KeptProblemField = Annotated[
+    InstanceOf[Problem] | InstanceOf[UnknownProblem],
+    BeforeValidator(_read_kept_problem),
+    PlainSerializer(lambda one: (Problem if isinstance(one, Problem) else type(one)).to_dict(one)),
+]
+"""A problem as a file holds it, whether or not its operation is known here."""
 SchemeField = Annotated[
     Any,
     BeforeValidator(lambda data: scheme_from_dict(data) if isinstance(data, Mapping) else data),

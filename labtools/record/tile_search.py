@@ -18,6 +18,8 @@ from pydantic import Field, TypeAdapter
 from labtools.problem import LabError, kernels_dir, load_rung
 from labtools.toolchain.sources import hash_source
 
+from .fields import ShippedId
+
 WITHIN = (1.10, 1.25)
 """Times the best of the search that a derived tile may take: near it, and not far from it."""
 
@@ -26,7 +28,7 @@ WITHIN = (1.10, 1.25)
 class TimedTile:
     """One point of the search."""
 
-    kernel: str  # id of the rung
+    kernel: ShippedId
     knobs: dict[str, int]  # those that differ from its defaults
     # of every process, one after the other, microseconds
     samples_us: Annotated[tuple[float, ...], Field(min_length=1)]
@@ -79,7 +81,7 @@ class TileSearch:
     driver: str  # version
     date: str  # of the measurement, ISO 8601; rows that were measured later have their own
     seed: int  # of the drawn problems
-    sources: dict[str, str]  # hash of each kernel's text, by id
+    sources: dict[ShippedId, str]  # hash of each kernel's text
     problems: tuple[SearchedProblem, ...]  # in the order in which they were drawn
 
     @property

@@ -6,6 +6,7 @@ The loop of `loop_play` stands in for the library's, on the family that a strang
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import shutil
@@ -22,14 +23,13 @@ import pytest
 from labtools.cli import main
 from labtools.measure.worker import child_environment
 from labtools.optimize import loop as steps
-from labtools.optimize import loop_folder
 from labtools.optimize.budget import Budget
 from labtools.optimize.events import BudgetDone, LoopStopped
 from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry
 from labtools.optimize.state import STEPS, FoundPoint, LoopResult, LoopState
-from labtools.problem import Problem, operations, repository_root
+from labtools.problem import LabError, Problem, repository_root
 
 FAMILY = str(repository_root() / "tests" / "families" / "row_scale.py")
 
@@ -439,7 +439,7 @@ def test_help_imports_nothing_heavy():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_loop_without_its_family_says_where_it_was(loop_for_real, tmp_path, monkeypatch):
+def test_a_loop_without_its_family_says_where_it_was(loop_for_real, tmp_path):
     there, path = tmp_path / "there", tmp_path / "loop"
     there.mkdir()
     for ending in (".py", ".cu", ".toml"):
@@ -447,17 +447,87 @@ def test_a_loop_without_its_family_says_where_it_was(loop_for_real, tmp_path, mo
     said = loop_for_real("init", path, "--kernel", there / "row_scale.py", "--on", "forecast")
     assert said.status == 0
     shutil.rmtree(there)
-    assert loop_for_real("status", path).status == 0, "its workload is of a known operation"
-    needed = [("gaps",), ("run",), ("export", tmp_path / "out")]
-    reads = [("status",), ("summary",), ("diff",), ("restart", 0)]
-    for asked, known in ((needed, operations), (reads, dict)):
-        monkeypatch.setattr(loop_folder, "operations", known)
-        for command, *more in asked:
-            said = loop_for_real(command, path, *more)
-            assert said.status == 3, command
-            assert f"The loop in {path} has lost its family, row_scale." in said.err
-            assert f"the loop expects it at {there / 'row_scale.py'}" in said.err
-            assert "row_scale.py, row_scale.cu and row_scale.toml, are in" in said.err
+    assert loop_for_real("status", path).status == 0, "what only reads does not need it"
+    for command, *more in [("gaps",), ("run",), ("export", tmp_path / "out")]:
+        said = loop_for_real(command, path, *more)
+        assert said.status == 3, command
+        assert f"The loop in {path} has lost its family, row_scale." in said.err
+        assert f"the loop expects it at {there / 'row_scale.py'}" in said.err
+        assert "row_scale.py, row_scale.cu and row_scale.toml, are in" in said.err
+
+
+@pytest.fixture
+def spy(tmp_path):
+    """A family whose Python leaves a file when it runs: its path, and whether it ran since."""
+    for ending in (".py", ".cu", ".toml"):
+        shutil.copy(Path(FAMILY).with_suffix(ending), tmp_path / f"spy{ending}")
+    path, trace = tmp_path / "spy.py", tmp_path / "ran"
+    path.write_text(f"{path.read_text()}\nopen({str(trace)!r}, 'w').close()\n")
+
+    def ran() -> bool:
+        there = trace.exists()
+        trace.unlink(missing_ok=True)
+        return there
+
+    return path, ran
+
+
+def falsify(log: Path, **event: Any) -> None:
+    """Change what the first line of a log says, and let its hash agree."""
+    body = json.loads(log.read_text().splitlines()[0])
+    del body["hash"]
+    body["event"] |= event
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    log.write_text(json.dumps(body | {"hash": hashlib.sha256(text.encode()).hexdigest()}) + "\n")
+
+
+@pytest.mark.parametrize("operation", ["rows", "nobodys"])
+def test_what_a_log_names_is_not_loaded_unless_the_caller_names_it(
+    loop_for_real, tmp_path, spy, monkeypatch, operation
+):
+    path, ran = spy
+    loop, cache = tmp_path / "loop", tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    assert loop_for_real("init", loop, "--kernel", path, "--on", "forecast").status == 0
+    assert ran() and loop_for_real("export", loop, tmp_path / "out").status == 0 and ran()
+    log = loop / "log.jsonl"
+    workload = json.loads(log.read_text().splitlines()[0])["event"]["workload"]
+    falsify(log, workload={**workload, "operation": operation}, seed=7)
+    for command, *more in [("status",), ("summary",), ("diff",), ("restart", 0)]:
+        said = loop_for_real(command, loop, *more)
+        assert said.status == (2 if command in ("diff", "restart") else 0), said.err
+        assert "family" not in said.err and not ran(), command
+    for command, *more in [("gaps",), ("run",), ("export", tmp_path / "out")]:
+        said = loop_for_real(command, loop, *more)
+        assert said.status == 2 and "was not begun here" in said.err and not ran(), command
+    said = loop_for_real("gaps", loop, "--kernel", path)
+    assert ran() and said.status == (0 if operation == "rows" else 3), said.err
+    assert "operation nobodys" in said.err or operation == "rows"
+
+
+def test_a_family_that_a_line_adds_later_is_not_trusted(loop_for_real, tmp_path, spy, monkeypatch):
+    path, ran = spy
+    loop = tmp_path / "loop"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert loop_for_real("init", loop, "--kernel", FAMILY, "--on", "forecast").status == 0
+    log = loop / "log.jsonl"
+    first = log.read_text()
+    falsify(log, family=str(path))
+    log.write_text(first + log.read_text())
+    assert loop_for_real("gaps", loop).status == 2 and not ran()
+
+
+def test_a_log_that_names_a_file_elsewhere_writes_nothing_there(tmp_path, monkeypatch):
+    monkeypatch.setitem(loop_play.METHODS, 1, ("../../../../out", "latency.async", "compute.mma"))
+    with LoopFolder.create(tmp_path / "in" / "loop", loop_play.begin()) as folder:
+
+        def play() -> None:
+            for _ in STEPS:
+                loop_play.step(folder, 1, lambda text: None)
+
+        with pytest.raises(LabError, match="is no file of this loop"):
+            play()
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_a_workload_of_another_operation_is_refused_wherever_it_is_timed(
