@@ -24,19 +24,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     there = open_streams() if arguments is None else True
     if arguments is None and can_watch():
         return answer_watched(
-            lambda: _answer(given, there),
+            lambda: _answer(given, there, "SIGINT"),
             lambda why, killed: _say_ended(why, killed, "--json" in given),
+            _say_stopped,
         )
     return _answer(given, there)
 
 
-def _answer(given: list[str], there: bool) -> int:
-    """The exit status; everything has been said by then."""
+def _answer(given: list[str], there: bool, *watched: str) -> int:
+    """The exit status; everything has been said by then. ``watched`` are further signals."""
     # --debug may stand anywhere: it is what one adds after a command has failed.
     debug = "--debug" in given
     as_json = "--json" in given
     rest = [argument for argument in given if argument != "--debug"]
-    _end_children_on_signals()
+    _end_children_on_signals("SIGTERM", "SIGHUP", *watched)
     try:
         if not there:
             say_unwritten("it is closed")
@@ -92,13 +93,17 @@ def _run(arguments: list[str]) -> int:
     return status if isinstance(status, int) else Status.RIGHT
 
 
-def _end_children_on_signals() -> None:
-    """Let a polite end unwind the stack, so that what was started is ended too."""
+def _end_children_on_signals(*names: str) -> None:
+    """Let a polite end unwind the stack, so that what was started is ended too. Who asks again
+    while that goes on is not heard."""
+    heard: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        if not heard:
+            heard.append(number)
+            raise KeyboardInterrupt
 
-    for name in ("SIGTERM", "SIGHUP"):
+    for name in names:
         if hasattr(signal, name):
             try:
                 signal.signal(getattr(signal, name), stop)

@@ -258,6 +258,7 @@ def _judge(error: Exception) -> tuple[Status, LabError]:
     """The exit status that an error ends with, and its message."""
     from labtools.problem import KernelError, LabError, as_lab_error
     from labtools.problem.errors import is_refusal
+    from labtools.toolchain.apart import SettingRefused
 
     if is_usage(error):
         context = getattr(error, "ctx", None)
@@ -266,6 +267,8 @@ def _judge(error: Exception) -> tuple[Status, LabError]:
             context.get_usage() if context else "the command line was not understood",
             "labtools --help lists the commands, COMMAND --help the options of one",
         )
+    if isinstance(error, SettingRefused):
+        return Status.USAGE, error
     if isinstance(error, UsageProblem):
         return Status.USAGE, as_lab_error(error.error)
     if isinstance(error, KernelError):

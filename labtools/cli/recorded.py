@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from labtools.predict import load_gpu
 from labtools.problem import LabError, UnknownRung
 from labtools.problem.rung import say_knobs
 from labtools.record import (
@@ -24,7 +25,7 @@ from labtools.record.staleness import CodeNow
 from labtools.record.trust import doubts
 
 from .given import read_target, read_workload
-from .outcome import Answer, Status, UsageProblem
+from .outcome import Answer, Status, UsageProblem, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -184,6 +185,9 @@ def list_records(
     with warnings.catch_warnings():
         # What could not be read is said once, in our own words, as a note.
         warnings.simplefilter("ignore", DamagedRecordWarning)
+        if gpu is not None and all(one.provenance.gpu_slug != gpu for one in store.load()):
+            with typed():
+                load_gpu(gpu)
         found = store.query(gpu=gpu, rung=rung, workload=workload, latest=not all_)
         if rung is not None and not found:
             _check_name(rung, store.load())

@@ -52,7 +52,7 @@ class CheckReport:
     ok: bool  # every planned case was run and is right
     cases: list[CheckCase]  # those that were run, in order
     planned: int  # how many cases there were to run
-    seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none were
+    seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none was run
     not_checked: tuple[str, ...] = ()  # what this check cannot say
 
     def to_dict(self) -> dict[str, Any]:
@@ -162,6 +162,7 @@ def check_rung(
     # Refuses an unsupported workload before anything runs.
     rung.launches(workload, checked_limits(), knobs)
     cases = operation_of(workload).battery(workload, rung.supports)
+    fixed = len(cases)
     if quick:
         others, seed = cases[1:], None
         step = max(1, len(others) // QUICK_CASES)
@@ -176,6 +177,7 @@ def check_rung(
     else:
         done = _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done)
+    seed = seed if len(done) > fixed else None
     return CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
 
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
+from labtools.problem import KernelError, LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
 from labtools.record.bound import FULL_UNITS, LAUNCH_FACTOR, Bound, decide_bound, nearest_bound
-from labtools.toolchain.apart import copies_at_once, each_apart
+from labtools.toolchain.apart import copies_at_once, each_apart, threads
 from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, kept
 from labtools.toolchain.garbage import no_collection
 from labtools.toolchain.listings import MachineCode, machine_code
@@ -104,7 +103,7 @@ def forecast_each(
     """Several forecasts: compiled and made side by side where there are cores for it."""
     if len(asked) < 2:
         return [forecast(*one) for one in asked]
-    with ThreadPoolExecutor(copies_at_once()) as pool:
+    with threads(copies_at_once()) as pool:
         kept_already = list(pool.map(_is_kept, asked))
     new = [one for one, there in zip(asked, kept_already, strict=True) if not there]
     seconds, size = EACH_LIMIT_S, EACH_BYTES
@@ -176,7 +175,7 @@ class _Call:
         code, timed = self.code, timed_launches(self.launches)
         missing = [launch.entry for launch in timed if launch.entry not in code.entries]
         if missing:
-            raise LabError(
+            raise KernelError(
                 f"There is no kernel {missing[0]!r} to forecast.",
                 f"the launch names it; the source has {', '.join(sorted(code.entries)) or 'none'}",
                 'name one of those in the launch, or declare the kernel extern "C"',

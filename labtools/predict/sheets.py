@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,6 +16,7 @@ from labtools.record import slug_of_gpu
 from labtools.toolchain import DeviceInfo, device_query
 from labtools.toolchain.clusters import own_limits, query_clusters
 
+_WORDS = re.compile(r"[A-Za-z0-9]+(?:[ _-][A-Za-z0-9]+)*")
 DEFAULT_GPU = "h200"
 """The GPU of the shipped records: whose sheet counts where none is named and none is here."""
 SHEETS = Path(__file__).with_name("gpus.toml")
@@ -107,7 +109,7 @@ def list_gpus() -> list[str]:
 
 def load_gpu(name: str) -> Gpu:
     """The sheet of a GPU, by short name or by what a driver calls it."""
-    found = _find(name)
+    found = _find(name) if _WORDS.fullmatch(name) else None
     if found is None:
         raise LabError(
             f"There is no data sheet for {name!r}.",

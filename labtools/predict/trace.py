@@ -340,7 +340,7 @@ class _Follower:
                     f"The loops of {self.entry} are too irregular to be followed.",
                     f"{MOST_WORK} instructions were tried and few trips could be jumped over; "
                     "the number of trips of an inner loop changes from trip to trip of an outer "
-                    "one, or jumps alternate in a long pattern",
+                    "one, jumps alternate in a long pattern, or a float counts and is rounded anew",
                     f"{MEASURED}; fewer trips can be forecast",
                 )
             if self.steps > self.most_steps:
@@ -913,6 +913,7 @@ class _Follower:
                 continue
             assert isinstance(before, Execution)
             one = self.code[item.index]
+            self.work += 2  # many copies take twice as long as one
             active = item.active[source]
             if not active.any():
                 continue

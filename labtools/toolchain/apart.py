@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import pickle
 import select
@@ -17,10 +18,12 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
+
+from labtools.problem import LabError
 
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux."""
@@ -31,6 +34,24 @@ _NUMBER_BYTES = 4
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class SettingRefused(LabError):
+    """An environment variable holds what it cannot. Commands end with status 2."""
+
+
+def read_setting(variable: str, usual: float, of: str) -> float:
+    """The number above 0 of an environment variable, ``usual`` where it is not set; ``of`` names it
+    in the message. Raises SettingRefused: it is none."""
+    given = os.environ.get(variable, "").strip()
+    try:
+        value = float(given or usual)
+    except ValueError:
+        value = 0.0
+    if 0 < value < math.inf:
+        return value
+    why, still = f"it is {of}, a number above 0", f"unset it, and {usual:g} it is"
+    raise SettingRefused(f"{variable} is {given!r}.", why, still)
 
 
 class Stopped(Exception):
@@ -139,13 +160,26 @@ def each_apart(
                 return {}
             return pickle.loads(answers)  # type: ignore[no-any-return]
 
-        with ThreadPoolExecutor(copies) as pool:
+        with threads(copies) as pool:
             for answers in pool.map(wait, range(copies)):
                 done |= answers
     finally:
         os.close(reader)
         os.close(writer)
     return [done[number] if number in done else work(item) for number, item in enumerate(items)]
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """So many threads, which have ended at the end of the block; where it is left by an error, such
+    as a reader's Ctrl-C, nobody waits for them."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def usable_cores() -> int:

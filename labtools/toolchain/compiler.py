@@ -12,11 +12,9 @@ import functools
 import hashlib
 import importlib
 import json
-import os
 import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +22,7 @@ from typing import Any, Literal
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
 from labtools.problem.text import first_line
 
-from .apart import Stopped, can_work_apart, copies_at_once, work_apart
+from .apart import Stopped, can_work_apart, copies_at_once, read_setting, threads, work_apart
 from .cache import Recent, binary_mark, content_key, kept
 from .cubin import Cubin, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
@@ -103,6 +101,7 @@ def compile_cubin(
     too much memory. CompilerMissing: there is no NVRTC here. LabError: an unknown architecture.
     """
     check_arch(arch)
+    limit_s = allowed_s(limit_s)
     found = find_compiler(compiler)
     _check_known(found, arch)
     defines = dict(defines or {})
@@ -175,10 +174,10 @@ def _ask(nvrtc: Any, name: str, *args: Any) -> Any:
 
 
 def allowed_s(limit_s: float) -> float:
-    """Seconds of processor time for one compilation: these, or more where the reader says so."""
-    with contextlib.suppress(ValueError):
-        return max(limit_s, min(float(os.environ.get(LIMIT_VARIABLE, "0")), 86400.0))
-    return limit_s
+    """Seconds of processor time for one compilation: these, or more where the reader says so.
+    Raises SettingRefused: he says no number."""
+    allowed = read_setting(LIMIT_VARIABLE, limit_s, "what a compilation may take, in seconds")
+    return max(limit_s, min(allowed, 86400.0))
 
 
 def stopped_compiling(name: str, why: str) -> CompileError:
@@ -233,7 +232,7 @@ def _compile_apart(
     if not can_work_apart():
         return pickle.loads(work())  # type: ignore[no-any-return]
     try:
-        data = work_apart(work, limit_s=allowed_s(limit_s), limit_bytes=COMPILE_BYTES)
+        data = work_apart(work, limit_s=limit_s, limit_bytes=COMPILE_BYTES)
     except Stopped as error:
         raise stopped_compiling(name, str(error)) from None
     return pickle.loads(data)  # type: ignore[no-any-return]
@@ -357,7 +356,7 @@ def compile_ahead(
             one()
 
     if len(left) > 1 and can_work_apart():
-        with ThreadPoolExecutor(copies_at_once()) as pool:
+        with threads(copies_at_once()) as pool:
             list(pool.map(quietly, left.values()))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from labtools.problem import LabError, Launch, Limits
+from labtools.problem import KernelError, LabError, Launch, Limits
 
 _INFO_MAX_THREADS, _INFO_REQUIRED_THREADS, _INFO_CLUSTER = 0x05, 0x10, 0x3D
 _INFO_SIZED = 0x04
@@ -63,7 +63,7 @@ class Cubin:
         still = (
             'name one of its kernels in the launch, and declare kernels extern "C" __global__ void'
         )
-        raise LabError(f"{self.name} has no kernel called {entry}.", why, still)
+        raise KernelError(f"{self.name} has no kernel called {entry}.", why, still)
 
 
 def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:

@@ -139,6 +139,12 @@ def test_no_arguments_shows_help_and_is_a_usage_error() -> None:
         ("compile", "r03", "--arch", "sm90"),
         ("profile", "sdpa", "--knob", "unroll=4"),
         ("sanitize", "r03", "--tool", "memchek"),
+        ("compile", "r08", "-k", "unroll=4", "-k", "unroll=8"),
+        ("compile", "r08", "-k", "unroll=4", "--knob", "unroll=4"),
+        ("compile", "r08", "--arch", "sm_80", "--arch", "sm_90"),
+        ("loop", "run", "nowhere", "--seed", "1", "--seed", "2"),
+        ("forecast", "r03", "--gpu", "../h200"),
+        ("derive", "--gpu", "h200 "),
     ],
 )
 def test_what_was_typed_wrong_is_a_usage_error_with_a_plain_message(
@@ -250,7 +256,19 @@ def test_records_of_a_name_that_nothing_has_are_refused(cli: Any) -> None:
     for wanted in ("r03", "sdpa", "baseline:sdpa", "read_sweep", "tunable"):
         unmeasured = ("--workload", "3,2,1,77,64", "--json")
         assert cli("records", "--rung", wanted, *unmeasured).data["records"] == []
-    assert cli("records", "--gpu", "no-such-gpu", "--json").data["records"] == []
+    for dirty in ("no-such-gpu", "../h200", "h200;"):
+        assert cli("records", "--gpu", dirty).status == 2
+    assert cli("records", "--gpu", "b200", "--json").data["records"] == []
+
+
+@pytest.mark.parametrize("value", ["abc", "nan", "-1", "0", "inf", "5s"])
+def test_a_limit_that_is_no_number_is_refused(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("LABTOOLS_COMPILE_LIMIT_S", value)
+    ended = cli("compile", "r03")
+    assert ended.status == 2
+    assert f"LABTOOLS_COMPILE_LIMIT_S is '{value}'." in ended.err
 
 
 def test_journal_shows_predictions_with_their_scores(cli: Any) -> None:

@@ -6,17 +6,20 @@ import dataclasses
 import errno
 import multiprocessing
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from devices import LIMITS, needs_tools
 
+from labtools.measure.worker import ChildResult
 from labtools.problem import LabError, Workload, load_rung
 from labtools.toolchain import (
     CompileError,
@@ -130,6 +133,35 @@ def test_a_value_is_made_once(folder):
     assert kept("thing", ("a", 2), lambda: 2) == 2
     assert len(files(folder)) == 3
     assert (folder.stat().st_mode & 0o777) == 0o700
+
+
+class Runs:
+    """A pickle of it, wherever it stands, calls something."""
+
+    def __init__(self, call, *arguments):
+        self.call = call, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def test_a_file_of_the_cache_runs_nothing(folder, tmp_path):
+    trace = tmp_path / "ran"
+    runs = Runs(Path.touch, trace)
+    falsified = [
+        pickle.dumps(zlib.compress(pickle.dumps(one))) for one in (runs, [runs], {1: runs})
+    ]
+    nested = Runs(exec, f"open({str(trace)!r}, 'w')")
+    loads = Runs(load_rung, str(tmp_path / "any.py"))
+    (tmp_path / "any.py").write_text(nested.call[1][0])
+    falsified += [pickle.dumps(zlib.compress(pickle.dumps(one))) for one in (nested, loads)]
+    falsified += [pickle.dumps(runs), pickle.dumps(np.array([runs], dtype=object))]
+    kept("thing", (1,), lambda: 1)
+    for data in falsified:
+        files(folder)[0].write_bytes(data)
+        assert kept("thing", (1,), lambda: 2) == 2
+        assert not trace.exists()
+        assert kept("thing", (1,), never) == 2
 
 
 def test_what_fails_is_not_kept(folder):
@@ -253,12 +285,12 @@ def test_a_cache_that_is_switched_off_leaves_nothing(tmp_path):
     assert list(passing.iterdir()) == [] and not (tmp_path / "home").exists()
 
 
-def built_path():
+def built_path(**defines):
     """A kernel built for the CPU."""
     from labtools.measure.cpu.build import build_kernel
 
     source = "__global__ void one(int* out) { *out = 1; }\n"
-    return build_kernel(source, "one.cu", ["one"], {}, []).path
+    return build_kernel(source, "one.cu", ["one"], defines, []).path
 
 
 def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypatch):
@@ -267,13 +299,16 @@ def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypa
     real, refused = build.run_child, []
 
     def run(command, **options):
-        if Path(options["env"]["TMPDIR"]).is_relative_to(folder.parent):
+        if Path(options.get("env", {}).get("TMPDIR", "/")).is_relative_to(folder.parent):
             refused.append(command)
             command = [sys.executable, "-c", "raise SystemExit('one.cu:1: error: full')"]
         return real(command, **options)
 
-    def check_room(place):
-        if place.is_relative_to(folder.parent):
+    asked = []
+
+    def check_room(place):  # there is room before the first compilation, and none behind it
+        asked.append(place)
+        if len(asked) > 1 and place.is_relative_to(folder.parent):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     # Ready-made headers take seconds, and are worth it for many kernels only.
@@ -283,7 +318,42 @@ def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypa
     monkeypatch.setattr(build, "check_room", check_room)
     with pytest.warns(CacheWarning, match="nothing is kept there"):
         path = built_path()
-    assert refused and path.is_file() and not path.is_relative_to(folder.parent)
+    assert len(refused) == 1
+    assert path.is_file() and not path.is_relative_to(folder.parent)
+    built_path(OTHER="1")
+    assert len(refused) == 1, "a folder that is full is not asked again"
+
+
+@pytest.mark.parametrize("file", ["runtime.o", "sums.json"])
+def test_what_every_kernel_is_built_with_heals(tmp_path, monkeypatch, file):
+    from labtools.measure.cpu import build
+
+    made = []
+
+    def compile_it(command, folder):
+        made.append(Path(command[-1]).write_bytes(bytes(range(256))))
+        return ChildResult((), 0, "", "", 0.0, False, 1.0)
+
+    monkeypatch.setattr(build, "_compile", compile_it)
+
+    def whole():
+        return build._compile_once(tmp_path, "runtime.o", [], ["g++"])[0]
+
+    place = whole() / file
+    data = place.read_bytes()
+    damages = [
+        (lambda: place.write_bytes(data[:-1])),
+        (lambda: place.write_bytes(bytes(len(data)))),
+        (lambda: place.write_bytes(b"")),
+        (lambda: place.unlink()),
+        (lambda: shutil.rmtree(place.parent)),
+        (lambda: place.chmod(0o755) if file == "runtime.o" else place.unlink()),
+        (lambda: (place.parent / "more").write_text("what nobody put there")),
+    ]
+    for number, damage in enumerate(damages, start=1):
+        damage()
+        assert whole() == whole() and len(made) == number + 1
+        assert place.read_bytes() == data
 
 
 def test_files_that_vanish_while_they_are_made_are_made_again(folder):

@@ -18,8 +18,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from typing import Any
 from labtools.problem import LabError
 from labtools.record.whole import lock_now
 from labtools.toolchain import CompileError, find_cxx_compiler
+from labtools.toolchain.apart import threads
 from labtools.toolchain.cache import check_room, in_folder, prune_kept, size_of
 from labtools.toolchain.compiler import (
     KERNEL_LIMIT_S,
@@ -50,6 +51,8 @@ HOST_COMPILE_BYTES = 2**30  # address space of a compiler, of which two may run 
 _TOO_LONG = re.compile(r"CPU time limit exceeded|terminated program|SIGXCPU|signal 24")
 _TOO_LARGE = re.compile(r"out of memory|memory exhausted|bad_alloc|Cannot allocate memory")
 _ALIVE = "alive"
+_SUMS = "sums.json"
+"""Of each other file of a folder of the cache, by name, and whether it can be executed."""
 _YOUNG_S = 5.0  # so long a folder to build in may be without its mark
 WITHOUT_CPU_RUNNER = (
     "offline compilation, the pages, predictions and recorded measurements; with a GPU the check "
@@ -286,7 +289,7 @@ def _build_in(
     cached = _load(final)
     if cached is not None:
         return cached
-    with ThreadPoolExecutor(1) as beside, _building(cache) as temporary:
+    with threads(1) as beside, _building(cache) as temporary:
         building = beside.submit(_build_runtime, cache, compiler)  # seconds, the first time
         prelude = _build_prelude(cache, compiler, headers)
         folder = temporary / "kernel"
@@ -548,7 +551,7 @@ def _compile_once(
 ) -> tuple[Path, ChildResult | None]:
     """The folder with a file that every kernel's build takes; where it fails, how."""
     final = cache / f"{file.split('.')[0]}-{_digest([*content, *command])}"
-    if not (final / file).is_file():
+    if not _is_whole(final):
         with _building(cache) as temporary:
             folder = temporary / "once"
             folder.mkdir()
@@ -608,7 +611,7 @@ def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
     )
     if done.ok:
         return done
-    check_room(folder)
+    check_room(folder)  # it may be full by now
     what, most = name or "The CPU runner's own code", HOST_COMPILE_BYTES / 2**30
     if done.timed_out or _TOO_LONG.search(done.stderr):
         raise stopped_compiling(what, f"it did not end within {limit_s:g} s of processor time")
@@ -631,6 +634,7 @@ def _building(cache: Path) -> Iterator[Path]:
         open(Path(temporary) / _ALIVE, "wb") as mark,
     ):
         fcntl.flock(mark, fcntl.LOCK_EX)  # goes with this process
+        check_room(Path(temporary))
         yield Path(temporary)
 
 
@@ -657,8 +661,24 @@ def native_digest() -> str:
     return _digest([str(NATIVE), *(path.read_text() for path in files)])
 
 
+def _sums(folder: Path) -> dict[str, list[int]]:
+    files = (path for path in folder.iterdir() if path.name != _SUMS)
+    return {one.name: [zlib.crc32(one.read_bytes()), os.access(one, os.X_OK)] for one in files}
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder of the cache holds what was put there; what is left of one that was cut
+    short or changed is removed, so that it is made again."""
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads((folder / _SUMS).read_text()) == _sums(folder):
+            return True
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
 def _publish(folder: Path, final: Path) -> None:
     """Give the finished folder its name in one step; another process may have been faster."""
+    (folder / _SUMS).write_text(json.dumps(_sums(folder)))
     try:
         os.rename(folder, final)
     except OSError:
@@ -667,17 +687,16 @@ def _publish(folder: Path, final: Path) -> None:
 
 
 def _load(folder: Path) -> Executable | None:
+    if not _is_whole(folder):
+        return None
     try:
         data = json.loads((folder / "kernel.json").read_text())
         os.utime(folder)
     except (OSError, ValueError):
         return None
-    program = folder / "kernel"
-    if not os.access(program, os.X_OK):
-        return None
     shared = tuple(SharedVariable(**item) for item in data["shared"])
     device = tuple(DeviceVariable(**item) for item in data["device"])
-    return Executable(program, shared, device, bool(data["as_gpu"]))
+    return Executable(folder / "kernel", shared, device, bool(data["as_gpu"]))
 
 
 # ---- errors ----

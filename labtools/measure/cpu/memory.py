@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 from labtools.problem import LabError, Problem
+from labtools.toolchain.apart import read_setting
 
 from ..resident import machine_bytes, most_of_machine
 
@@ -18,17 +17,8 @@ def most_bytes() -> int:
 
     ``LABTOOLS_CHECK_GIB``, 2 GiB without it; the inputs may take what the machine has.
     """
-    given = os.environ.get(GIB_VARIABLE, "")
-    try:
-        gib = float(given) if given.strip() else USUAL_GIB
-        wanted = int(gib * 2**30)
-    except (ValueError, OverflowError):
-        wanted = 0
-    if wanted <= 0:
-        why = "it is the memory that a check on the CPU may take, a number of GiB above 0"
-        still = f"unset it, and {USUAL_GIB:g} GiB it is"
-        raise LabError(f"{GIB_VARIABLE} is {given!r}.", why, still)
-    return most_of_machine(wanted)
+    gib = read_setting(GIB_VARIABLE, USUAL_GIB, "what a check on the CPU may take, in GiB")
+    return most_of_machine(int(min(gib, 2.0**30) * 2**30))
 
 
 def check_host_memory(workload: Problem, others: int = 0) -> None:

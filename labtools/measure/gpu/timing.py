@@ -7,7 +7,6 @@ where a replay is cut off, and at a call in its middle whose inputs change right
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,6 +27,7 @@ from labtools.problem import (
 )
 from labtools.record import Clocks, ProcessSamples
 from labtools.record.fields import ProblemField
+from labtools.toolchain.apart import read_setting
 
 from ..channel import Reporter
 from .check import (
@@ -58,7 +58,7 @@ EVENTS_PROTOCOL = "events-1"
 # would do once and for all, and for what is compared with it.
 STREAM_PROTOCOL = "stream-1"
 # A step of one candidate that takes longer is a hang; the process then ends.
-STEP_LIMIT_S = float(os.environ.get("LABTOOLS_STEP_LIMIT_S", "60"))
+STEP_LIMIT_S = read_setting("LABTOOLS_STEP_LIMIT_S", 60, "what a step may take, in seconds")
 LIBRARY_LIMIT_S = 600.0
 # Up to this size the read sweep's checksum is held against the bytes themselves; beyond, the
 # sweep's shapes are held against each other.
