@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_args
 
 from labtools.problem import LabError, Problem, load_rung, parse_problem
 from labtools.problem.rung import say_knobs
@@ -28,18 +28,23 @@ from labtools.record import (
     timings_of,
     with_counters,
 )
-from labtools.record.bound import stall_shares
+from labtools.record.bound import Bound, counted_bound, stall_shares
 from labtools.record.claims import (
     Claim,
     Finding,
     Ledger,
     ValueOrigin,
-    Verdict,
     load_ledger,
     say_number,
 )
-from labtools.record.expressions import MissingName, Quantity, evaluate_expression
-from labtools.record.prediction import SAME_WITHIN, direction_of
+from labtools.record.expressions import (
+    ExpressionError,
+    MissingName,
+    Quantity,
+    evaluate_expression,
+    names_in,
+)
+from labtools.record.verdicts import HELD, Unjudged, decide_verdict, judge
 from labtools.toolchain.listings import machine_code
 
 from .banks import check_tile, half_tile
@@ -48,8 +53,6 @@ from .residency import occupancy
 from .result import waits_for_memory
 from .sheets import DEFAULT_GPU, Gpu, load_gpu
 
-SLIP_WITHIN = 2.0
-"""A number that is off by more than this is refuted; by less it is a slip."""
 _NOT_WAITING = ("selected", "not_selected")
 
 
@@ -66,21 +69,49 @@ class Evidence:
         return self.ledger.figures
 
 
-Check = Callable[[Claim, Evidence], Finding]
+Check = Callable[[Claim, Evidence], Unjudged]
 CHECKS: dict[str, Check] = {}
 
 
 def check_claim(claim: Claim, evidence: Evidence) -> Finding:
-    """Run the check of a claim. Raises LabError: it names a check that does not exist."""
+    """Run the check of a claim and judge what it finds."""
     if claim.check is None:
         return Finding(verdict="not checkable", reason=claim.reason)
+    try:
+        found = find_value(claim, evidence)
+        verdict = decide_verdict(claim, found)
+    except MissingName as error:
+        found = _not_here(error.name)
+        verdict = decide_verdict(claim, found)
+    reason = f"{found.reason}; {found.doubt}" if verdict == "incomplete" and found.doubt else ""
+    return Finding(
+        value=found.value,
+        verdict=verdict,
+        reason=reason or found.reason,
+        origin=found.origin,
+        interval=found.interval,
+        where=found.where,
+    )
+
+
+def find_value(claim: Claim, evidence: Evidence) -> Unjudged:
+    """What the check of a claim finds, not yet judged.
+
+    Raises LabError: it names a check that does not exist. MissingName: something is not here.
+    """
     if claim.check not in CHECKS:
         raise LabError(
             f"The claim {claim.id} names the check {claim.check!r}.",
             f"the checks are {', '.join(sorted(CHECKS))}",
             "correct book/claims.yml",
         )
-    return CHECKS[claim.check](claim, evidence)
+    found = CHECKS[claim.check](claim, evidence)
+    for part in claim.made_of:
+        finding = check_claim(evidence.ledger.find(part), evidence)
+        if finding.verdict not in (*HELD, "not measured here"):
+            wrong = f"its figures are not to be had: {part} is {finding.verdict}"
+            return found.model_copy(update={"doubt": wrong})
+    return found
 
 
 def gather_evidence(store: RecordStore | None = None, ledger: Ledger | None = None) -> Evidence:
@@ -93,16 +124,6 @@ def _check(function: Check) -> Check:
     return function
 
 
-def judge(claimed: float, ours: float, tolerance: float) -> Verdict:
-    """``holds``, ``slip`` or ``refuted``, by how far two values of one thing lie apart."""
-    if math.isclose(claimed, ours, rel_tol=tolerance, abs_tol=1e-12):
-        return "holds"
-    if claimed * ours <= 0:
-        return "refuted"
-    factor = max(claimed / ours, ours / claimed)
-    return "slip" if factor < SLIP_WITHIN else "refuted"
-
-
 # what a claim's formula may name
 
 
@@ -112,15 +133,16 @@ class FormulaNames:
 
     # by name; None where it was not measured
     numbers: dict[str, Quantity | None] = field(default_factory=dict)
+    # by name, which source brought it: a key of `_SOURCES`, for figures the work's key
+    brought_by: dict[str, str] = field(default_factory=dict)
     # words by name, which only the reason of a claim may quote
     texts: dict[str, str] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)  # the sources, as a reason names them
-    # keys of the published works whose figures are among them
-    tables: list[str] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)  # profiled ones that are among them
     forecast_of: str = ""  # the GPU of a forecast that is among them, or an empty string
+    undecided: bool = False  # a forecast among them is of a GPU that nothing calibrated
 
-    def add(self, found: Mapping[str, Any], prefix: str) -> None:
+    def add(self, found: Mapping[str, Any], prefix: str, source: str) -> None:
         """Take numbers and words in. Raises LabError: a name stands for two numbers."""
         for key, value in found.items():
             name = f"{prefix}_{key}" if prefix else key
@@ -134,6 +156,23 @@ class FormulaNames:
                     "give one of them a prefix with as: in book/claims.yml",
                 )
             self.numbers[name] = value
+            self.brought_by[name] = source
+
+    def moving(self, formulas: Sequence[str]) -> set[str]:
+        """The sources of the names that move a formula's value when they are three times what they
+        are, or a third; a name that does not is none."""
+
+        def moves(text: str, name: str) -> bool:
+            now, number = evaluate_expression(text, self.numbers), self.numbers[name] or 0
+            try:
+                others = (number * 3, number / 3) if number else (1,)
+                tried = [{**self.numbers, name: other} for other in others]
+                return any(evaluate_expression(text, one) != now for one in tried)
+            except ExpressionError:
+                return True
+
+        named = [(text, name) for text in formulas for name in names_in(text)]
+        return {self.brought_by[name] for text, name in named if moves(text, name)}
 
     @property
     def origin(self) -> ValueOrigin:
@@ -151,7 +190,6 @@ class FormulaNames:
 def _figures(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
     """A table of the ledger, ``{name: loop}``; a list's items are ``list_0`` and so on."""
     table = evidence.figures[asked["name"]]
-    names.tables.append(table["source"])
     return _flat({key: value for key, value in table.items() if key != "source"})
 
 
@@ -225,6 +263,55 @@ def _counters(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence)
     }
 
 
+def _bounds(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """How many of ``candidates`` have which bound by the one rule on counters, ``chain_count``, of
+    how many, ``count``; ``each`` is what a reason says of them."""
+    max_warps = load_gpu(asked["gpu"]).max_warps_per_sm
+    told = {}
+    for candidate in asked["candidates"]:
+        values = _counters({**asked, "candidate": candidate}, names, evidence)
+        counted = counted_bound(values, max_warps_per_sm=max_warps)
+        told[candidate.split("_")[0]] = counted.bound or "ambiguous"
+    counts = {f"{one}_count": list(told.values()).count(one) for one in get_args(Bound)}
+    each = ", ".join(f"{name} {bound}" for name, bound in told.items())
+    return {**counts, "count": len(told), "each": each}
+
+
+def _profiled(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """Of the shipped profiles of a GPU that have the counters for it, how many meet each named
+    condition over them, and how many there are, ``count``."""
+    of_gpu = with_counters(select(evidence.records, gpu=asked["gpu"], shipped=True))
+    met: dict[str, int] = dict.fromkeys((*asked["named"], "count"), 0)
+    for record in of_gpu:
+        values = record.counters.values if record.counters else {}
+        try:
+            found = [n for n, text in asked["named"].items() if evaluate_expression(text, values)]
+        except (MissingName, ExpressionError):
+            continue
+        names.records.append(record)
+        for name in (*found, "count"):
+            met[name] += 1
+    if not met["count"]:
+        raise MissingName(_say_profile({**asked, "candidate": "r09", "workload": "the headline"}))
+    return met
+
+
+def _times(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """The recorded median of each of ``knobs`` by name, microseconds, of one candidate and GPU."""
+    problem = parse_problem(asked["workload"])
+    found = {}
+    for name, knobs in asked["knobs"].items():
+        wanted = (asked["candidate"], knobs)
+        timed = timings_of(evidence.records, wanted, problem, gpu=asked["gpu"], shipped=True)
+        if not timed:
+            command = _say_record(asked["candidate"], asked["workload"], knobs)
+            on = f"On an {load_gpu(asked['gpu']).title}, `{command}` makes it"
+            raise MissingName(f"a time of {asked['candidate']} ({say_knobs(knobs)}). {on}")
+        names.records.append(timed[0])
+        found[name] = timed[0].median_us
+    return found
+
+
 def _sanitizer(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
     """Errors that each tool of compute-sanitizer counted, ``memcheck_errors``; None of one that did
     not run to its end. The kernel is taken as it was written, or at ``knobs``.
@@ -249,7 +336,12 @@ def _opcodes(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) 
     """How many instructions of a kernel's machine code match each pattern, by name."""
     try:
         rung = load_rung(asked["candidate"])
-        code = machine_code(rung, parse_problem(asked["workload"]), load_gpu(asked["gpu"]).limits)
+        code = machine_code(
+            rung,
+            parse_problem(asked["workload"]),
+            load_gpu(asked["gpu"]).limits,
+            asked.get("knobs"),
+        )
     except LabError as error:
         raise MissingName(
             f"the machine code of {asked['candidate']}; `labtools compile {asked['candidate']}` "
@@ -274,7 +366,7 @@ def _forecast(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence)
             f"a forecast of {asked['candidate']}, since {error.what} `labtools forecast "
             f"{asked['candidate']} -w {asked['workload']} --gpu {asked['gpu']}` makes one"
         ) from error
-    names.forecast_of = gpu.title
+    names.forecast_of, names.undecided = gpu.title, not made.calibrated
     names.told.append("the forecast" if made.calibrated else "the forecast, uncalibrated")
     memory = sum(one.cycles for one in made.stack if waits_for_memory(one.name))
     rest = sum(one.cycles for one in made.stack) - memory
@@ -284,7 +376,7 @@ def _forecast(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence)
 _SOURCES: Mapping[str, Callable[[Mapping[str, Any], FormulaNames, Evidence], Mapping[str, Any]]] = {
     **{"figures": _figures, "gpu": _gpu, "problem": _problem, "occupancy": _occupancy},
     **{"tile": _tile, "counters": _counters, "opcodes": _opcodes, "forecast": _forecast},
-    "sanitizer": _sanitizer,
+    **{"sanitizer": _sanitizer, "bounds": _bounds, "profiled": _profiled, "times": _times},
 }
 
 
@@ -296,69 +388,52 @@ def _names_of(claim: Claim, evidence: Evidence) -> FormulaNames:
         asked = claim.given.get(kind, [])
         for one in asked if isinstance(asked, list) else [asked]:
             query = {"name": one} if isinstance(one, str) else one
-            names.add(find(query, names, evidence), query.get("as", ""))
+            source = evidence.figures[query["name"]]["source"] if kind == "figures" else kind
+            names.add(find(query, names, evidence), query.get("as", ""), source)
     if isinstance(claim.value, (int, float)):
-        names.numbers["claimed"] = claim.value
+        names.add({"claimed": claim.value}, "", claim.source)
     return names
 
 
-_RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
-    "below": lambda ours, claimed: ours < claimed,
-    "above": lambda ours, claimed: ours > claimed,
-    "at least": lambda ours, claimed: ours >= claimed,
-    "at most": lambda ours, claimed: ours <= claimed,
-}
+_OURS = frozenset(_SOURCES) - {"figures", "problem"}
+"""The sources of names that are more than published figures and the shape that they are of."""
 
 
 @_check
-def by_formula(claim: Claim, evidence: Evidence) -> Finding:
+def by_formula(claim: Claim, evidence: Evidence) -> Unjudged:
     """A formula of the ledger, or one for each value of the claim, over its sources (`_SOURCES`).
-    With a ``relation`` the value is a limit. ``when`` names conditions under which a value that
-    fits is incomplete, or one that does not gets another verdict. ``say`` is the reason, with
-    formulas in braces; both may name ``ours``, what a single formula came to."""
+    With a ``relation`` the value is a limit. ``say`` is the reason, with formulas in braces; it and
+    ``when`` may name ``ours``, what a single formula came to."""
     given = claim.given
-    try:
-        names = _names_of(claim, evidence)
-        formulas = [given["formula"]] if isinstance(given["formula"], str) else given["formula"]
-        ours = [float(evaluate_expression(text, names.numbers)) for text in formulas]
-        if len(ours) == 1:
-            names.numbers["ours"] = ours[0]
-        told = _fill_in(given["say"], names) if "say" in given else ""
-        conditions = given.get("when", {}).items()
-        true = [name for name, text in conditions if evaluate_expression(text, names.numbers)]
-    except MissingName as error:
-        return _not_here(error.name)
-    claimed = claim.value if isinstance(claim.value, tuple) else (claim.number,)
-    fits = _RELATIONS.get(
-        given.get("relation", ""),
-        lambda mine, theirs: judge(theirs, mine, claim.tolerance) == "holds",
-    )
-    holds = all(fits(mine, theirs) for mine, theirs in zip(ours, claimed, strict=True))
-    own = bool(names.tables) and not names.told and not names.records
-    own = own and set(names.tables) == {claim.source}
-    verdict: Verdict
-    if holds:
-        verdict = "incomplete" if "incomplete" in true else "holds"
-    elif others := [name for name in true if name != "incomplete"]:
-        verdict = others[0]
-    elif own:
-        verdict = "inconsistent"
-    else:
-        alone = len(ours) == 1 and "relation" not in given
-        verdict = judge(claimed[0], ours[0], claim.tolerance) if alone else "refuted"
-    return Finding(
+    names = _names_of(claim, evidence)
+    formulas = [given["formula"]] if isinstance(given["formula"], str) else given["formula"]
+    ours = [float(evaluate_expression(text, names.numbers)) for text in formulas]
+    moving = names.moving(formulas)
+    own = not moving & _OURS and moving - {"problem"} == {claim.source}
+    if len(ours) == 1:
+        names.numbers["ours"] = ours[0]
+    told = _say_formulas(formulas, ours, names, own)
+    if "say" in given:
+        told = _fill_in(given["say"], names)
+    if names.undecided:
+        told += f". Nothing calibrated an {names.forecast_of}, so that a forecast decides nothing; "
+        told += "`labtools microbench` on one does"
+    return Unjudged(
         value=ours[0] if len(ours) == 1 else tuple(ours),
-        verdict=verdict,
-        reason=told or _say_formulas(formulas, ours, names, own),
+        reason=told,
         origin=names.origin,
         where=names.where,
+        names=names.numbers,
+        published=not moving & _OURS,
+        own=own and "problem" not in given,
+        settled="not measured here" if names.undecided else None,
     )
 
 
 def _say_formulas(formulas: list[str], ours: list[float], names: FormulaNames, own: bool) -> str:
     """By what, and each formula with its numbers."""
     sources = [*names.told, *(describe_record(one) for one in names.records)]
-    if names.tables and not own and not sources:
+    if not own and not sources:
         sources.append("published figures")
     written = [text if text.isidentifier() else _with_numbers(text, names) for text in formulas]
     pairs = zip(written, ours, strict=True)
@@ -392,7 +467,7 @@ def _fill_in(text: str, names: FormulaNames) -> str:
 
 
 @_check
-def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
+def time_on_their_card(claim: Claim, evidence: Evidence) -> Unjudged:
     """A published time against its floor, and against a record of our design on the same card."""
     given = claim.given
     gpu, knobs = load_gpu(given["gpu"]), given.get("knobs", {})
@@ -407,7 +482,7 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
     floor = floor_us / to_us
     if claim.number < floor:
         below = "it is below the floor: these bytes take longer at the card's peak rate"
-        return Finding(value=floor, verdict="refuted", reason=below, origin="computed")
+        return Unjudged(reason=below, value=floor, origin="computed", settled="refuted")
     try:
         asked = given["candidate"], knobs
         found = timings_of(evidence.records, asked, problem, gpu=given["gpu"], shipped=True)
@@ -416,12 +491,10 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
     if not found:
         possible = f", and possible, at {claim.number / floor:.1f} times its floor" if floor else ""
         reason = f"it is of an {gpu.title}{possible}. {deciding}"
-        return Finding(verdict="not measured here", reason=reason)
-    ours = found[0].median_us / to_us
-    return Finding(
-        value=ours,
-        verdict=judge(claim.number, ours, claim.tolerance),
+        return Unjudged(reason=reason, settled="not measured here")
+    return Unjudged(
         reason="our rung of the same idea on the same kind of card",
+        value=found[0].median_us / to_us,
         origin="recorded",
         where=describe_record(found[0]),
     )
@@ -445,20 +518,14 @@ def _stored_floor_us(candidate: str, problem: Problem, gpu: Gpu, knobs: Mapping[
 
 
 @_check
-def recorded_ratio(claim: Claim, evidence: Evidence) -> Finding:
-    """Time of ``first`` over time of ``second`` on one GPU, paired within processes."""
+def recorded_ratio(claim: Claim, evidence: Evidence) -> Unjudged:
+    """Time of ``first`` over time of ``second`` on one GPU, paired within processes. ``control``
+    has other knobs for the two: where the ratio does not fit with these as well, they are a part
+    of its cause."""
     given = claim.given
-    first, second = (
-        Variant(given[side], given.get(f"{side}_knobs") or {}, given.get(f"{side}_as", ""))
-        for side in ("first", "second")
-    )
     gpu = given.get("gpu", DEFAULT_GPU)
-    try:
-        workload = parse_problem(given["workload"])
-        records = select(evidence.records, gpu=gpu, shipped=True, experiment=None)
-        found = pair(records, first, second, workload)
-    except LabError:  # a rung that is not there has no records that belong to it
-        found = None
+    first, second = _variants(given)
+    found = _timed_together(first, second, given["workload"], gpu, evidence)
     if found is None:
         knobs = [f" ({say_knobs(one.knobs)})" if one.knobs else "" for one in (first, second)]
         both = f"{first.candidate}{knobs[0]} and {second.candidate}{knobs[1]}"
@@ -469,34 +536,46 @@ def recorded_ratio(claim: Claim, evidence: Evidence) -> Finding:
         )
     above, below = found
     measured = paired_ratio(above, below)
-    low, high, ratio = measured.low, measured.high, measured.ratio
-    margin = 1 + claim.tolerance
     ways = say_timed(above), say_timed(below)
-    near = low <= claim.number * margin and claim.number / margin <= high
-    if claim.number == 1.0:  # nothing changed, which the rule of predictions decides
-        near = direction_of(ratio, (low, high)) == "same"
-    if near:
-        verdict: Verdict = "holds"
-    elif _direction(claim.number) == _direction(ratio):
-        verdict = "direction only"
-    else:
-        verdict = "refuted"
-    return Finding(
-        value=ratio,
-        verdict=verdict,
+    made = Unjudged(
         reason=f"{above.candidate}{_knobs(above)} {above.median_us:.1f} us, "
         f"{below.candidate}{_knobs(below)} {below.median_us:.1f} us, {measured.processes} processes"
         + (f"; both by {ways[0]}" if ways[0] == ways[1] else f"; by {ways[0]}, and {ways[1]}"),
+        value=measured.ratio,
+        interval=(measured.low, measured.high),
         origin="recorded",
-        interval=(low, high),
         where=describe_record(above),
     )
+    other = None
+    if control := given.get("control"):
+        other = _timed_together(*_variants({**given, **control}), given["workload"], gpu, evidence)
+    if other is None:
+        return made
+    again = paired_ratio(*other)
+    moved = made.model_copy(update={"value": again.ratio, "interval": (again.low, again.high)})
+    if decide_verdict(claim, moved) == "holds":
+        return made
+    with_knobs = f"{other[0].candidate}{_knobs(other[0])} over {other[1].candidate}"
+    told = f"{with_knobs}{_knobs(other[1])} it is {again.ratio:.2f}"
+    return made.model_copy(update={"doubt": told})
 
 
-def _direction(ratio: float) -> int:
-    if 1 / SAME_WITHIN <= ratio <= SAME_WITHIN:
-        return 0
-    return 1 if ratio > 1 else -1
+def _variants(given: Mapping[str, Any]) -> tuple[Variant, Variant]:
+    first, second = (
+        Variant(given[side], given.get(f"{side}_knobs") or {}, given.get(f"{side}_as", ""))
+        for side in ("first", "second")
+    )
+    return first, second
+
+
+def _timed_together(
+    first: Variant, second: Variant, workload: str, gpu: str, evidence: Evidence
+) -> tuple[Record, Record] | None:
+    try:
+        records = select(evidence.records, gpu=gpu, shipped=True, experiment=None)
+        return pair(records, first, second, parse_problem(workload))
+    except LabError:  # a rung that is not there has no records that belong to it
+        return None
 
 
 def _knobs(record: Record) -> str:
@@ -509,7 +588,7 @@ def _knobs(record: Record) -> str:
 
 
 @_check
-def same_output_as(claim: Claim, evidence: Evidence) -> Finding:
+def same_output_as(claim: Claim, evidence: Evidence) -> Unjudged:
     """Which candidates of one campaign give the output of ``candidate``, by the errors of both."""
     given = claim.given
     workload = parse_problem(given["workload"])
@@ -517,16 +596,32 @@ def same_output_as(claim: Claim, evidence: Evidence) -> Finding:
     first = next((one for one in records if one.candidate == given["candidate"]), None)
     if first is None:
         return _not_here(
-            f"{given['candidate']} beside its named backends on {workload}. "
-            f"`labtools bench -w {given['workload']}` times them together"
+            f"{given['candidate']} beside its named backends on an "
+            f"{load_gpu(given['gpu']).title}. There, `labtools bench -w {given['workload']}` "
+            "times them together"
         )
     same = [one.name for one in same_output(first, records) if one.name.startswith(given["among"])]
-    return Finding(
-        verdict="holds" if set(same) & set(given["named"]) else "refuted",
-        reason=f"on this card the default's error is that of {' and '.join(same) or 'none'} "
-        "to the last digit; on the source's card nothing says which it was",
+    return Unjudged(
+        reason=f"the default's error is that of {' and '.join(same) or 'none'} to the last digit",
+        choice=tuple(same),
         origin="recorded",
         where=describe_record(first),
+    )
+
+
+@_check
+def published_again(claim: Claim, evidence: Evidence) -> Unjudged:
+    """What another claim, ``of``, says as well: where the two agree, one thing has one verdict.
+    ``factor`` is of the units."""
+    other = evidence.ledger.find(claim.given["of"])
+    theirs = other.number * claim.given.get("factor", 1.0)
+    if judge(theirs, claim.number, claim.tolerance) != "holds":
+        apart = f"{other.id} puts it at {say_number(theirs, claim.unit)}"
+        return Unjudged(reason=apart, value=theirs, origin="computed", published=True, own=True)
+    finding = check_claim(other, evidence)
+    again = f"{other.id} says so as well, {say_number(theirs, claim.unit)}: {finding.reason}"
+    return Unjudged(
+        reason=again, value=finding.value, origin=finding.origin, settled=finding.verdict
     )
 
 
@@ -549,5 +644,5 @@ def _say_profile(asked: Mapping[str, Any]) -> str:
     )
 
 
-def _not_here(what: str) -> Finding:
-    return Finding(verdict="not measured here", reason=f"there is no record yet: {what}")
+def _not_here(what: str) -> Unjudged:
+    return Unjudged(reason=f"there is no record yet: {what}", settled="not measured here")

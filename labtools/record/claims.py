@@ -20,17 +20,18 @@ How = Literal["computed", "recorded", "forecast", "live", "not checkable"]
 record of the card that it is about, which a reader may make; not from anything here."""
 
 Verdict = Literal[
-    "holds", "direction only", "slip", "inconsistent", "incomplete", "misattributed", "refuted",
-    "not measured here", "not checkable",
+    "holds", "self-consistent", "direction only", "slip", "inconsistent", "incomplete",
+    "misattributed", "refuted", "not measured here", "not checkable",
 ]  # fmt: skip
 ValueOrigin = Literal["computed", "recorded", "forecast", "live"]
 """Where our value comes from."""
 VERDICTS: dict[Verdict, str] = {
     "holds": "our value is the claimed one, within what was rounded or agreed on",
+    "self-consistent": "published figures agree with each other; nothing of ours was asked",
     "direction only": "the sign is right on our machine, the size is not",
-    "slip": "a number is off, the sentence around it is not touched",
+    "slip": "a number is off by less than a quarter, the sentence around it is not touched",
     "inconsistent": "it contradicts the source's own figures or rule",
-    "incomplete": "the number is right, and something that matters is left out",
+    "incomplete": "the number is right, and does not support what is said with it",
     "misattributed": "the number is true of something else than what it is said of",
     "refuted": "it is not so",
     "not measured here": "the record that decides is not here; the row says which command makes it",
@@ -59,6 +60,8 @@ class Claim(BaseModel):
     given: dict[str, Any] = Field(default_factory=dict)
     tolerance: float = Field(default=0.01, ge=0)  # relative difference up to which it holds
     reason: str = ""  # of one that is not checkable, why
+    # claims whose figures this one is made of: where one fails, agreement is no support
+    made_of: tuple[str, ...] = ()
     page: str = "reproduce"  # where a reader redoes it, relative to ``book/``, without ending
     cell: str  # label of the cell on that page
 
@@ -76,6 +79,12 @@ class Claim(BaseModel):
         if same and self.tolerance > SAME_WITHIN - 1 + 1e-9:
             said = f"that nothing changed holds within {SAME_WITHIN - 1:.0%} and no more"
             raise ValueError(f"{said}, as a prediction of the same does")
+        return self
+
+    @model_validator(mode="after")
+    def _a_time_is_no_limit(self) -> Claim:
+        if "relation" in self.given and self.unit in ("us", "ms"):
+            raise ValueError("a time that was measured is a value; any larger one is above a floor")
         return self
 
     @property
@@ -108,18 +117,23 @@ class Ledger(BaseModel):
         return [claim for claim in self.claims if claim.group == name]
 
 
-class Finding(BaseModel):
-    """What a check found out."""
+class OurValue(BaseModel):
+    """What we have beside a claim."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    value: Number | None = None  # our value in the claim's unit; None where there is none
-    verdict: Verdict  # see `VERDICTS`
-    reason: str  # one sentence that says why
+    reason: str  # one sentence that says where it comes from, or why it decides
+    value: Number | None = None  # in the claim's unit; None where there is none
     # ``computed``, ``recorded``, ``forecast`` or ``live``; None where nothing was found
     origin: ValueOrigin | None = None
     interval: tuple[float, float] | None = None  # 95 % interval of a measured value
     where: str = ""  # GPU and date of a measured value
+
+
+class Finding(OurValue):
+    """What a check found out."""
+
+    verdict: Verdict  # see `VERDICTS`
 
 
 def ledger_path() -> Path:
