@@ -45,6 +45,7 @@ from labtools.optimize.searches import (
     RidingMethod,
     Runs,
     Searches,
+    SearchesAt,
     SearchResult,
     StrategyTrial,
     best_after_runs,
@@ -64,6 +65,7 @@ FAMILY = "tunable"
 SEEDS = {
     "random": 1000,
     "random_leading": 1000,
+    "forecast": 1,
     "tpe": 200,
     "kernel_tuner": 50,
     "loop": 20,
@@ -72,12 +74,15 @@ SEEDS = {
 TITLES = {
     "random": "random search over all points of the grid",
     "random_leading": "random search over the points that a round may lead with",
+    "forecast": "the points that a round may lead with, in the order of their forecast",
     "tpe": "TPE of Optuna",
     "kernel_tuner": "Kernel Tuner: {strategy}",
     "loop": "the loop: gaps, budget, branches, ablation",
     "old_policy": "the old policy: one method an axis, judged as a group",
 }
-OF_THE_FAMILY = ("random_leading", "loop", "old_policy")
+ELSEWHERE = ("random", "random_leading", "forecast", "loop")
+"""Searches that are played at the other workloads too, beside the loop there."""
+OF_THE_FAMILY = ("random_leading", "forecast", "loop", "old_policy")
 """Searches that read the family's file; the others know the grid's points alone."""
 STRATEGIES = tuple(
     """
@@ -156,6 +161,16 @@ def play_random(table: SearchTable, seed: int) -> Runs:
     """Points in random order, none twice."""
     count = min(MOST_RUNS, len(table.rows))
     return random.Random(seed).sample(table.times_us, count)
+
+
+# ---------------------------------------------------------------------------------- forecast
+
+
+def play_forecast(bench: RecordedBench) -> Runs:
+    """The points that a round may lead with, in the order of their forecast."""
+    forecasts, known = bench.forecasts_us(bench.leading), bench.known_us(bench.leading)
+    ordered = sorted(forecasts, key=lambda one: (forecasts[one], one.key))
+    return [known[one] for one in ordered]
 
 
 # --------------------------------------------------------------------------------------- TPE
@@ -336,8 +351,10 @@ def runs_of(state: LoopState) -> Runs:
 def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState]]) -> LoopSpread:
     """How much some seeds of the loop differ."""
     states = [state for _, state in played]
-    best = bench.best_leading()
+    best = bench.best_of_grid()
     assert best is not None
+    each = [runs_until([runs_of(one)], best[1], NEAR_FACTORS[0]).median_runs for one in states]
+    reached = [int(runs) for runs in each if runs is not None]
     hits = [found for one in states if (found := one.forecast_hits) is not None]
     return LoopSpread(
         seeds=len(played),
@@ -345,6 +362,7 @@ def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState
         picks=len({tuple(frozenset(one.methods) for one in state.history) for state in states}),
         champions=len({result.champion.point for result, _ in played}),
         farthest=round(max(result.champion.time_us for result, _ in played) / best[1], 4),
+        latest=max(reached) if len(reached) == len(each) else None,
         most_rounds=max(result.rounds for result, _ in played),
         played=ForecastHits(*map(sum, zip(*(astuple(one) for one in hits), strict=True))),
         drawn=drawn_hits(bench),
@@ -503,41 +521,54 @@ class Baselines:
         self.groups: GroupCount | None = None
         self.spread: dict[str, LoopSpread] = {}
 
-    def play(self, name: str) -> SearchResult:
-        """One search with all of its seeds."""
-        plays = getattr(self, f"_{name}")()
+    def play(self, name: str, workload: Problem | None = None) -> SearchResult:
+        """One search with all of its seeds; at another workload one of `ELSEWHERE`."""
+        plays = getattr(self, f"_{name}")(*([workload] if workload else []))
         title = TITLES[name].format(strategy=self.strategies[0].name if self.strategies else "")
-        return sum_up(name, title, plays, self.table.best_us)
+        best_us = table_of(self.grid, workload or self.headline).best_us
+        return sum_up(name, title, plays, best_us)
+
+    def play_elsewhere(self) -> dict[str, SearchesAt]:
+        """The searches of `ELSEWHERE` at the other workloads."""
+        return {
+            str(one): SearchesAt(
+                table_of(self.grid, one).best_us, tuple(self.play(name, one) for name in ELSEWHERE)
+            )
+            for one in self.others
+        }
+
+    def _bench(self, workload: Problem | None = None) -> RecordedBench:
+        return RecordedBench(self.family, workload or self.headline, self.grid)
 
     def _each(self, play: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
         with ProcessPoolExecutor(self.jobs) as pool:
             return list(pool.map(play, *columns))
 
-    def _random(self) -> list[Runs]:
-        return [play_random(self.table, n) for n in range(SEEDS["random"])]
+    def _random(self, workload: Problem | None = None) -> list[Runs]:
+        table = table_of(self.grid, workload or self.headline)
+        return [play_random(table, n) for n in range(SEEDS["random"])]
 
-    def _random_leading(self) -> list[Runs]:
+    def _random_leading(self, workload: Problem | None = None) -> list[Runs]:
         """Random search that knows as much of the points as the loop: the others are there so that
         methods can be taken out of these."""
-        table = leading_table(RecordedBench(self.family, self.headline, self.grid))
+        table = leading_table(self._bench(workload))
         return [play_random(table, n) for n in range(SEEDS["random_leading"])]
+
+    def _forecast(self, workload: Problem | None = None) -> list[Runs]:
+        return [play_forecast(self._bench(workload))]
 
     def _tpe(self) -> list[Runs]:
         seeds = range(SEEDS["tpe"])
         return self._each(play_tpe, [self.table] * len(seeds), seeds)
 
-    def _loop(self) -> list[Runs]:
-        seeds = range(SEEDS["loop"])
-        for workload in self.family.workloads:
-            played = self._each(play_loop, [workload] * len(seeds), seeds)
-            bench = RecordedBench(self.family, workload, self.grid)
-            self.spread[str(workload)] = spread_of(bench, played)
-            if workload == self.headline:
-                plays = [runs_of(state) for _, state in played]
-        return plays
+    def _loop(self, workload: Problem | None = None) -> list[Runs]:
+        seeds, at = range(SEEDS["loop"]), workload or self.headline
+        played = self._each(play_loop, [at] * len(seeds), seeds)
+        self.spread[str(at)] = spread_of(self._bench(at), played)
+        return [runs_of(state) for _, state in played]
 
     def _old_policy(self) -> list[Runs]:
-        bench = RecordedBench(self.family, self.headline, self.grid)
+        bench = self._bench()
         policy = OldPolicy(bench)
         played = [policy.play(seed) for seed in range(SEEDS["old_policy"])]
         self.groups = count_groups(bench, [one for _, judged in played for one in judged])
@@ -599,6 +630,9 @@ def play_all(wanted: Sequence[str], jobs: int) -> Searches:
             continue
         results.append(baselines.play(name))
         print(say_result(results[-1]), flush=True)
+    elsewhere = kept.elsewhere if kept is not None else {}
+    if not set(ELSEWHERE).isdisjoint(wanted):
+        elsewhere = baselines.play_elsewhere()
     groups = kept.groups if baselines.groups is None and kept is not None else baselines.groups
     assert groups is not None  # the old policy was played or is kept
     versions = {name: _version(name) for name in LIBRARIES} | {"python": platform.python_version()}
@@ -618,7 +652,8 @@ def play_all(wanted: Sequence[str], jobs: int) -> Searches:
         strategies=baselines.strategies or (kept.strategies if kept else ()),
         left_out=LEFT_OUT,
         groups=groups,
-        spread=baselines.spread or (kept.spread if kept else {}),
+        spread={**(kept.spread if kept else {}), **baselines.spread},
+        elsewhere=elsewhere,
     )
 
 

@@ -149,11 +149,12 @@ def loop_branch(
     kernel: NamedOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run candidates with these methods; the fastest right one is the champion.
+    """Run candidates; the fastest right one is the champion.
 
-    Input: {"branches": [{"warps": 4, "split": 8}, ...]}, the knobs of each; those left out are as
-    at the point that the round began from, with the round's methods on. A branch without one of
-    them is refused, and so is one that would switch another method on or off.
+    Without input they are sizes of the picked methods and, unless you chose these, the forecast's
+    best of all points. Input: {"branches": [{"warps": 4, "split": 8}, ...]}, the knobs of each;
+    those left out are as at the point that the round began from, with the round's methods on. A
+    branch without one of them is refused, and so is one that would switch another method on or off.
     """
     _step(folder, "branch", given, kernel, as_json)
 

@@ -60,6 +60,7 @@ class TimingBench(ABC):
 
     origin: TimesFrom  # of the times
     one_call = False  # only what was timed in one call may be compared
+    forecasts_are_kept = False  # those of all points are there
 
     def __init__(self, family: Family, problem: Problem, sheet: Gpu, progress: Progress) -> None:
         self.family, self.problem, self.sheet = family, problem, sheet
@@ -118,12 +119,21 @@ class TimingBench(ABC):
     # ------------------------------------------------------------------------------ points
 
     @cached_property
-    def _grid_points(self) -> frozenset[Point]:
-        return frozenset(self.family.grid())
+    def _may_lead(self) -> frozenset[Point]:
+        return frozenset(self.family.leading)
 
     def crowns(self, point: Point) -> bool:
-        """Whether a point may lead a round: each of its methods can be taken out here."""
-        return point in self._grid_points
+        """Whether a point may lead a round, if it can be launched here."""
+        return point in self._may_lead
+
+    def holds(self, point: Point) -> bool:
+        """Whether anything can be known of a point here."""
+        return True
+
+    @cached_property
+    def leading(self) -> list[Point]:
+        """The points that a round may lead with, where `refuses` does not say otherwise."""
+        return list(self.family.leading)
 
     def refuses(self, point: Point) -> str | None:
         """Why a point may not be a branch here, or None."""
@@ -234,6 +244,7 @@ class RecordedBench(TimingBench):
     identical kernels. The best points were timed again side by side; see `ratio`."""
 
     origin: TimesFrom = "recorded"
+    forecasts_are_kept = True
 
     def __init__(
         self, family: Family, problem: Problem, grid: Grid, progress: Progress = silent
@@ -255,10 +266,14 @@ class RecordedBench(TimingBench):
             return "it is no point of the recorded grid"
         return self._failure(number, self.problem)
 
+    def holds(self, point: Point) -> bool:
+        """Whether the grid has a point."""
+        return self.grid.number(point) is not None
+
     @cached_property
     def leading(self) -> list[Point]:
         """The points that a round may lead with."""
-        return [one for one in self.family.grid() if self.refuses(one) is None]
+        return [one for one in self.family.leading if self.refuses(one) is None]
 
     def _failure(self, number: int | None, problem: Problem) -> str | None:
         """Why a point has no time; None where it has one."""
@@ -382,14 +397,20 @@ class RecordedBench(TimingBench):
             verdict = None
             if entry is not None and not method.signature:
                 verdict = judge_proof(method, proved.get(name), entry)
-            elif entry is not None and left is not None and entry == self.entry(left):
-                verdict = self._judge(method, entry, self._number(point), self._number(left))
+            elif entry is not None and (left is None or entry == self.entry(left)):
+                number = None if left is None else self._number(left)
+                verdict = self._judge(method, entry, self._number(point), number)
             found += [verdict] if verdict else super().look_for(point, {name: left}, proved)
         return tuple(found)
 
-    def _judge(self, method: Method, entry: str, number: int, left: int) -> SassVerdict | None:
-        """The verdict on a signature that the campaign counted at both points."""
+    def _judge(
+        self, method: Method, entry: str, number: int, left: int | None
+    ) -> SassVerdict | None:
+        """The verdict on a signature that the campaign counted at both points, or at the one that
+        it has."""
         counts = self.grid.count_patterns(number, method.patterns)
+        if left is None:
+            return None if counts is None else judge_counts(method, counts, None, entry)
         without = self.grid.count_patterns(left, method.patterns)
         if counts is None or without is None:
             return None

@@ -1,6 +1,7 @@
-"""Branches: the same methods with other hyperparameters, pruned before anything runs. What the
-forecast holds for much slower than its best goes, and it orders the rest. Half of the branches are
-its first, and the others are drawn: within its own error it cannot order."""
+"""Branches, pruned before anything runs. The first half are the forecast's best of all points that
+may lead. The others have the round's methods, with other hyperparameters: what the forecast holds
+for much slower than its best goes, half are its first, and half are drawn: within its own error it
+cannot order."""
 
 from __future__ import annotations
 
@@ -157,8 +158,10 @@ def propose(
     forms: Mapping[str, int] | None = None,
     fixed: Collection[str] = (),
     settings: Mapping[str, int] | None = None,
+    others: Sequence[Point] = (),
 ) -> Branching:
-    """Choose a round's branches, at most ``count``; the last three arguments as of `variants`."""
+    """Choose a round's branches, at most ``count``; ``forms``, ``fixed`` and ``settings`` as of
+    `variants`, and ``others`` are points with any methods that the forecast may put first."""
     rng = random.Random(seed)
     pruned: Counter[str] = Counter()
     left: list[Point] = []
@@ -171,10 +174,14 @@ def propose(
     if len(left) > MOST_FORECASTS:
         pruned["not drawn to be forecast"] = len(left) - MOST_FORECASTS
         left = rng.sample(left, MOST_FORECASTS)
-    forecasts = bench.forecasts_us(left)
-    ordered = sorted(left, key=lambda one: (forecasts.get(one, float("inf")), one.key))
-    branches = choose_branches(ordered, forecasts, count, rng)
-    if later := len(ordered) - len(branches):
+    every = dict.fromkeys(left)
+    every |= {one: None for one in others if why_not_tried(bench, one, known or {}) is None}
+    forecasts = bench.forecasts_us(list(every))
+    in_order = sorted(every, key=lambda one: (forecasts.get(one, float("inf")), one.key))
+    ordered = [one for one in in_order if one in set(left)]
+    best = [one for one in in_order if one in forecasts] if others else []
+    branches = choose_branches(ordered, forecasts, count, rng, best)
+    if later := len(set(ordered) - {one.point for one in branches}):
         pruned["the forecast puts it behind the branches"] = later
     return Branching(branches, dict(pruned), tuple(ordered))
 
@@ -205,15 +212,24 @@ def say_counted(reasons: Mapping[str, int]) -> str:
 
 
 def choose_branches(
-    ordered: Sequence[Point], forecasts: Mapping[Point, float], count: int, rng: random.Random
+    ordered: Sequence[Point],
+    forecasts: Mapping[Point, float],
+    count: int,
+    rng: random.Random,
+    best: Sequence[Point] = (),
 ) -> tuple[Branch, ...]:
-    """Of the points near the forecast's best its first, and as many that are drawn; of an odd
-    number one more is the forecast's."""
-    limit = NEAR_FORECAST * min(forecasts.values(), default=float("inf"))
+    """The first of ``best``, half of all; then of the points near the forecast's best of
+    ``ordered`` its first, and as many that are drawn. Of an odd number one more is the forecast's,
+    and where there are fewer of one kind there are more of the other."""
+    known = [forecasts[one] for one in ordered if one in forecasts]
+    limit = NEAR_FORECAST * min(known, default=float("inf"))
     near = [one for one in ordered if forecasts.get(one, float("inf")) <= limit]
-    first, others = near[: count - count // 2], near[count - count // 2 :]
-    drawn = rng.sample(others, min(len(others), count - len(first)))
-    chosen = [(one, "forecast") for one in first] + [(one, "drawn") for one in drawn]
+    led = list(best[: count - count // 2])
+    near = [one for one in near if one not in led]
+    left = count - len(led)
+    first, others = near[: left - left // 2], near[left - left // 2 :]
+    drawn = rng.sample(others, min(len(others), left - len(first)))
+    chosen = [(one, "forecast") for one in (*led, *first)] + [(one, "drawn") for one in drawn]
     return tuple(
         Branch(number, one, forecasts.get(one), why)
         for number, (one, why) in enumerate(chosen, start=1)

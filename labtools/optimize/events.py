@@ -110,6 +110,7 @@ class PickDone(_Event):
     round: int
     pick: Pick  # with all that was considered
     acknowledged: Retries = field(default_factory=dict)  # by a method's id
+    given: bool = False  # the caller chose the methods
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,8 @@ class BranchDone(_Event):
     pruned: Mapping[str, int] = field(default_factory=dict)  # settings that went before, by reason
     candidates: int = 0  # settings that the forecast ordered
     best_rank: int | None = None  # where it put the fastest, from 1; None: not known
+    # that the champion has beyond the round's start, where it has others than were picked
+    other_methods: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

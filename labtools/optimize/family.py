@@ -264,6 +264,7 @@ class GridBox(_Data):
 class _File(_Data):
     workloads: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
     start: dict[str, int] = Field(default_factory=dict)
+    leads_without: Annotated[tuple[str, ...], _Tuple]  # see `Family.leading`
     hyper: Annotated[tuple[Hyper, ...], _Tuple]
     canonical: Annotated[tuple[CanonicalRule, ...], _Tuple]
     constraint: Annotated[tuple[Constraint, ...], _Tuple]
@@ -284,6 +285,7 @@ class Family:
     workloads: tuple[Problem, ...]  # the first is the headline
     path: Path  # the file
     start_knobs: Mapping[str, int] = field(repr=False)
+    leads_without: tuple[str, ...] = ()  # ids, see `leading`
     # What a loop asks for again and again: points by the values of all knobs, the methods on at
     # each, and what expressions said, by their text and the values of the knobs that they ask for.
     _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -497,8 +499,19 @@ class Family:
     # --------------------------------------------------------------------------------- grid
 
     def grid(self) -> tuple[Point, ...]:
-        """The points that a round may crown, each once, in the order of the boxes."""
+        """The points whose methods can each be taken out, each once, in the order of the boxes."""
         return self._grid
+
+    @cached_property
+    def leading(self) -> tuple[Point, ...]:
+        """The points that a round may crown: the grid, and each of it without one method of
+        ``leads_without``."""
+        found = dict.fromkeys(self._grid)
+        for method, point in itertools.product(self.leads_without, self._grid):
+            if self.has(point, method):
+                with suppress(InvalidPoint):
+                    found[self.remove(point, method)] = None
+        return tuple(found)
 
     def closure(self) -> tuple[Point, ...]:
         """The grid, then every point that one removal of a method from it leads to."""
@@ -579,6 +592,7 @@ def load_family(name: str | Path) -> Family:
         workloads=problems,
         path=path,
         start_knobs=MappingProxyType(dict(read.start)),
+        leads_without=read.leads_without,
     )
     _check_names(path, family)
     _check_toggles(path, family)
@@ -657,6 +671,9 @@ def _check_file(path: Path, rung: Rung, read: _File) -> None:
             rung.resolve_knobs(setting)
         except LabError as error:
             _refuse_file(path, f"{whose}: {error.what} {error.why}")
+    ids = [method.id for method in read.method if method.pair is None]
+    if strange := sorted(set(read.leads_without) - set(ids)):
+        _refuse_file(path, f"leads_without: no knob switches {', '.join(strange)}")
     ids = [method.id for method in read.method]
     if twice := sorted({name for name in ids if ids.count(name) > 1}):
         _refuse_file(path, f"methods that stand twice: {', '.join(twice)}")

@@ -33,6 +33,7 @@ from .attribution import (
 )
 from .bench import TimedOn, TimedPoints, TimingBench
 from .branch import (
+    MOST_FORECASTS,
     Branch,
     Branching,
     held_forms,
@@ -181,12 +182,14 @@ class TuningLoop:
             with _given_by_somebody():
                 chosen = self._given(point, chosen, methods, taken, current.budget)
         used = {name: retry for name, retry in retries.items() if name in chosen.methods}
-        return self.folder.keep(events.PickDone(state.round, chosen, used))
+        return self.folder.keep(events.PickDone(state.round, chosen, used, methods is not None))
 
     def branch(self, branches: Sequence[Mapping[str, int]] | None = None) -> LoopState:
-        """Step 4: the same methods with several hyperparameters; the fastest right one leads. Where
-        no branch is right the step may be taken again, with other settings. Of ``branches``, which
-        the forecast chooses if None, knobs left out are as where the round began, with its methods.
+        """Step 4: the forecast's best of all, unless the caller picked the methods, and the same
+        methods with several hyperparameters; the fastest right one leads, or what cannot be told
+        from it and lets more methods be taken out. Where no branch is right the step may be taken
+        again, with other settings. Of ``branches``, which the forecast chooses if None, knobs left
+        out are as where the round began, with its methods.
         Raises GivenRefused: there is none, or one of them cannot be a branch of this round."""
         state = self.folder.require("branch")
         current, point = state.current, self.family.read_key(state.current.start)
@@ -206,18 +209,40 @@ class TuningLoop:
                 time_us, failure = times[at].time_us, failure or times[at].failure
             told = (number, at.key, time_us, branch.forecast_us, branch.why, failure)
             tried.append(events.BranchTried(*told))
-        right_ones = [one for one in tried if one.is_right]
-        fastest = min(right_ones, key=lambda one: one.time_us or 0.0, default=None)
+        champion = self._leader([one for one in tried if one.is_right])
+        others = None
+        if branches is None and champion is not None and champion not in branching.ordered:
+            before = set(self.family.methods_on(point))
+            others = tuple(one for one in self.family.methods_on(champion) if one not in before)
         return self.folder.keep(
             events.BranchDone(
                 state.round,
                 tuple(tried),
-                fastest.point if fastest else None,
+                champion.key if champion else None,
                 branching.pruned,
                 candidates=len(branching.ordered),
                 best_rank=rank_of_best(self.bench, branching.ordered),
+                other_methods=others,
             )
         )
+
+    def _leader(self, right: Sequence[events.BranchTried]) -> Point | None:
+        """The fastest of some branches; of those that cannot be told from it the one of which most
+        methods can be taken out here."""
+        if not right:
+            return None
+        us = {self.family.read_key(one.point): one.time_us or 0.0 for one in right}
+
+        def stuck(point: Point) -> int:
+            left = single_variants(self.family, point, self.family.methods_on(point)).points
+            return sum(not self.bench.holds(one) for one in left.values())
+
+        kept = {one: stuck(one) for one in us}
+        limit = min(us.values())
+        if any(kept.values()):
+            limit *= 1 + self.bench.least_effect().effect
+        near = [one for one in us if us[one] <= limit]
+        return min(near, key=lambda one: (kept[one], us[one]))
 
     def ablate(self, pairs: bool = False) -> LoopState:
         """Step 5: the champion with one method out at a time, with ``pairs`` two as well."""
@@ -393,6 +418,7 @@ class TuningLoop:
         if given is not None:
             with _given_by_somebody():
                 return self._given_branches(current, point, given)
+        dropped = state.implementation_failed_methods
         return propose(
             self.bench,
             point,
@@ -401,9 +427,24 @@ class TuningLoop:
             known=self._known_points(state),
             seed=f"{state.seed} {state.round} {current.retries}",
             forms=current.pick.forms if current.pick else {},
-            fixed=state.implementation_failed_methods,
+            fixed=dropped,
             settings=retried_settings(self.family, current.acknowledged),
+            others=() if current.given else self._others(state, point, dropped),
         )
+
+    def _others(self, state: LoopState, point: Point, dropped: Collection[str]) -> list[Point]:
+        """The points that the forecast may put first, whatever their methods: all that may lead,
+        or where a forecast takes time some that are drawn. None has a method in a form that the
+        compiler may have dropped, nor methods of which no branch was right."""
+        family, every = self.family, self.bench.leading
+        if len(every) > MOST_FORECASTS and not self.bench.forecasts_are_kept:
+            every = random.Random(f"{state.seed} others").sample(every, MOST_FORECASTS)
+        return [
+            one
+            for one in every
+            if all(family.form_of(one, n) in (None, family.form_of(point, n)) for n in dropped)
+            and not any(set(some) <= set(family.methods_on(one)) for some in state.wrong_picks)
+        ]
 
     def _given_branches(
         self, current: RoundKept, point: Point, given: Sequence[Mapping[str, int]]
@@ -793,6 +834,7 @@ def check_methods(
     """What of some methods is in a point's machine code, each against the code without it."""
     family = bench.family
     left = single_variants(family, point, methods).points
+    left = {name: one for name, one in left.items() if bench.holds(one)}
     unsigned = [name for name in left if not family.method(name).signature]
     proved: dict[str, Proof] = {}
     if unsigned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from .family import Family
 from .grid import ENDING, digits, grid_path, read_kept
 from .state import ForecastHits
 
-SEARCHES_SCHEMA = 1
+SEARCHES_SCHEMA = 2
 MOST_RUNS = 150  # runs of a search that are looked at
 NEAR_FACTORS = (1.05, 1.10)
 """Times the fastest time of the grid: how near a search is asked to come."""
@@ -96,15 +96,26 @@ class LoopSpread:
     paths: int  # different sequences of points among them
     picks: int  # different sequences of method sets
     champions: int  # different points that they ended with
-    farthest: float  # the slowest of these over the fastest point that a round may lead with
+    farthest: float  # the slowest of these over the fastest point of the grid
+    latest: (
+        int | None
+    )  # runs of the last seed to come within the first of `NEAR_FACTORS`, if all do
     most_rounds: int  # of one seed
     played: ForecastHits  # the forecast in the rounds that were played
     drawn: ForecastHits  # at drawn points with drawn methods
 
 
 @dataclass(frozen=True)
+class SearchesAt:
+    """Searches on the grid at another workload."""
+
+    best_us: float  # fastest time of the grid there, microseconds
+    searches: tuple[SearchResult, ...]  # those that need no library, nor the old policy
+
+
+@dataclass(frozen=True)
 class Searches:
-    """All searches on one grid at its headline."""
+    """All searches on one grid at its headline, and some at its other workloads."""
 
     schema_version: int  # of the file
     rung: str  # whose grid
@@ -121,6 +132,14 @@ class Searches:
     left_out: Mapping[str, str]  # strategies of Kernel Tuner that were not played, with the reason
     groups: GroupCount  # of the old policy
     spread: Mapping[str, LoopSpread] = field(default_factory=dict)  # by workload
+    elsewhere: Mapping[str, SearchesAt] = field(default_factory=dict)  # by workload
+
+    def at(self, workload: str) -> Searches:
+        """The searches at one workload."""
+        if workload == self.workload:
+            return self
+        there = self.elsewhere[workload]
+        return replace(self, workload=workload, best_us=there.best_us, searches=there.searches)
 
     def named(self, name: str) -> SearchResult:
         """The search of a name."""

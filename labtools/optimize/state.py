@@ -11,7 +11,7 @@ from labtools.problem import LabError
 from labtools.problem.text import first_line, how_many
 
 from . import events
-from .attribution import AA, Attribution, Interaction, MethodClass, interactions
+from .attribution import AA, THRESHOLD, Attribution, Interaction, MethodClass, interactions
 from .budget import Budget
 from .events import UNCOUNTED, BranchTried, LoopSetup, Purpose, kind_of
 from .family import Axis
@@ -82,10 +82,12 @@ class RoundKept:
     budget: Budget | None = None
     pick: Pick | None = None
     acknowledged: Mapping[str, Retry] = field(default_factory=dict)
+    given: bool = False  # the caller chose the methods
     branches: tuple[BranchTried, ...] = ()
     pruned: Mapping[str, int] = field(default_factory=dict)
     candidates: int = 0  # settings that the forecast ordered, in the last attempt
     best_rank: int | None = None  # of the fastest of them, where known
+    other_methods: tuple[str, ...] | None = None  # of the champion, in place of those picked
     retries: int = 0  # times that ``branch`` found nothing right
     champion: str | None = None
     time_us: float | None = None
@@ -105,7 +107,9 @@ class RoundKept:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Those that were picked."""
+        """Those that the round judges: the picked ones, or where others lead, these."""
+        if self.other_methods is not None:
+            return self.other_methods
         return self.pick.methods if self.pick else ()
 
     @property
@@ -233,7 +237,7 @@ class LoopState(LoopSetup):
         leads = self.time_us
         if self.current.classes is None and self.current.time_us is not None:
             leads = min(leads, self.current.time_us)
-        least = next((kept.aa.effect for kept in reversed(self.history) if kept.aa), 0.0)
+        least = next((kept.aa.effect for kept in reversed(self.history) if kept.aa), THRESHOLD)
         number, entry = min(enumerate(self.frontier), key=lambda item: item[1].time_us)
         if leads > (1 + least) * entry.time_us:
             yield (
@@ -264,8 +268,11 @@ class LoopState(LoopSetup):
 STEP_FIELDS: Mapping[str, tuple[str, ...]] = {
     "gaps": ("gaps", "counters", "rising", "ends"),
     "budget": ("budget",),
-    "pick": ("pick", "acknowledged"),
-    "branch": ("branches", "pruned", "candidates", "best_rank", "retries", "champion", "time_us"),
+    "pick": ("pick", "acknowledged", "given"),
+    "branch": (
+        *("branches", "pruned", "candidates", "best_rank"),
+        *("other_methods", "retries", "champion", "time_us"),
+    ),
     "ablate": ("aa", "attribution", "pairs", "untimed"),
     "check": ("sass_check",),
     "update": ("classes", "gain", "analysis"),

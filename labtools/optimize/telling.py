@@ -172,10 +172,13 @@ def _explain_branch(event: events.BranchDone) -> _Explained:
     numbers: dict[str, Any] = {one.point: one.time_us for one in event.branches}
     failed = [one for one in event.branches if one.failure]
     text = f"champion: {event.champion}" if event.champion else "no branch is right"
+    if event.other_methods is not None:
+        text += f", the forecast's best of all, with {', '.join(event.other_methods) or NO_METHOD}"
     for one in failed:
         text += f"; {one.point}: {one.failure}"
     pruned = how_many(sum(event.pruned.values()), "setting")
-    return text, numbers, f"fastest right branch by its median, us; {pruned} pruned before"
+    rule = "fastest right branch by its median, us, or one that cannot be told from it and lets "
+    return text, numbers, f"{rule}more methods be taken out; {pruned} pruned before"
 
 
 def _explain_ablate(event: events.AblateDone) -> _Explained:

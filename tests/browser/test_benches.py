@@ -24,7 +24,7 @@ from test_labs import commit_by_keyboard, gates, in_sight, kernel_is_idle, refus
 
 from labtools.derive import space_of
 from labtools.notebook.labs.lab07_ncu.run import recorded_run
-from labtools.notebook.labs.lab08_ablation.kernels import LOOP_CHAMPION
+from labtools.notebook.labs.lab08_ablation.kernels import TAKEN_APART
 from labtools.notebook.labs.lab10_inversion.view import BENCH_WORKLOADS
 from labtools.notebook.records import GpuRecords, Variant, forecast_of
 from labtools.notebook.tables import say_time
@@ -275,7 +275,7 @@ def walk_lab07(page: Any) -> None:
 
 
 def walk_lab08(page: Any) -> None:
-    """A method of the loop's champion, then two, then a method that the compiler dropped."""
+    """A method of a kernel, then two, then a method that the compiler dropped."""
     page.get_by_role("radio", name="8,32,8,4096,128", exact=True).first.check()
     page.get_by_role("button", name="Commit answer").click()
     gate = page.locator(".lt-gate-static").nth(1)
@@ -290,7 +290,7 @@ def walk_lab08(page: Any) -> None:
 
     family = load_family("tunable")
     first, second = "compute.tensor_core", "latency.split_sequences"
-    knobs = family.read_key(LOOP_CHAMPION).knobs
+    knobs = family.read_key(TAKEN_APART).knobs
     found = ablate_point(family, None, "recorded", knobs, (first, second), pairs=True)
     titles = [family.method(name).title for name in (first, second)]
     panel, values = page.locator(".lt-ablation-panel"), page.locator(".lt-ablation-value")
@@ -299,7 +299,7 @@ def walk_lab08(page: Any) -> None:
     assert "times as long" not in panel.inner_text()
     untick(titles[0])
     expect(panel).to_contain_text("Without it, the kernel is")
-    on = family.methods_on(family.read_key(LOOP_CHAMPION))
+    on = family.methods_on(family.read_key(TAKEN_APART))
     expect(values.filter(has_text="not seen yet")).to_have_count(len(on))
     press("slower by the threshold or more")
     expect(panel).to_contain_text(f"{100 * found.attribution[0].relative:+.1f} %")

@@ -167,6 +167,15 @@ def test_the_grid_is_the_valid_products_each_once():
             assert ROWS.remove(point, method) in closed
 
 
+def test_a_round_may_lead_without_what_the_file_says(tmp_path):
+    assert ROWS.leading == ROWS.grid()
+    said = ("workloads =", f'leads_without = ["{SHUFFLES}"]\nworkloads =')
+    family = load_family(stranger(tmp_path, ("shuffle = [0, 1]", "shuffle = [1]"), said))
+    less = family.leading[len(family.grid()) :]
+    assert set(less) == {family.remove(one, SHUFFLES) for one in family.grid()}
+    assert set(less) <= set(family.closure())
+
+
 def test_neighbours_are_one_move_away():
     around = ROWS.neighbours(ROWS.start)
     assert ROWS.start not in around
@@ -231,6 +240,7 @@ WRONG = {
     "constraint": ("not (early > 0", "not (earlier > 0", "earlier"),
     "hyper": ("values = [64, 256, 512]", "values = [64, 100]", "threads=100"),
     "grid": ("early = [0, 2], threads", "early = [0, 3], threads", "early=3"),
+    "leads without": ("workloads =", 'leads_without = ["a.b"]\nworkloads =', "a.b"),
     "workload": ("rows:8192,4096", "8,32,8,4096,128", "computes rows"),
     "twice": ('id = "latency.early_weights"', 'id = "latency.shuffle_sum"', "twice"),
     "needs what cannot be": (

@@ -163,12 +163,16 @@ def test_the_shipped_file_is_of_the_shipped_grid_and_family():
         found.named("grid search")
 
 
-def test_random_search_is_played_again_as_the_file_has_it():
+def test_what_takes_no_time_is_played_again_as_the_file_has_it():
     found = read_searches(SHIPPED)
     baselines = tool.Baselines(load_family(found.rung), 1)
-    for name in ("random", "random_leading"):
+    for name in ("random", "random_leading", "forecast"):
         assert baselines.play(name) == found.named(name)
     assert baselines.table.best_us == found.best_us
+    for workload in baselines.others:
+        there = found.at(str(workload))
+        assert baselines.play("forecast", workload) == there.named("forecast")
+        assert [one.name for one in there.searches] == list(tool.ELSEWHERE)
 
 
 def test_the_file_is_stale_where_the_grid_or_the_family_is_another(tmp_path):
@@ -188,7 +192,7 @@ def test_the_file_is_stale_where_the_grid_or_the_family_is_another(tmp_path):
     "spoil",
     [
         lambda data: b"{",
-        lambda data: json.dumps(data | {"schema_version": 2}).encode(),
+        lambda data: json.dumps(data | {"schema_version": 3}).encode(),
         lambda data: json.dumps({k: v for k, v in data.items() if k != "groups"}).encode(),
     ],
     ids=["damaged", "of another schema", "without a part"],

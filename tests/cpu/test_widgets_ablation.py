@@ -94,7 +94,7 @@ def test_each_planted_case_is_there(shown: AblationBench) -> None:
     assert spilled["bytes spilled a thread"][1] == "0" != spilled["bytes spilled a thread"][0]
     dropped = cell_of(shown, FASTEST, "latency.known_block_size")
     assert (dropped["class"], dropped["change"]["same"]) == ("implementation failed", True)
-    nothing = cell_of(shown, "the loop's champion", "memory.l2_prefetch")
+    nothing = cell_of(shown, "eight warps, two pieces", "memory.l2_prefetch")
     assert (nothing["outcome"], nothing["class"]) == ("same", "ineffective")
     assert cell_of(shown, FASTEST, "compute.tail_apart")["class"] == "undecided"
     mma = cell_of(shown, FASTEST, "compute.tensor_core")["change"]["opcodes"]

@@ -22,6 +22,7 @@ from labtools.optimize.family import METHOD_AXES, Point
 from labtools.optimize.loop import ablate_point
 from labtools.optimize.pick import Taken, pick_methods
 from labtools.optimize.searches import Searches
+from labtools.problem.text import how_many
 
 CASES = 400 if os.environ.get("LABTOOLS_EVERY_MOVE") else 8
 """Drawn choices of methods that are held against `variants`; each way that one can end has some."""
@@ -203,7 +204,7 @@ def test_the_figure_tells_each_search_and_the_reader(read: tuple[RecordedBench, 
     searches = read[1]
     shown = searches_figure(searches, [2 * searches.best_us, searches.best_us, 9e9])
     for one in searches.searches:
-        assert f"{one.title} ({one.seeds} seeds): " in shown.text
+        assert f"{one.title} ({how_many(one.seeds, 'seed')}): " in shown.text
     assert "you: 100.0% after 1, 0.0% after 2, 0.0% after 3" in shown.text
     assert "you:" not in searches_figure(searches).text
 

@@ -1,4 +1,5 @@
-"""The searches on a recorded grid in one figure: the best so far against the runs."""
+"""The searches on a recorded grid: in a figure the best so far against the runs, and in a table
+how soon each comes near."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from labtools.optimize.searches import MOST_RUNS, NEAR_FACTORS, Searches, best_after_runs
+from labtools.problem.text import how_many
 
 from ...figures import GREYS, LINES, draw_picture, line_look
-from ...tables import Shown
+from ...tables import Shown, show_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +34,7 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
     their order, microseconds; ablations are runs as well.
     """
     curves: dict[str, BestAfter] = {
-        f"{one.title} ({one.seeds} seeds)": one.middle_us for one in searches.searches
+        f"{one.title} ({how_many(one.seeds, 'seed')})": one.middle_us for one in searches.searches
     }
     if you:
         curves[YOU] = [float(us) for us in best_after_runs(you, min(len(you), MOST_RUNS))]
@@ -73,6 +75,27 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
         f"middle half of them. The fastest point takes {searches.best_us:.2f} us. Lower is better"
     )
     return draw_picture(paint, alt, caption, "recorded", size=(7.2, 5.2))
+
+
+def searches_table(searches: Searches) -> Shown:
+    """How soon each search comes near the fastest point of the grid, at each workload."""
+    within = [f"{factor - 1:.0%}" for factor in NEAR_FACTORS]
+    heads = [text for share in within for text in (f"runs to {share}", f"seeds within {share}")]
+    rows = []
+    for workload in (searches.workload, *searches.elsewhere):
+        there = searches.at(workload)
+        for one in there.searches:
+            cells: list[str] = []
+            for near in one.near:
+                middle = near.median_runs
+                cells.append("not in the median" if middle is None else f"{middle:g}")
+                cells.append(f"{near.reached} of {one.seeds}")
+            rows.append(
+                (workload, one.title, *cells, 100 * _excess(one.middle_us, there.best_us)[-1])
+            )
+    columns = ("workload", "search", *heads, "median at the end, % over the fastest")
+    note = f"of all {searches.points:,} recorded points of {searches.rung} on {searches.gpu}"
+    return show_table(columns, rows, word="recorded", note=note)
 
 
 def _excess(curve: BestAfter, best_us: float) -> list[float]:

@@ -48,7 +48,7 @@ class GameGrid:
 
     def __init__(self, bench: RecordedBench) -> None:
         self.family = bench.family
-        self.leading = bench.leading
+        self.leading = [one for one in bench.family.grid() if bench.refuses(one) is None]
         self._by_methods: dict[MethodChoice, list[Point]] = {}
         for one in self.leading:
             self._by_methods.setdefault(self.family.methods_on(one), []).append(one)
