@@ -251,8 +251,11 @@ def _counters(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence)
         records = at_default_knobs([one for one in with_counters(of_gpu) if one.candidate == rung])
     except LabError:  # a kernel that is not there has no records
         records = []
-    found = next((one for one in records if one.counters and one.counters.values), None)
-    if found is None or found.counters is None:
+    # Of several profiles the one that read most.
+    found = max(
+        records, key=lambda one: len(one.counters.values if one.counters else ()), default=None
+    )
+    if found is None or found.counters is None or not found.counters.values:
         raise MissingName(_say_profile(asked))
     names.records.append(found)
     shares = stall_shares(found.counters.values)
