@@ -8,7 +8,7 @@ import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -29,7 +29,7 @@ from labtools.toolchain.progress import Progress, silent
 
 from .accuracy import ForecastError, forecast_error
 from .attribution import AA, UNBOUNDED, TimeRatio, least_effect_of, noise_of, ratio_of
-from .code_numbers import code_numbers
+from .code_numbers import ExecutedPlaces, code_numbers, executed_by
 from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_forecast, gaps_of_predicted
 from .grid import Grid, samples_of
@@ -67,6 +67,7 @@ class TimingBench(ABC):
         self.gpu, self.limits = sheet.name, sheet.limits
         self.progress = progress
         self._forecasts: dict[tuple[Point, Problem], Forecast | LabError] = {}
+        self._ran: dict[tuple[Point, str], ExecutedPlaces] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -159,7 +160,20 @@ class TimingBench(ABC):
         signature."""
         before = {name: self.code(left) for name, left in removed.items() if left is not None}
         code, entry = self.code(point), self.entry(point)
-        return check_sass(self.family, removed, code, before, entry, proved)
+
+        def ran(without: str | None) -> ExecutedPlaces:
+            looked = point if without is None else removed[without]
+            assert looked is not None  # else there is no code to compare with
+            return self._executed(looked, entry or next(iter(code.entries)))
+
+        return check_sass(self.family, removed, code, before, entry, proved, ran)
+
+    def _executed(self, point: Point, entry: str) -> ExecutedPlaces:
+        """What a launch of a point executes of a kernel function."""
+        if (point, entry) not in self._ran:
+            asked = (self.family.rung, self.problem, self.limits, point.knobs)
+            self._ran[point, entry] = executed_by(*asked, self.code(point), entry)
+        return self._ran[point, entry]
 
     def forecast_of(self, point: Point, problem: Problem | None = None) -> Forecast:
         """The forecast of a point."""
@@ -415,7 +429,12 @@ class RecordedBench(TimingBench):
         if counts is None or without is None:
             return None
         same_code = self._at.code[number] == self._at.code[left]
-        return judge_counts(method, counts, without, entry, same_code)
+        found = judge_counts(method, counts, without, entry, same_code)
+        code = self.grid.codes[self._at.code[number]][:12]
+        said = (
+            f"all instructions of {entry}, executed or not, counted by the campaign in code {code}"
+        )
+        return replace(found, origin=said)
 
     def entry(self, point: Point) -> str | None:
         """Its kernel function that takes longest, as the campaign had it."""

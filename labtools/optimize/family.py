@@ -170,6 +170,7 @@ class Method(_Data):
     signature: Annotated[tuple[str, ...], _Tuple]  # see `read_pattern`; every line must hold
     proof: str = ""  # what proves it where it has no signature, as words that follow "proved where"
     proof_when: str = ""  # as an expression; ``_without`` ends values without it
+    also: str = ""  # what else it switches, as words that follow "it also"
     off: dict[str, int] = Field(default_factory=dict)  # setting of the knobs without it
     on: Annotated[tuple[_Setting, ...], _Tuple]  # settings with it, the default form first
     # values that further knobs must have, by name: one of a few each. Where a knob has none of

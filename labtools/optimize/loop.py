@@ -839,19 +839,36 @@ def check_methods(
     proved: dict[str, Proof] = {}
     if unsigned:
         bench.look_ahead([point, *(left[name] for name in unsigned)])
-        values = proof_values(bench, point)
+        values, origins = proof_values(bench, point), proof_origins(bench, point)
         for name in unsigned:
             without = proof_values(bench, left[name])
-            proved[name] = prove(family.method(name), values, without)
-    return bench.look_for(point, {name: left.get(name) for name in methods}, proved)
+            proved[name] = prove(family.method(name), values, without, origins)
+    found = bench.look_for(point, {name: left.get(name) for name in methods}, proved)
+    return tuple(
+        replace(one, removed=family.dependents(point, one.method)) if one.method in left else one
+        for one in found
+    )
 
 
 def proof_values(bench: TimingBench, point: Point) -> dict[str, Quantity | None]:
     """What a proof may ask of a point: counters, stalls, gaps, its launches and its code."""
-    rung, entry = bench.family.rung, bench.entry(point)
+    return {name: value for part in _proof_parts(bench, point).values() for name, value in part}
+
+
+def proof_origins(bench: TimingBench, point: Point) -> dict[str, str]:
+    """Where each of `proof_values` comes from."""
+    return {name: said for said, part in _proof_parts(bench, point).items() for name, _ in part}
+
+
+def _proof_parts(bench: TimingBench, point: Point) -> dict[str, list[tuple[str, Quantity | None]]]:
+    rung, entry, gaps = bench.family.rung, bench.entry(point), bench.gaps(point)
+    measured = trigger_values(bench.shares(point), gaps)
     launched = launch_numbers(rung, point, bench.problem, bench.limits, entry)
-    measured = trigger_values(bench.shares(point), bench.gaps(point))
-    return {**measured, **launched, **bench.numbers(point)}
+    return {
+        f"{gaps.origin} of {point.key}": list(measured.items()),
+        f"the launches at {bench.problem}": list(launched.items()),
+        f"one block of {entry} followed, and its cubin": list(bench.numbers(point).items()),
+    }
 
 
 # ----------------------------------------------------------------------------------- a folder

@@ -216,15 +216,27 @@ def _explain_check(event: events.CheckDone) -> _Explained:
     for one in event.sass_check:
         numbers |= {f"{one.method} {pattern}": count for pattern, count in one.found}
         numbers |= {f"{one.method} {pattern} without it": n for pattern, n in one.without}
-    return said or NO_METHOD, numbers, "each signature is looked for in the one kernel function"
+        numbers |= {f"{one.method} {value.name}": value.value for value in one.values}
+        numbers |= {f"{one.method} {value.name} without it": value.without for value in one.values}
+    rule = "each signature is looked for in the one kernel function"
+    origins = dict.fromkeys(one.origin for one in event.sass_check if one.origin)
+    return said or NO_METHOD, numbers, f"{rule}: {'; '.join(origins)}" if origins else rule
 
 
 def _say_check(one: SassVerdict) -> str:
-    """The verdict, and what decided it where that is not the counts alone."""
+    """The verdict, what decided it where that is not the counts alone, and what else the method
+    switches."""
+    said = f"{one} ({one.note})" if one.note else str(one)
     if one.proof:
-        why = f" ({one.note})" if one.note else ""
-        return f"no signature, {one}{why}; it is proved where {one.proof}"
-    return f"{one} ({one.note})" if one.note else str(one)
+        said = f"no signature, {said}; it is proved where {one.proof}"
+        if one.values:
+            shown = (
+                f"{value.name} {say_value(value.without)} without it and {say_value(value.value)} "
+                f"with it, of {value.origin}"
+                for value in one.values
+            )
+            said += f": {', '.join(shown)}"
+    return "; ".join([said, *one.switched])
 
 
 def _explain_update(event: events.UpdateDone) -> _Explained:

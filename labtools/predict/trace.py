@@ -140,6 +140,7 @@ class Trace:
     items: tuple[Executed, ...] = field(repr=False)  # steps and repeats in order
     notes: tuple[str, ...] = ()  # branches that depend on data, and what was assumed about them
     assumptions: tuple[Assumption, ...] = ()
+    unsure: frozenset[int] = frozenset()  # positions of what data guard, jumps left out
 
     def doubted(self) -> list[Assumption]:
         """Jumps on data that decide much, so that the kernel may execute something else."""
@@ -201,7 +202,8 @@ def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
     groups = {0: lanes.true}
     follower.run(state, groups, items)
     assumptions = tuple(follower.assumptions.values())
-    return Trace(sass, lanes, tuple(items), tuple(dict.fromkeys(follower.notes)), assumptions)
+    notes, unsure = tuple(dict.fromkeys(follower.notes)), frozenset(follower.unsure)
+    return Trace(sass, lanes, tuple(items), notes, assumptions, unsure)
 
 
 @dataclass
@@ -283,6 +285,7 @@ class _Follower:
         self.buffers = buffers
         self.notes: list[str] = []
         self.assumptions: dict[int, Assumption] = {}
+        self.unsure: set[int] = set()
         self.steps = self.work = 0
         self.loops = sass.loops
         self.assumed: dict[int, bool] = {}
@@ -381,6 +384,8 @@ class _Follower:
                 executing = np.zeros_like(active)
             items.append(Execution(one.index, active, executing))
             return self._jump(state, groups, one, active, executing)
+        if unknown_guard:
+            self.unsure.add(one.index)
         address = self._address(state, one) if base in _MEMORY else None
         meets = base in operands.MEETINGS and self.roles
         numbers = self._meeting(state, one, executing) if meets else None

@@ -15,7 +15,7 @@ from test_optimize_family import EARLY, LARGER, ROWS, SHUFFLES, WIDE, stranger
 
 from labtools.optimize.attribution import classify
 from labtools.optimize.budget import Budget
-from labtools.optimize.code_numbers import code_numbers
+from labtools.optimize.code_numbers import code_numbers, executed_by
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.pick import (
@@ -31,7 +31,7 @@ from labtools.optimize.pick import (
     retried_settings,
     why_not_again,
 )
-from labtools.optimize.sass_check import Proof, SassVerdict, check_sass, prove
+from labtools.optimize.sass_check import Proof, ProofValue, SassVerdict, check_sass, prove
 from labtools.problem import LabError, Rows
 from labtools.toolchain.listings import MachineCode, machine_code
 
@@ -403,6 +403,52 @@ def test_counts_are_kept_to_and_a_comparison_needs_the_code_without_the_method(
     assert classify(Told("above"), open_one) == "undecided"
 
 
+DECOYS = """
+  if (columns == -12345) value = warp_sum(value);
+  if (blockIdx.x > 1000000) value = warp_sum(value);
+  if (threadIdx.x > 1000) value = warp_sum(value);
+  for (int trip = columns; trip < 3; ++trip) value = warp_sum(value);
+"""
+ON_DATA = "\n  if (value == 12345.f) value = warp_sum(value);\n"
+
+
+@pytest.mark.parametrize("text", [DECOYS, ON_DATA], ids=["never", "on data"])
+def test_what_no_thread_executes_proves_nothing(tmp_path, text):
+    stranger(tmp_path)
+    source = tmp_path / "mine.cu"
+    held = source.read_text().replace(
+        "sum_of_block(float value", "sum_of_block(int columns, float value"
+    )
+    begin, end = held.index("  value = warp_sum(value);\n  if"), held.index("#else\n  partial_smem")
+    tree = held[end + len("#else") : held.index("#endif", end)]
+    held = (
+        held[:begin] + text + tree + held[end:].replace("sum_of_block(", "sum_of_block(columns, ")
+    )
+    source.write_text(held)
+    family = load_family(tmp_path / "mine.py")
+    on = family.apply(family.start, [SHUFFLES])
+    points = {None: on, SHUFFLES: family.start}
+
+    def ran(without):
+        point = points[without]
+        code = code_of(point, family)
+        return executed_by(family.rung, PROBLEM, LIMITS, point.knobs, code, "row_scale")
+
+    codes = code_of(on, family), code_of(family.start, family)
+    assert check_sass(family, [SHUFFLES], *codes)[0].verdict == "present", "it stands there"
+    (found,) = check_sass(family, [SHUFFLES], *codes, ran=ran)
+    never = text is DECOYS
+    assert found.found == ((">=5 SHFL\\.BFLY", 0),)
+    assert classify(Told("above"), found) == ("implementation_failed" if never else "undecided")
+
+
+def test_what_else_comes_or_goes_with_a_method_is_told():
+    """Shuffles take the place of a tree in shared memory, and of its reads of one number."""
+    found = look(SHUFFLES)
+    assert {one.opcode: bool(one.count) for one in found.others}["LDS"] is False
+    assert "row_scale" in found.origin
+
+
 def numbers_of(point: Point):
     return code_numbers(ROWS.rung, PROBLEM, LIMITS, point.knobs, code_of(point), "row_scale")
 
@@ -418,10 +464,12 @@ def test_numbers_of_the_code_are_those_of_one_block():
 def test_a_proof_is_asked_of_values():
     method = ROWS.method(LARGER)
     more, less = {"achieved_occupancy_pct": 50.0}, {"achieved_occupancy_pct": 12.0}
-    assert prove(method, more, less) == Proof(True)
-    assert prove(method, less, more) == Proof(False)
-    assert prove(method, more, {}) == Proof(None)
-    assert prove(ROWS.method(WIDE), more, less) == Proof(None)
+    name = "achieved_occupancy_pct"
+    said = prove(method, more, less, {name: "counters"})
+    assert said == Proof(True, values=(ProofValue(name, 50.0, 12.0, "counters"),))
+    assert prove(method, less, more).said is False
+    assert prove(method, more, {}).said is None
+    assert prove(ROWS.method(WIDE), more, less).said is None
 
 
 def test_a_proof_that_cannot_be_computed_proves_nothing_and_says_why(tmp_path):

@@ -269,7 +269,10 @@ def test_a_recorded_check_is_that_of_the_compiled_code(recorded: RecordedBench) 
     where = family.rung, recorded.problem, recorded.limits
     codes = [machine_code(*where, one.knobs) for one in (point, left)]
     compiled = check_sass(family, [name], *codes, recorded.entry(point))
-    assert check_methods(recorded, point, [name]) == compiled
+    (told,), (of_code,) = check_methods(recorded, point, [name]), compiled
+    for one in ("verdict", "found", "without", "entry"):
+        assert getattr(told, one) == getattr(of_code, one)
+    assert "campaign" in told.origin and "compiled" in of_code.origin
 
 
 def test_a_signature_that_nobody_counted_is_compiled(
