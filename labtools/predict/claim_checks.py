@@ -405,8 +405,9 @@ _OURS = frozenset(_SOURCES) - {"figures", "problem"}
 @_check
 def by_formula(claim: Claim, evidence: Evidence) -> Unjudged:
     """A formula of the ledger, or one for each value of the claim, over its sources (`_SOURCES`).
-    With a ``relation`` the value is a limit. ``say`` is the reason, with formulas in braces; it and
-    ``when`` may name ``ours``, what a single formula came to."""
+    With a ``relation`` the value is a limit, or the two of them that it lies ``within``. ``say`` is
+    the reason, with formulas in braces; it and ``when`` may name ``ours``, what a single formula
+    came to."""
     given = claim.given
     names = _names_of(claim, evidence)
     formulas = [given["formula"]] if isinstance(given["formula"], str) else given["formula"]
@@ -609,6 +610,20 @@ def same_output_as(claim: Claim, evidence: Evidence) -> Unjudged:
         choice=tuple(same),
         origin="recorded",
         where=describe_record(first),
+    )
+
+
+@_check
+def has_instructions(claim: Claim, evidence: Evidence) -> Unjudged:
+    """Which of the patterns of `_opcodes` are in the machine code of a kernel."""
+    names = _names_of(claim, evidence)
+    counts = {name: names.numbers[name] or 0 for name in claim.given["opcodes"]["named"]}
+    told = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    return Unjudged(
+        reason=f"{' and '.join(names.told)} has {told}",
+        choice=tuple(name for name, count in counts.items() if count),
+        origin=names.origin,
+        where=names.where,
     )
 
 

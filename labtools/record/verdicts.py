@@ -41,7 +41,7 @@ RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     "at least": lambda ours, claimed: ours >= claimed,
     "at most": lambda ours, claimed: ours <= claimed,
 }
-"""How our value stands to a claimed limit."""
+"""How our value stands to a claimed limit; ``within`` has two, the claim's two values."""
 
 
 def decide_verdict(claim: Claim, found: Unjudged) -> Verdict:
@@ -80,6 +80,10 @@ def _fits(claim: Claim, found: Unjudged) -> bool:
     if found.choice is not None:
         return bool(set(found.choice) & set(claim.given["named"]))
     relation = claim.given.get("relation")
+    if relation == "within" and isinstance(claim.value, tuple):
+        low, high = claim.value
+        ends = found.interval or (found.value,)
+        return all(isinstance(end, (int, float)) and low <= end <= high for end in ends)
     if found.interval is not None and isinstance(found.value, (int, float)):
         low, high = found.interval
         if relation:  # the end of the interval that is nearer to the limit

@@ -119,10 +119,10 @@ def test_a_planted_wrong_claim_is_not_held(claim: Claim, evidence: Evidence) -> 
         pytest.skip("the record that decides is not there yet")
     relation = claim.given.get("relation")
     if isinstance(claim.value, tuple):
-        wrong: tuple[object, ...] = ((1.0, 2.0), (9e6, 9e7))
-    elif claim.check == "same_output_as":
+        wrong: tuple[object, ...] = ((-2.0, -1.0), (9e6, 9e7))
+    elif claim.check in ("same_output_as", "has_instructions"):
         named = asking(claim, named=["sdpa_math"])
-        assert check_claim(named, evidence).verdict == "refuted"
+        assert check_claim(named, evidence).verdict not in HELD
         return
     elif claim.check == "time_on_their_card":
         wrong = (1e-6,)
@@ -154,13 +154,13 @@ def moved(claim: Claim, one: Unjudged) -> list[Unjudged]:
     another choice, just past a limit; of several values each in its turn."""
     if one.choice is not None:
         return [one.model_copy(update={"choice": ("another",)})]
-    relation = claim.given.get("relation")
+    relation = claim.given.get("relation", "within")
     values = one.value if isinstance(one.value, tuple) else (one.value,)
     changed: list[tuple[float, ...]] = []
     for at, value in enumerate(values):
         assert isinstance(value, (int, float))
         others = (3 * value, value / 3) if value else (1.0,)
-        if relation:
+        if relation != "within":
             step = max(abs(claim.number), 1.0) * (-1e-9 if relation[:2] in ("ab", "at") else 1e-9)
             others = (claim.number + (-step if relation == "at most" else step),)
         changed += [(*values[:at], other, *values[at + 1 :]) for other in others]
@@ -192,6 +192,9 @@ def test_a_check_that_would_pass_with_three_times_its_value_is_none(
         if decide_verdict(claim, other) in HELD
     ]
     assert not passed
+    # Of those with one limit alone three times the value may be right as well: they are few.
+    one_sided = {claim.id for claim in held if claim.given.get("relation", "within") != "within"}
+    assert one_sided <= {"study-still-slower"}
 
 
 def test_arithmetic_on_published_figures_holds_nothing(found: dict[str, Unjudged]) -> None:
