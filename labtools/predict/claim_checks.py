@@ -158,16 +158,17 @@ class FormulaNames:
             self.numbers[name] = value
             self.brought_by[name] = source
 
-    def moving(self, formulas: Sequence[str]) -> set[str]:
-        """The sources of the names that move a formula's value when they are three times what they
-        are, or a third; a name that does not is none."""
+    def moving(self, formulas: Sequence[str], tolerance: float) -> set[str]:
+        """The sources of the names that move a formula's value, by more than a claim's tolerance,
+        when they are three times what they are, or a third; a name that does not is none."""
 
         def moves(text: str, name: str) -> bool:
             now, number = evaluate_expression(text, self.numbers), self.numbers[name] or 0
             try:
                 others = (number * 3, number / 3) if number else (1,)
                 tried = [{**self.numbers, name: other} for other in others]
-                return any(evaluate_expression(text, one) != now for one in tried)
+                values = [evaluate_expression(text, one) for one in tried]
+                return not all(math.isclose(one, now, rel_tol=tolerance) for one in values)
             except ExpressionError:
                 return True
 
@@ -412,7 +413,7 @@ def by_formula(claim: Claim, evidence: Evidence) -> Unjudged:
     names = _names_of(claim, evidence)
     formulas = [given["formula"]] if isinstance(given["formula"], str) else given["formula"]
     ours = [float(evaluate_expression(text, names.numbers)) for text in formulas]
-    moving = names.moving(formulas)
+    moving = names.moving(formulas, max(claim.tolerance, 1e-9))
     own = not moving & _OURS and moving - {"problem"} == {claim.source}
     if len(ours) == 1:
         names.numbers["ours"] = ours[0]

@@ -201,7 +201,12 @@ def test_arithmetic_on_published_figures_holds_nothing(found: dict[str, Unjudged
     """What the formula's names come from decides it, and a name that moves nothing is none."""
     claim = LEDGER.find("times-slower")
     assert decide_verdict(claim, found[claim.id]) == "self-consistent"
-    for text in ("+ 0 * sm_count", "+ min(0, sm_count)", "* max(1, sm_count / 1000)"):
+    for text in (
+        "+ 0 * sm_count",
+        "+ min(0, sm_count)",
+        "* max(1, sm_count / 1000)",
+        "+ 1e-9 * sm_count",
+    ):
         formula = claim.given["formula"] + " " + text
         asked = asking(claim, gpu="rtx4090", formula=formula)
         assert check_claim(asked, Evidence(LEDGER)).verdict == "self-consistent", text
