@@ -145,14 +145,18 @@ def chain_share(stack: Sequence[Slice]) -> float:
 
 def find_main_loop(sass: Sass, events: Sequence[Event]) -> tuple[int, int] | None:
     """The loop in which the watched warp spends most of its time, loops inside it left out."""
+    at: dict[int, float] = {}  # by position in the kernel
+    for event in events:
+        cycles = (event.issued - event.before) * event.weight
+        at[event.index] = at.get(event.index, 0.0) + cycles
     spent = []
     for number, loop in enumerate(sass.loops):
         inner = [one for one in sass.loops if one.parent == number]
         cycles = sum(
-            (event.issued - event.before) * event.weight
-            for event in events
-            if loop.first <= event.index <= loop.last
-            and not any(one.first <= event.index <= one.last for one in inner)
+            here
+            for index, here in at.items()
+            if loop.first <= index <= loop.last
+            and not any(one.first <= index <= one.last for one in inner)
         )
         spent.append((cycles, (loop.first, loop.last)))
     best = max(spent, default=(0.0, None))

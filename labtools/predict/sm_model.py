@@ -45,9 +45,9 @@ class Where:
     stay_in_l2: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Event:
-    """One issue of the watched warp."""
+    """One issue of the watched warp, never changed. It is not frozen: making it takes longer."""
 
     index: int  # position in the kernel
     trip: int  # of the innermost loop, or -1

@@ -193,7 +193,7 @@ def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) ->
 def portable_listing(cubin: Cubin, rung: Rung) -> str:
     """The listing of all kernels, its source lines named by paths that hold on every machine."""
     listing = disassemble(cubin, None, LISTING_OPTIONS)
-    files = {file: portable_name(file, rung) for file in re.findall(_FILE, listing)}
+    files = {file: portable_name(file, rung) for file in set(re.findall(_FILE, listing))}
     return re.sub(_FILE, lambda match: f'//## File "{files[match[1]]}"', listing)
 
 
