@@ -19,6 +19,7 @@ NEAR_FORECAST = 1.25
 """What the forecast holds for more than this many times as slow as its best is not tried. So far it
 may be off; nearer it cannot order."""
 MOST_FORECASTS = 96  # settings of one round that are forecast at most. Of more, so many are drawn.
+MOST_OTHERS = 24  # points with any methods that are forecast in a loop where a forecast takes time
 
 SWITCHES_ANOTHER = "it would switch another method on or off"
 CHANGES_FORM = "it would give a method another form than it may have"

@@ -33,7 +33,7 @@ from .attribution import (
 )
 from .bench import TimedOn, TimedPoints, TimingBench
 from .branch import (
-    MOST_FORECASTS,
+    MOST_OTHERS,
     Branch,
     Branching,
     held_forms,
@@ -437,8 +437,8 @@ class TuningLoop:
         or where a forecast takes time some that are drawn. None has a method in a form that the
         compiler may have dropped, nor methods of which no branch was right."""
         family, every = self.family, self.bench.leading
-        if len(every) > MOST_FORECASTS and not self.bench.forecasts_are_kept:
-            every = random.Random(f"{state.seed} others").sample(every, MOST_FORECASTS)
+        if len(every) > MOST_OTHERS and not self.bench.forecasts_are_kept:
+            every = random.Random(f"{state.seed} others").sample(every, MOST_OTHERS)
         return [
             one
             for one in every
