@@ -96,7 +96,7 @@ def list_claims(claim_id: str | None, progress: Progress) -> ClaimsChecked:
     """Run the checks of all claims or of one."""
     ledger = load_ledger()
     with typed():
-        claims = [ledger.find(claim_id)] if claim_id else list(ledger.claims)
+        claims = list(ledger.claims) if claim_id is None else [ledger.find(claim_id)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamagedRecordWarning)
         evidence = gather_evidence(ledger=ledger)

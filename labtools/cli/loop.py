@@ -172,7 +172,7 @@ class LoopAsked:
         """Begin such a loop in a new folder."""
         from labtools.optimize import loop
 
-        family = read_family(self.kernel or DEFAULT_FAMILY)
+        family = read_family(DEFAULT_FAMILY if self.kernel is None else self.kernel)
         problem = None if self.workload is None else read_workload(self.workload)
         with typed():
             rule = rule_named(self.rule or DEFAULT_RULE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -145,7 +146,7 @@ ProblemField = Annotated[
 def is_id(name: str) -> bool:
     """Whether `load_rung` looks for a name among what is shipped, and nowhere else: a path is code
     that somebody names, and data name none."""
-    return "/" not in name and not name.endswith((".py", ".cu"))
+    return re.fullmatch(r"[A-Za-z0-9_]+", name) is not None
 
 
 def _refuse_path(name: str) -> str:

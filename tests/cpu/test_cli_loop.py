@@ -515,6 +515,11 @@ def test_a_family_that_a_line_adds_later_is_not_trusted(loop_for_real, tmp_path,
     falsify(log, family=str(path))
     log.write_text(first + log.read_text())
     assert loop_for_real("gaps", loop).status == 2 and not ran()
+    monkeypatch.chdir(tmp_path)
+    for name in ("spy.py", "spy.toml", "spy.cu", "./spy", f"../{tmp_path.name}/spy"):
+        log.write_text(first)
+        falsify(log, family=name)
+        assert loop_for_real("gaps", loop).status == 2 and not ran()
 
 
 def test_a_log_that_names_a_file_elsewhere_writes_nothing_there(tmp_path, monkeypatch):

@@ -143,7 +143,7 @@ def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
 
 @pytest.mark.slow
 def test_a_family_may_bring_its_own_problem(tmp_path: Path) -> None:
-    """Each command is a process of its own: the log is read before anybody names the family."""
+    """Each command is a process of its own; those that only read do without the family."""
     pytest.importorskip("cuda.core")
     copy(tmp_path, "row_stencil")
     folder = str(tmp_path / "loop")
@@ -157,5 +157,7 @@ def test_a_family_may_bring_its_own_problem(tmp_path: Path) -> None:
         assert status == 0, said
     (tmp_path / "row_stencil.py").unlink()
     status, said = labtools("loop", "status", folder, cwd=tmp_path)
+    assert status == 0, "what only reads loads no family"
+    status, said = labtools("loop", "export", folder, str(tmp_path / "out"), cwd=tmp_path)
     assert status != 0
     assert "row_stencil" in str(said["error"])
