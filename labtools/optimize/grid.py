@@ -452,10 +452,12 @@ def write_kernel_tuner(
     workload: Problem,
     entries: Sequence[TunerEntry],
     knobs: Mapping[str, Sequence[int]],
+    restrictions: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Write a cache file as Kernel Tuner 1.5 reads it, closed: ``time`` is the median of ``times``,
     in milliseconds. Of what was timed it names the values of the knobs, and all where nothing was.
-    """
+    ``restrictions`` are the family's, expressions over the knobs as ``tune_kernel`` takes them, and
+    why each holds."""
     names = list(entries[0].knobs) if entries else list(knobs)
     used = {name: sorted({one.knobs[name] for one in entries}) for name in names}
     head = {
@@ -465,6 +467,8 @@ def write_kernel_tuner(
         "tune_params_keys": names,
         "tune_params": {name: values or sorted(set(knobs[name])) for name, values in used.items()},
         "objective": "time",
+        "restrictions": [rule for rule, _ in restrictions],
+        "reasons_of_restrictions": [why for _, why in restrictions],
         "cache": {},
     }
     lines = [json.dumps(_tuner_entry(one, names))[1:-1] for one in entries]
@@ -487,7 +491,12 @@ def _tuner_entry(one: TunerEntry, names: Sequence[str]) -> dict[str, Any]:
     return {key: found}
 
 
-def export_kernel_tuner(grid: Grid, path: Path, workload: Problem | None = None) -> None:
+def export_kernel_tuner(
+    grid: Grid,
+    path: Path,
+    workload: Problem | None = None,
+    restrictions: Sequence[tuple[str, str]] = (),
+) -> None:
     """Write a grid at one workload as Kernel Tuner's cache file, see `write_kernel_tuner`."""
     at, measured = grid.at_workload(workload), grid.provenance.date.isoformat()
     entries = [
@@ -503,7 +512,7 @@ def export_kernel_tuner(grid: Grid, path: Path, workload: Problem | None = None)
         )
     ]
     device, knobs = grid.provenance.gpu, grid.plan.knobs
-    write_kernel_tuner(path, grid.plan.rung, device, at.workload, entries, knobs)
+    write_kernel_tuner(path, grid.plan.rung, device, at.workload, entries, knobs, restrictions)
 
 
 # ---------------------------------------------------------------------------------- telling

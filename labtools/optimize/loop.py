@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +15,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
-from labtools.problem import KernelError, LabError, Problem
+from labtools.predict import gpu_or_default, load_gpu
+from labtools.problem import KernelError, LabError, Launch, Problem, kernels_dir
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import how_many
 from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
+from labtools.toolchain.sources import expand_includes
 
 from . import events
 from .ablation import TimeCall, ablate_methods, ablate_pairs, pair_variants, single_variants
@@ -926,15 +929,58 @@ def family_name(family: Family) -> str:
     return str(family.path.resolve())
 
 
-def _source_of(family: Family) -> Callable[[str], str]:
-    """The text of a point's kernel: its knobs as definitions, then the source."""
+def _source_of(family: Family) -> Callable[[str, LoopState], str]:
+    """The text of a point's kernel, see `standalone_source`."""
 
-    def text(key: str) -> str:
-        knobs, rung = family.read_key(key).knobs, family.rung
-        lines = [f"#define {k.name.upper()} {knobs[k.name]}" for k in rung.knobs if k.compiled]
-        return "\n".join([f"// {rung.id} at {key}", *lines, rung.source_text])
+    def text(key: str, state: LoopState) -> str:
+        return standalone_source(family, family.read_key(key), state)
 
     return text
+
+
+def standalone_source(family: Family, point: Point, state: LoopState) -> str:
+    """A point's kernel as one file that nvcc compiles alone: how it is launched at the loop's
+    workload in a comment, its definitions, then the source with its own headers laid in."""
+    rung = family.rung
+    try:
+        limits = load_gpu(state.gpu).limits
+    except LabError:  # a live GPU without a data sheet
+        limits = gpu_or_default().limits
+    try:
+        problem = state.problem
+        launched = list(_say_launches(rung.launches(problem, limits, point.knobs)))
+        defined = rung.defines(problem, limits, point.knobs)
+    except LabError as error:
+        launched = [f"it cannot be launched there: {error.clause}"]
+        defined = {k.name.upper(): str(point.knobs[k.name]) for k in rung.knobs if k.compiled}
+    command = f"nvcc -std=c++17 -ftz=true -arch={limits.arch} -cubin FILE.cu"
+    told = (f"{rung.id} at {point.key} for {state.workload}", command, *launched)
+    head = "".join(f"// {line}\n" for line in told)
+    text = "".join(f"#define {name} {value}\n" for name, value in defined.items())
+    own = (*map(Path, rung.include_dirs), kernels_dir() / "include")
+    source = re.sub(r"^#pragma once\n", "", expand_includes(rung.source_text, own), flags=re.M)
+    # nvcc expands no definition behind this pragma, as NVRTC does.
+    source = re.sub(
+        r"^([ \t]*#pragma unroll[ (]+)(\w+)",
+        lambda found: found[1] + defined.get(found[2], found[2]),
+        source,
+        flags=re.M,
+    )
+    return f"{head}\n{text}\n{source}"
+
+
+def _say_launches(launches: Sequence[Launch]) -> Iterator[str]:
+    """Each launch as CUDA C++ has it, and the buffers that it needs beside those of the problem."""
+    for one in launches:
+        grid, block = (", ".join(map(str, size)) for size in (one.grid, one.block))
+        shared = f"{one.smem_bytes} /* bytes of dynamic shared memory */"
+        said = ", ".join(
+            arg if isinstance(arg, str) else f"{type(arg).__name__} {arg}" for arg in one.args
+        )
+        once = "  once for each set of buffers, not timed" if one.prepare else ""
+        yield f"{one.entry}<<<dim3({grid}), dim3({block}), {shared}>>>({said}){once}"
+    for space in dict.fromkeys(space for one in launches for space in one.workspace):
+        yield f"{space.name}: a workspace of {space.shape}, {space.dtype}, zero at first"
 
 
 @contextlib.contextmanager
@@ -977,27 +1023,37 @@ def run(
 
 
 def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
-    """Write a loop's champion as a rung of its own, and what was timed for Kernel Tuner: the loop's
-    runs, and the whole grid where it was played on it. A loop on forecasts names another device
-    than the GPU."""
+    """Write a loop's champion as a rung of its own and as one .cu that compiles alone, beside it
+    the fastest right point that was timed where that is another, and what was timed for Kernel
+    Tuner: the loop's runs, and the whole grid where it was played on it. A loop on forecasts names
+    another device than the GPU."""
     looked = LoopFolder.look(folder)
     state = looked.state
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
-    written = [rung, cache]
+    sources = {rung.with_suffix(".cu"): state.point}
+    timed = {run.point: run.time_us for run in state.timed if run.time_us is not None}
+    best = min(timed, key=lambda key: timed[key], default=state.point)
+    if best != state.point:
+        sources[target / f"{family.rung.id}_fastest.cu"] = best
     device = str(state.env.get("gpu", state.gpu))
     if state.on == "forecast":  # what is measured must not be added to it
         device = f"forecast of {device}"
     knobs = {knob.name: knob.choices for knob in family.rung.knobs}
+    rules = [(one.require, one.reason) for one in family.constraints]
+    written = [rung, cache, *sources]
     with disk(f"{target} cannot be written.", "another folder"):
         target.mkdir(parents=True, exist_ok=True)
         write_whole(rung, _champion_rung(family, state).encode())
+        for path, key in sources.items():
+            write_whole(path, standalone_source(family, family.read_key(key), state).encode())
         write_kernel_tuner(
-            cache, family.rung.id, device, state.problem, list(_tuner_entries(looked)), knobs
+            *(cache, family.rung.id, device, state.problem, list(_tuner_entries(looked)), knobs),
+            rules,
         )
         if state.on == "recorded":
             written.append(target / "kernel_tuner_grid.json")
             grid = read_grid(grid_path(family.rung.id, state.gpu))
-            export_kernel_tuner(grid, written[-1], state.problem)
+            export_kernel_tuner(grid, written[-1], state.problem, rules)
     return tuple(written)
 
 

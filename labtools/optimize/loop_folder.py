@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from labtools.toolchain.cache import cache_dir, content_key
 
 from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose, kind_of
 from .log import NO_BODY, EventLog, LogLine, LogRead, disk, say_command
-from .round_files import files_of
+from .round_files import SourceOf, files_of
 from .state import ROUND_PREFIX, STEPS, LoopState, OutOfOrder, StateFold, check_step
 
 LOG_NAME = "log.jsonl"
@@ -36,7 +36,7 @@ class LoopFolder:
     """A loop on disk, made by `create`, `opened` or `look`. ``resumed`` says where it goes on.
     Without ``source``, the text of a kernel by its point's key, no sources are kept."""
 
-    def __init__(self, path: Path, source: Callable[[str], str] | None = None) -> None:
+    def __init__(self, path: Path, source: SourceOf | None = None) -> None:
         self.path = path
         self.source = source
         self.resumed = ""
@@ -48,7 +48,7 @@ class LoopFolder:
     @classmethod
     @contextlib.contextmanager
     def create(
-        cls, path: Path, init: InitDone, source: Callable[[str], str] | None = None
+        cls, path: Path, init: InitDone, source: SourceOf | None = None
     ) -> Iterator[LoopFolder]:
         """A new loop in a folder that holds none; its lock is held until the end of the block.
         Raises LoopThere: there is a loop already."""
@@ -71,7 +71,7 @@ class LoopFolder:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, path: Path, source: Callable[[str], str] | None = None) -> Iterator[LoopFolder]:
+    def opened(cls, path: Path, source: SourceOf | None = None) -> Iterator[LoopFolder]:
         """A loop that goes on; its lock is held until the end of the block."""
         folder = cls(path, source)
         if not folder.log.path.exists():

@@ -15,7 +15,7 @@ from .telling import RoundTold, tell_rounds, tell_steps
 
 AUDIT_NAME = "audit.md"
 SOURCE_NAME = "kernel.cu"
-SourceOf = Callable[[str], str]  # the text of a point's kernel, by the point's key
+SourceOf = Callable[[str, LoopState], str]  # the text of a point's kernel, by the point's key
 TimedOf = Mapping[tuple[int, Purpose, str], PointTimed]
 """The last measurement of a point, by round, purpose and key."""
 
@@ -44,7 +44,7 @@ def files_of(
             yield f"{folder}/{name}", _json(held)
         if source is not None:
             for place, point in _sources_of(told.kept):
-                yield f"{folder}/{place}{SOURCE_NAME}", source(point)
+                yield f"{folder}/{place}{SOURCE_NAME}", source(point, state)
         yield f"{folder}/analysis.md", _analysis(told)
 
 

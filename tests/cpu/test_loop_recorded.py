@@ -281,7 +281,7 @@ def test_a_restart_is_not_bound_by_what_the_line_that_it_leaves_found(family, tm
 def test_the_grid_is_exported_with_the_champion(family, grid, tmp_path):
     loop.init(tmp_path / "loop", family, None, "recorded", 0, 4, "largest-remainder")
     found = loop.run(tmp_path / "loop", family, max_rounds=1)
-    _, runs, every = loop.export(tmp_path / "loop", family, tmp_path / "out")
+    _, runs, *_, every = loop.export(tmp_path / "loop", family, tmp_path / "out")
     held, whole = (json.loads(path.read_text())["cache"] for path in (runs, every))
     assert len(held) == found.runs
     assert len(whole) == len(grid)

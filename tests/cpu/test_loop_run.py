@@ -39,6 +39,7 @@ from labtools.optimize.state import STEPS, GivenRefused, LoopState, RoundKept
 from labtools.predict import load_gpu
 from labtools.problem import KernelError, LabError, Rows, load_rung
 from labtools.record import Samples
+from labtools.toolchain import compile_cubin
 from labtools.toolchain.progress import silent
 
 FAMILY = Path(__file__).resolve().parents[1] / "families" / "row_scale.py"
@@ -623,19 +624,30 @@ def test_a_family_that_changes_is_no_longer_the_loops(tmp_path, ending):
 
 def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path, family, one_round):
     begin(tmp_path / "loop", family)
-    _, cache = loop.export(tmp_path / "loop", family, tmp_path / "none")
+    _, cache, *_ = loop.export(tmp_path / "loop", family, tmp_path / "none")
     kept = json.loads(cache.read_text())
     assert kept["device_name"] == f"forecast of {load_gpu('h200').title}", "no measurement"
     knobs = {one.name: sorted(one.choices) for one in family.rung.knobs}
     assert (kept["cache"], kept["tune_params"]) == ({}, knobs)
     assert kept["tune_params_keys"] == list(knobs)
     folder, found = one_round
-    rung_path, cache = loop.export(folder, family, tmp_path / "out")
+    rung_path, cache, source, *others = loop.export(folder, family, tmp_path / "out")
     rung = load_rung(rung_path)
     assert rung.resolve_knobs() == dict(found.champion.knobs)
     assert rung.launches(family.workloads[0], load_gpu("h200").limits, None)
     kept = json.loads(cache.read_text())
     assert len(kept["cache"]) == found.runs
+    assert kept["restrictions"] == [one.require for one in family.constraints]
+    text = source.read_text()
+    for one in rung.launches(family.workloads[0], load_gpu("h200").limits, None):
+        assert f"{one.entry}<<<dim3({', '.join(map(str, one.grid))})" in text
+    alone = compile_cubin(text, "sm_90")  # without a definition and without a header of ours
+    assert '#include "warp.cuh"' not in text and alone.entries
+    state = LoopFolder.look(folder).state
+    fastest = min((run for run in state.timed if run.time_us), key=lambda run: run.time_us)
+    assert bool(others) == (fastest.point != state.point)
+    kernel = next(folder.glob("iterv*/kernel.cu"))
+    assert kernel.read_text() == text or kernel.parent.name != f"iterv{state.rounds}"
 
 
 def test_a_restart_tries_on_after_rounds_without_a_gain(tmp_path, family, monkeypatch):
