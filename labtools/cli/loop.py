@@ -437,9 +437,10 @@ def summarise_loop(folder: Path, page: Path | None) -> LoopSummary:
     state = looked.state
     if page is not None:
         from labtools.optimize.page import summary_html
+        from labtools.optimize.round_files import kept_sources
 
         with disk(f"{page} cannot be written.", "the summary as text"):
-            write_whole(page, summary_html(state).encode())
+            write_whole(page, summary_html(state, kept_sources(folder, state)).encode())
     notices = (*looked.notices, *state.say_faster(folder))
     tables, text = summarise(state), summary_text(state)
     return LoopSummary(notices=notices, tables=tables, page=page, _text=text)

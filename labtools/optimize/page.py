@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import html
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .attribution import UNBOUNDED, say_attributed_interval
@@ -22,9 +23,10 @@ _INK, _FAINT, _SOFT = "#010203", "#040506", "#070809"
 _COLOURS = {_INK: "var(--ink)", _FAINT: "var(--line)", _SOFT: "var(--soft)"}
 _STYLE_SHEET = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --page: #ffffff; --line: #d0d0d0;
-  --soft: #8a8a8a; }
+  --soft: #8a8a8a; --more: #0a5c1e; --less: #a11414; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --page: #16181c; --line: #43474e; --soft: #9a9fa8; } }
+  :root { --ink: #e8e8e8; --page: #16181c; --line: #43474e; --soft: #9a9fa8;
+    --more: #7ee08f; --less: #ff9a94; } }
 body { color: var(--ink); background: var(--page); font: 16px/1.45 system-ui, sans-serif;
   max-width: 60rem; margin: 0 auto; padding: 0.75rem; overflow-wrap: anywhere; }
 h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
@@ -33,6 +35,10 @@ figure { margin: 1rem 0; max-width: 40rem; } svg { width: 100%; height: auto; di
 th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.5rem;
   border-bottom: 1px solid var(--line); overflow-wrap: normal; }
 td.long { min-width: 14rem; }
+summary { cursor: pointer; padding: 0.5rem 0; }
+pre { overflow-x: auto; max-height: 70vh; font-size: 0.8rem; line-height: 1.35; margin: 0;
+  padding: 0.5rem; border: 1px solid var(--line); overflow-wrap: normal; tab-size: 2; }
+ins, del { text-decoration: none; } ins { color: var(--more); } del { color: var(--less); }
 """.strip()
 _SIZE_IN = (4.6, 3.0)
 _DRAWN: dict[Any, Any] = {
@@ -50,8 +56,9 @@ _DRAWN: dict[Any, Any] = {
 }
 
 
-def summary_html(state: LoopState) -> str:
-    """The summary as one HTML file: nothing is fetched, and no script runs."""
+def summary_html(state: LoopState, sources: tuple[str, str] | None = None) -> str:
+    """The summary as one HTML file: nothing is fetched, and no script runs. ``sources`` are the
+    texts of the kernel where the loop began and of its champion."""
     title = html.escape(title_of(state))
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -66,7 +73,26 @@ def summary_html(state: LoopState) -> str:
         drawn += bool(figure)
         parts += [figure] if figure else []
         parts.append(_table_html(table))
+    if sources is not None:
+        parts += ["<h2>Source</h2>", *_sources_html(*sources)]
     return "\n".join([*parts, "</body>\n</html>\n"])
+
+
+def _sources_html(start: str, champion: str) -> Iterator[str]:
+    """What changed from the start to the champion, and the champion whole, both folded."""
+    lines = start.splitlines(), champion.splitlines()
+    names = {"+": "ins", "-": "del"}
+    told = []
+    for line in list(difflib.unified_diff(*lines, "start", "champion", lineterm="", n=2)):
+        name, text = names.get(line[:1], ""), html.escape(line)
+        told.append(f"<{name}>{text}</{name}>" if name else text)
+    changed = "\n".join(told) or "Nothing: the champion is the start."
+    for title, text in (
+        ("What changed from the start to the champion", changed),
+        ("The champion, which compiles alone", html.escape(champion)),
+    ):
+        pre = f'<pre tabindex="0" role="region" aria-label="{title}">\n{text}\n</pre>'
+        yield f"<details><summary>{title}</summary>{pre}</details>"
 
 
 def _table_html(table: SummaryTable) -> str:

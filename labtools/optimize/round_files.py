@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from labtools.measure.channel import adapter_of
@@ -15,6 +16,7 @@ from .telling import RoundTold, tell_rounds, tell_steps
 
 AUDIT_NAME = "audit.md"
 SOURCE_NAME = "kernel.cu"
+START_NAME = "start.cu"  # the source of the point that the loop began from
 SourceOf = Callable[[str, LoopState], str]  # the text of a point's kernel, by the point's key
 TimedOf = Mapping[tuple[int, Purpose, str], PointTimed]
 """The last measurement of a point, by round, purpose and key."""
@@ -30,6 +32,8 @@ def files_of(
     given, round folders of ``rounds`` alone where they are named."""
     init = next(line.event for line in lines if isinstance(line.event, InitDone))
     yield "env.json", _json({"on": state.on, "gpu": state.gpu, **init.env})
+    if source is not None:
+        yield START_NAME, source(init.start, state)
     steps = tell_steps(lines)
     yield AUDIT_NAME, "\n\n".join(["# What was decided, and why", *map(str, steps)]) + "\n"
     events = (line.event for line in lines if isinstance(line.event, PointTimed))
@@ -46,6 +50,22 @@ def files_of(
             for place, point in _sources_of(told.kept):
                 yield f"{folder}/{place}{SOURCE_NAME}", source(point, state)
         yield f"{folder}/analysis.md", _analysis(told)
+
+
+def kept_sources(folder: Path, state: LoopState) -> tuple[str, str] | None:
+    """The sources of the start and of the champion as a loop's folder keeps them, as text alone;
+    None where it does not keep both."""
+    places = {
+        point: f"{round_folder(kept.round)}/{place}{SOURCE_NAME}"
+        for kept in state.history
+        for place, point in _sources_of(kept)
+    }
+    names = START_NAME, places.get(state.point, START_NAME)
+    try:
+        start, champion = ((folder / name).read_text(errors="replace") for name in names)
+    except OSError:
+        return None
+    return start, champion
 
 
 def _of_round(kept: RoundKept, timed: TimedOf) -> Iterator[tuple[str, Any]]:

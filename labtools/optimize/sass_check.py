@@ -83,7 +83,7 @@ class SassVerdict:
     def switched(self) -> Iterator[str]:
         """What else is switched with the method, in words."""
         if self.removed:
-            yield f"without it {' and '.join(self.removed)} are off too"
+            yield f"taken out, it takes {' and '.join(self.removed)} along"
         if self.also:
             yield f"it also {self.also}"
         if self.others:

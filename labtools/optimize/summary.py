@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from labtools.problem.rung import say_knobs
+from labtools.problem.text import how_many
 
 from . import attribution
 from .family import METHOD_AXES
 from .gaps import say_gap
-from .state import LoopState, RoundKept, methods_by_class, say_wrong_picks
+from .state import STEPS, LoopState, RoundKept, methods_by_class, say_wrong_picks
 from .telling import NOT_KNOWN, RoundTold, say_us, tell_rounds
 
 MOST_FRONTIER_ROWS = 20  # of the frontier, fastest first; the others are in ``state.json``
@@ -77,9 +78,18 @@ def _result(state: LoopState) -> SummaryTable:
         ("runs", str(state.runs)),
         ("seed", str(state.seed)),
         ("rule of apportionment", state.rule),
-        ("stopped", state.stopped or "no; a limit of rounds or runs ends a run, not the loop"),
+        ("stopped", state.stopped or _say_open(state)),
     )
     return SummaryTable("Result", ("what", "value"), rows)
+
+
+def _say_open(state: LoopState) -> str:
+    """Where a loop stands that may go on."""
+    following = state.next_steps[0]
+    if following != STEPS[0] or not state.rounds:
+        return f"no; {following} comes next"
+    done = f"{how_many(state.rounds, 'round')} and {how_many(state.runs, 'run')}"
+    return f"a run's limit of rounds or runs ends it after {done}; another run goes on"
 
 
 def _migration(state: LoopState) -> SummaryTable:
@@ -104,7 +114,10 @@ def _attributions(state: LoopState) -> SummaryTable:
     rows = []
     for kept, one in attributed(state):
         class_ = (kept.classes or {}).get(one.method, NOT_KNOWN)
-        checked = {found.method: str(found) for found in kept.sass_check or ()}
+        checked = {
+            found.method: "; ".join([str(found), *found.switched])
+            for found in kept.sass_check or ()
+        }
         rows.append(
             (
                 str(kept.round),

@@ -222,6 +222,6 @@ def take(folder: Path, family: Family, step: str, *given: Any, **named: Any) -> 
         return state
 
 
-def source_of(point: str) -> str:
+def source_of(point: str, state: LoopState) -> str:
     """The text of a point's kernel."""
     return f"// {point}\n"

@@ -118,6 +118,10 @@ def test_what_is_written_into_a_loop_is_text(tmp_path):
         text = summary_html(folder.state)
         assert "<script" not in text
         assert "&lt;script&gt;" in text
+        sources = summary_html(folder.state, ("int a;\n</pre>", "int b;\n</pre><script>"))
+        assert "<script" not in sources
+        assert "<del>-int a;</del>" in sources and "<ins>+int b;</ins>" in sources
+        assert "&lt;/pre&gt;&lt;script&gt;" in sources
 
 
 def test_a_loop_that_has_just_begun_has_a_summary(tmp_path):
