@@ -19,7 +19,8 @@ from labtools.optimize.attribution import (
 from labtools.optimize.loop import ablate_point
 from labtools.optimize.state import AblatedPoint
 from labtools.problem import Problem
-from labtools.problem.text import how_many
+from labtools.problem.text import first_line, how_many
+from labtools.toolchain.compiler import was_stopped
 from labtools.toolchain.progress import Progress, with_time_left
 
 from .given import named_knobs, read_family, read_workload
@@ -113,4 +114,9 @@ def ablate_kernel(
         )
     timed_on, told = asked.on or "recorded", with_time_left(progress)
     found = ablate_point(family, problem, timed_on, knobs, names, pairs, told)
+    notices += tuple(
+        f"{name} has no verdict: {first_line(why)}"
+        for name, why in found.untimed.items()
+        if was_stopped(why)
+    )
     return PointAblated(**vars(found), notices=notices, workload=problem)

@@ -145,7 +145,7 @@ def _answer(
     rounds = {told.kept.round: told for told in tell_rounds(state, every)}
     told = rounds.get(number, RoundTold(loop_state.RoundKept(0), ()))
     return StepAnswer(
-        notices=folder.notices,
+        notices=(*folder.notices, *state.say_stopped()),
         folder=folder.path,
         step=step,
         round=number,
@@ -345,7 +345,7 @@ def run_loop(
         found, state = loop.run(max_rounds, max_runs), loop.state
     return LoopRun(
         **vars(found),
-        notices=(*before.notices, *state.say_faster(folder)),
+        notices=(*before.notices, *state.say_notices(folder)),
         folder=folder,
         workload=state.problem,
         on=state.on,
@@ -402,7 +402,7 @@ def show_status(folder: Path) -> LoopStatus:
     looked = LoopFolder.look(folder)
     state = looked.state
     return LoopStatus(
-        notices=(*looked.notices, *state.say_faster(folder)),
+        notices=(*looked.notices, *state.say_notices(folder)),
         resumed=looked.resumed,
         rounds=state.rounds,
         runs=state.runs,
@@ -441,7 +441,7 @@ def summarise_loop(folder: Path, page: Path | None) -> LoopSummary:
 
         with disk(f"{page} cannot be written.", "the summary as text"):
             write_whole(page, summary_html(state, kept_sources(folder, state)).encode())
-    notices = (*looked.notices, *state.say_faster(folder))
+    notices = (*looked.notices, *state.say_notices(folder))
     tables, text = summarise(state), summary_text(state)
     return LoopSummary(notices=notices, tables=tables, page=page, _text=text)
 
@@ -503,5 +503,5 @@ def export_loop(folder: Path, target: Path, kernel: str | None = None) -> LoopEx
 
     looked = LoopFolder.look(folder)
     family = _family_of(looked, kernel)
-    notices = (*looked.notices, *looked.state.say_faster(folder))
+    notices = (*looked.notices, *looked.state.say_notices(folder))
     return LoopExported(notices=notices, files=export(folder, family, target))

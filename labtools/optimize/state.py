@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from labtools.problem import LabError
 from labtools.problem.text import first_line, how_many
+from labtools.toolchain.compiler import was_stopped
 
 from . import events
 from .attribution import AA, THRESHOLD, Attribution, Interaction, MethodClass, interactions
@@ -228,6 +229,22 @@ class LoopState(LoopSetup):
         ranks = [one.best_rank for one in pruned if one.best_rank is not None]
         within = sum(rank <= BEST_FORECASTS for rank in ranks)
         return ForecastHits(len(led), len(chosen), len(ranks), within)
+
+    def say_notices(self, folder: Path) -> Iterator[str]:
+        """What is to be known beside the answer: `say_faster`, and `say_stopped`."""
+        yield from self.say_faster(folder)
+        yield from self.say_stopped()
+
+    def say_stopped(self) -> Iterator[str]:
+        """What a limit of the compiler left without a verdict, round by round: it is no fault of a
+        method, which stays undecided, or of a branch, which was not tried."""
+        for kept in self.history:
+            found = dict(kept.untimed) | {
+                f"branch {one.branch}": one.failure for one in kept.branches
+            }
+            for name, why in found.items():
+                if was_stopped(why):
+                    yield f"round {kept.round}: {name} has no verdict: {first_line(why)}"
 
     def say_faster(self, folder: Path) -> Iterator[str]:
         """That the frontier holds a faster point than the champion, as it may after a restart. In a

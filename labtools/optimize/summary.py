@@ -80,7 +80,8 @@ def _result(state: LoopState) -> SummaryTable:
         ("rule of apportionment", state.rule),
         ("stopped", state.stopped or _say_open(state)),
     )
-    return SummaryTable("Result", ("what", "value"), rows)
+    note = "".join(f"In {one}. " for one in state.say_stopped()).strip()
+    return SummaryTable("Result", ("what", "value"), rows, note)
 
 
 def _say_open(state: LoopState) -> str:

@@ -180,10 +180,19 @@ def allowed_s(limit_s: float) -> float:
     return max(limit_s, min(allowed, 86400.0))
 
 
+_TOO_MUCH = "is too much for the compiler"
+
+
+def was_stopped(said: str) -> bool:
+    """Whether a failure in words is that of a compilation that was stopped: it says nothing of the
+    kernel, since a busy machine, or another limit, would have said otherwise."""
+    return _TOO_MUCH in said
+
+
 def stopped_compiling(name: str, why: str) -> CompileError:
     """What to say of a compilation that was stopped."""
     return CompileError(
-        f"{name} is too much for the compiler.",
+        f"{name} {_TOO_MUCH}.",
         f"{why}: the kernel unrolls, instantiates or includes far too much",
         f"every other kernel is unaffected; {LIMIT_VARIABLE} allows more seconds",
         file=name,

@@ -16,6 +16,7 @@ from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.page import summary_html
 from labtools.optimize.state import LoopState, RoundKept
 from labtools.optimize.summary import SummaryTable, best_so_far, summarise, summary_text
+from labtools.toolchain.compiler import stopped_compiling
 
 UNCLOSED = {"meta", "link", "img", "br", "hr"}
 
@@ -160,6 +161,15 @@ def test_an_abandoned_round_is_marked_with_its_champion(state):
     ]
     empty = replace(state, history=(RoundKept(1, abandoned=True),))
     assert table_of(empty, "Rounds").rows[0][3] == "abandoned"
+
+
+def test_a_limit_of_the_compiler_is_told_and_other_failures_are_not(state):
+    why = stopped_compiling("mine.cu", "it did not end within 5 s of processor time").clause
+    limited = changed(state, 1, untimed={"memory.wide": why, "latency.async": "wrong at row 3"})
+    (said,) = limited.say_stopped()
+    assert "round 1" in said and "memory.wide" in said and "5 s" in said
+    assert said in table_of(limited, "Result").note
+    assert not list(state.say_stopped())
 
 
 def test_the_forecast_is_held_against_what_it_chose(state):
