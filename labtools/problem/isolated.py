@@ -67,6 +67,7 @@ class _Host:
 
     def __init__(self) -> None:
         self._end, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._end.settimeout(2 * LIMIT_S)  # a file may stop what it is a copy of
         package = str(Path(__file__).parents[2])
         with theirs:
             self._process = subprocess.Popen(
@@ -89,6 +90,7 @@ class _Host:
     def stop(self) -> None:
         """End it. Its copies end where nobody is connected to them any more."""
         self._end.close()
+        self._process.kill()
         self._process.wait()
 
 
@@ -107,7 +109,7 @@ def _new_copy() -> tuple[socket.socket, int]:
             except (EOFError, OSError):
                 if not again:
                     raise
-                del _hosts[os.getpid()]
+                _hosts.pop(os.getpid()).stop()
     raise AssertionError
 
 

@@ -76,7 +76,7 @@ def parse_compile_log(
         hint = _hint(said)
         more = "" if len(said) == 1 else f" ({len(said)} errors in all; this is the first.)"
         what = f"{file} does not compile: line {line}: {text}.{more}\n{excerpt}"
-        still = "correct the line and run it again; every other kernel is unaffected"
+        still = "every other kernel is unaffected"
         return CompileError(what, hint, still, file=file, line=line, excerpt=excerpt, log=log)
     return _assembler_error(log, name)
 
