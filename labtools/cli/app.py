@@ -94,6 +94,10 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer cases, and one timed process.")
     ] = False,
+    all_: Annotated[
+        bool,
+        typer.Option("--all", help="The cases of every type and layout that the kernel supports."),
+    ] = False,
     seed: Annotated[
         int | None,
         typer.Option(min=0, help="Draw the last cases as a check did that named this seed."),
@@ -104,7 +108,7 @@ def run(
     from .running import run_named_rung
 
     asked = RungAsked(rung, workload, knob)
-    present(partial(run_named_rung, asked, on, quick, seed), as_json)
+    present(partial(run_named_rung, asked, on, quick, seed, all_), as_json)
 
 
 @app.command()

@@ -232,7 +232,12 @@ class Ran(Answer):
 
 
 def run_named_rung(
-    asked: RungAsked, on: str | None, quick: bool, seed: int | None, progress: Progress
+    asked: RungAsked,
+    on: str | None,
+    quick: bool,
+    seed: int | None,
+    every_kind: bool,
+    progress: Progress,
 ) -> Ran:
     """Check a rung; on a GPU, and only if it is right, time it."""
     rung = read_rung(asked.name)
@@ -260,6 +265,7 @@ def run_named_rung(
         rounds=QUICK_ROUNDS if quick else ROUNDS,
         progress=progress,
         seed=seed,
+        every_kind=every_kind,
     )
     return Ran(found, workload, knobs)
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from labtools.problem import Drawn, LabError, Problem, Rung, merge_comparisons, operation_of
@@ -147,12 +148,14 @@ def check_rung(
     quick: bool = False,
     pool: LivePool | None = None,
     seed: int | None = None,
+    every_kind: bool = False,
 ) -> CheckReport:
     """Run a rung on the workload and on small ones that cover what the workload leaves out.
 
     On ``cpu`` all memory accesses and barriers are watched; on ``gpu`` the first child of a pool
-    checks, or a new one. ``quick`` takes a few cases. The seed draws the last cases, another one
-    each time where it is None.
+    checks, or a new one. ``quick`` takes a few cases, and ``every_kind`` as many of every type and
+    layout that the rung supports. The seed draws the last cases, another one each time where it is
+    None.
 
     Raises LabError: the rung cannot run at all: it does not compile, does not support the workload,
     or the machine lacks what ``on`` needs.
@@ -161,23 +164,29 @@ def check_rung(
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")
     # Refuses an unsupported workload before anything runs.
     rung.launches(workload, checked_limits(), knobs)
-    cases = operation_of(workload).battery(workload, rung.supports)
-    fixed = len(cases)
+    operation = operation_of(workload)
+    others = [one for one in operation.kinds(workload)[1:] if rung.supports(one) is None]
+    batteries = [
+        operation.battery(one, rung.supports) for one in (workload, *(others if every_kind else ()))
+    ]
     if quick:
-        others, seed = cases[1:], None
-        step = max(1, len(others) // QUICK_CASES)
-        cases = [cases[0], *others[::step][:QUICK_CASES]]
-    else:
+        batteries = [_few_of(battery) for battery in batteries]
+        seed = None
+    fixed = list(chain.from_iterable(batteries))
+    cases = fixed.copy()
+    if not quick:
         seed = secrets.randbelow(2**31) if seed is None else seed
-        cases += _draw_cases(rung, workload, cases, knobs, seed)
-    not_checked = _not_checked(rung, workload, on)
+        for battery in batteries:
+            cases += _draw_cases(rung, battery[0], battery, knobs, seed)
+    not_checked = _not_checked(rung, () if every_kind else others, on)
     if on == "cpu":
-        not_checked += _compile_for_gpu(rung, cases, knobs)
+        said = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
+        not_checked += dict.fromkeys(chain.from_iterable(said))
         done = _check_on_cpu(rung, cases, knobs, progress)
     else:
         done = _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done)
-    seed = seed if len(done) > fixed else None
+    seed = seed if len(done) > len(fixed) else None
     return CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
 
 
@@ -218,9 +227,18 @@ def _draw_cases(
     return [*known[: DRAWN - len(new)], *new]
 
 
-def _not_checked(rung: Rung, workload: Problem, on: str) -> list[str]:
+def _few_of(battery: Sequence[Problem]) -> list[Problem]:
+    others = battery[1:]
+    step = max(1, len(others) // QUICK_CASES)
+    return [battery[0], *others[::step][:QUICK_CASES]]
+
+
+def _not_checked(rung: Rung, others: Sequence[Problem], on: str) -> list[str]:
     said = [f"{name}: {why}" for name, why in rung.refuses.items()]
-    said.append("other sizes, types and layouts than these")
+    said.append("other sizes than these")
+    if others:
+        kinds = ", ".join(f"{one.dtype} {one.layout}" for one in others)
+        said.append(f"{kinds}, which --all checks too")
     if on == "cpu":
         said.append("indices past 4 GiB of a buffer, and what an int or a short cannot count")
         said.append("a pointer past the end of a thread's own array")

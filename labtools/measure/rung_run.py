@@ -42,15 +42,17 @@ def run_rung(
     rounds: int = ROUNDS,
     progress: Progress = silent,
     seed: int | None = None,
+    every_kind: bool = False,
 ) -> RungRun:
     """Check a rung on ``cpu`` or ``gpu``; on a GPU, and only if it is right, time it.
 
     Arguments and errors are those of `check_rung` and `time_candidates`.
     """
+    how: dict[str, Any] = {"quick": quick, "seed": seed, "every_kind": every_kind}
     if on != "gpu":
-        return RungRun(check_rung(rung, workload, knobs, on, progress, quick, seed=seed))
+        return RungRun(check_rung(rung, workload, knobs, on, progress, **how))
     with LivePool(processes, progress=progress) as pool:
-        check = check_rung(rung, workload, knobs, on, progress, quick, pool, seed)
+        check = check_rung(rung, workload, knobs, on, progress, pool=pool, **how)
         if not check.ok:
             return RungRun(check)
         much: dict[str, Any] = {"processes": processes, "rounds": rounds, "ceiling": False}

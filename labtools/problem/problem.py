@@ -4,6 +4,7 @@ operation's own names its fields."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -596,6 +597,14 @@ class Operation(ABC, Generic[P, D]):
     def battery(self, problem: P, supports: Supports = takes_all) -> list[P]:
         """The given problem, then small ones that cover what it may leave out, without those that
         the kernel refuses through ``supports``."""
+
+    def kinds(self, problem: P) -> list[P]:
+        """The problem in every type and layout that problems have, itself first."""
+        found = [problem]
+        for dtype in DTYPES:
+            with contextlib.suppress(LabError):  # a reader's operation may refuse one
+                found.append(problem.replace(dtype=dtype))
+        return list(dict.fromkeys(found))
 
     def covered(self, cases: Sequence[P]) -> list[str]:
         """What cases cover, each in a few words such as ``C 1 to 5001``."""

@@ -98,6 +98,16 @@ def test_the_last_cases_are_drawn_and_can_be_drawn_again(monkeypatch: pytest.Mon
     assert {(one.dtype, one.layout) for one in drawn[0]} == {(SMALL.dtype, SMALL.layout)}
 
 
+def test_every_type_that_a_kernel_takes_is_checked_or_named() -> None:
+    rung, problem = load_rung("n00"), operation_of("rows").problem(3, 40)
+    one, every = (check_rung(rung, problem, quick=True, every_kind=all_) for all_ in (False, True))
+    for report, dtypes in ((one, {"float16"}), (every, {"float16", "bfloat16", "float32"})):
+        assert report.ok and {case.workload.dtype for case in report.cases} == dtypes
+    named = [said for said in one.not_checked if "--all" in said]
+    assert len(named) == 1 and "bfloat16" in named[0]
+    assert not any("--all" in said for said in every.not_checked)
+
+
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))

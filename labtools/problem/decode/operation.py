@@ -44,6 +44,13 @@ class DecodeAttention(Operation[Workload, Inputs]):
         pairs = None if parts is None else [(one[0], one[1]) for one in parts]
         return attention_oracle(inputs, pairs)[0]
 
+    def kinds(self, problem: Workload) -> list[Workload]:
+        """Every type, contiguous and in pages; a battery of one page size tries the other too."""
+        lies = {"layout": "contiguous", "page_size": 0}, {"layout": "paged", "page_size": 16}
+        others = lies[problem.layout == "contiguous"]
+        typed = super().kinds(problem)
+        return [*typed, *(one.replace(**others) for one in typed)]
+
     def fills(self, problem: Workload, seed: int) -> list[Fill]:
         """Normal numbers in q, k and v; NaN in rows past a length and in the pages of nobody.
 
