@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -101,7 +102,13 @@ def draw_picture(
         buffer = io.StringIO()
         # No date in the file, so that the same data give the same bytes.
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return make_picture(buffer.getvalue(), alt, caption, word)
+    svg = re.sub(r' d="[^"]*"', _shorten_path, buffer.getvalue())
+    return make_picture(svg, alt, caption, word)
+
+
+def _shorten_path(path: re.Match[str]) -> str:
+    """Nobody sees less than a hundredth of a point."""
+    return re.sub(r"(\.\d\d)\d+", r"\1", path[0])
 
 
 def draw_box(

@@ -393,7 +393,7 @@ def test_kernel_tuner_reads_the_grid_field_by_field(tmp_path):
     data = json.loads(text)
     assert set(data) == {
         *("device_name", "kernel_name", "problem_size", "tune_params_keys"),
-        *("tune_params", "objective", "cache"),
+        *("tune_params", "restrictions", "reasons_of_restrictions", "objective", "cache"),
     }
     assert data["device_name"] == "NVIDIA H200"
     assert data["kernel_name"] == "row_scale"
