@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,15 @@ def play_by_the_loop(
         with open_loop(folder, family) as played:
             played.gaps()
             played.budget()
-            if not played.pick().current.methods or played.branch().stopped:
+        # A reader picks the methods of a round, and what is picked all its branches have.
+        ahead = Path(shutil.copytree(folder, folder.with_name(f"ahead{number}")))
+        with open_loop(ahead, family) as looked:
+            picked = looked.pick().current
+        with open_loop(folder, family) as played:
+            if not picked.methods:
+                return
+            played.pick(list(picked.methods), picked.acknowledged)
+            if played.branch().stopped:
                 return
             tried = played.ablate()
             played.check()
