@@ -179,7 +179,8 @@ def propose(
     every |= {one: None for one in others if why_not_tried(bench, one, known or {}) is None}
     forecasts = bench.forecasts_us(list(every))
     in_order = sorted(every, key=lambda one: (forecasts.get(one, float("inf")), one.key))
-    ordered = [one for one in in_order if one in set(left)]
+    own = set(left)
+    ordered = [one for one in in_order if one in own]
     best = [one for one in in_order if one in forecasts] if others else []
     branches = choose_branches(ordered, forecasts, count, rng, best)
     if later := len(set(ordered) - {one.point for one in branches}):

@@ -125,7 +125,7 @@ def check_sass(
         plain = other.entries[sass.entry] if other is not None and is_there else None
         if not method.signature:
             verdict = judge_proof(method, (proved or {}).get(name), sass.entry)
-            every = range(len(sass.instructions)), range(len(plain.instructions) if plain else 0)
+            every = _positions(sass), _positions(plain)
             verdicts.append(_with_others(verdict, method, sass, plain, *every))
             continue
         if other is not None and plain is None:
@@ -162,18 +162,15 @@ def _look(method: Method, sass: Sass, plain: Sass | None, ran: ExecutedOf | None
         return replace(standing, origin=_STANDING)
     try:
         with_it = ran(None)
-        without = ran(method.id) if plain is not None else None
+        nothing = ExecutedPlaces(with_it.block, frozenset(), frozenset())
+        without = ran(method.id) if plain is not None else nothing
     except LabError as error:
         if standing.verdict == "absent":  # what does not stand there is not executed either
             return replace(standing, origin=_STANDING)
         why = f"whether it is executed is not known: {error.clause}"
         return replace(standing, verdict="no signature", note=why, origin=_STANDING)
-    certain = _judge_places(
-        method, sass, plain, with_it.certain, without.certain if without else ()
-    )
-    possible = _judge_places(
-        method, sass, plain, with_it.possible, without.possible if without else ()
-    )
+    certain = _judge_places(method, sass, plain, with_it.certain, without.certain)
+    possible = _judge_places(method, sass, plain, with_it.possible, without.possible)
     certain = replace(certain, origin=f"instructions that block {with_it.block} executes")
     if certain.verdict != possible.verdict:
         note = "data decide whether its instructions are executed"

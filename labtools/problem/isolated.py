@@ -101,16 +101,12 @@ _starting = threading.Lock()
 
 def _new_copy() -> tuple[socket.socket, int]:
     with _starting:
-        for again in (True, False):
-            try:
-                if os.getpid() not in _hosts:
-                    _hosts[os.getpid()] = _Host()
-                return _hosts[os.getpid()].copy()
-            except (EOFError, OSError):
-                if not again:
-                    raise
-                _hosts.pop(os.getpid()).stop()
-    raise AssertionError
+        if (host := _hosts.get(os.getpid())) is not None:
+            with contextlib.suppress(EOFError, OSError):
+                return host.copy()
+            host.stop()
+        _hosts[os.getpid()] = _Host()
+        return _hosts[os.getpid()].copy()
 
 
 class Guest:
@@ -123,7 +119,7 @@ class Guest:
         self._end: Callable[[], Any] = lambda: None
         self._wire: Wire | None = None
         self._process = 0  # that is connected
-        self._answers: dict[bytes, Any] = {}
+        self._answers: dict[tuple[bytes, bytes], Any] = {}
 
     def ask(
         self, what: str, *args: Any, limit_s: float | None = None, back: Back | None = None
@@ -133,12 +129,25 @@ class Guest:
         Raises LabError: in its own words; KernelError: it took too long, ended its process, or
         answered with nonsense.
         """
+        return self._exchange(_PLAIN.pack((what, args)), limit_s, back)
+
+    def ask_once(self, what: str, *args: Any) -> Any:
+        """`ask`, or what it answered to the same before: what is checked is what is timed."""
+        with self._lock:
+            packed = _PLAIN.pack((what, args))
+            if packed not in self._answers:
+                self._answers[packed] = self._exchange(packed)
+            return self._answers[packed]
+
+    def _exchange(
+        self, packed: tuple[bytes, bytes], limit_s: float | None = None, back: Back | None = None
+    ) -> Any:
         limit_s = LIMIT_S if limit_s is None else limit_s
         with self._lock:
             try:
                 wire = self._connected()
                 deadline = time.monotonic() + limit_s
-                wire.send((what, args), deadline)
+                wire.send_packed(*packed, deadline)
                 while True:
                     kind, *rest = wire.receive(deadline)
                     if kind == "answer":
@@ -146,9 +155,10 @@ class Guest:
                     if kind == "error":
                         raise _error_of(*rest)
                     wire.send(_answer_back(back or {}, *rest), deadline)
-            except (LabError, KeyboardInterrupt):
-                if sys.exc_info()[0] is KeyboardInterrupt:
-                    self.stop()
+            except LabError:
+                raise
+            except KeyboardInterrupt:
+                self.stop()
                 raise
             except TimeoutError as error:
                 raise self._failed(f"it did not end within {limit_s:g} s") from error
@@ -156,14 +166,6 @@ class Guest:
                 raise self._failed("it ended its process") from error
             except Exception as error:
                 raise self._failed(f"it answered with nonsense: {error}") from error
-
-    def ask_once(self, what: str, *args: Any) -> Any:
-        """`ask`, or what it answered to the same before: what is checked is what is timed."""
-        with self._lock:
-            key = Wire.pack(_PLAIN, (what, args))[0]
-            if key not in self._answers:
-                self._answers[key] = self.ask(what, *args)
-            return self._answers[key]
 
     def stop(self) -> None:
         """End its process; the next question starts another."""
@@ -288,9 +290,6 @@ class IsolatedProblem(Problem):
 
     of: ClassVar[IsolatedOperation]
 
-    def __post_init__(self) -> None:
-        super().__post_init__()  # asks, and so the file may refuse it
-
     def __reduce__(self) -> tuple[Any, ...]:
         return problem_from_dict, (self.to_dict(),)
 
@@ -338,7 +337,6 @@ class IsolatedInputs:
     problem: Any
     arrays: Mapping[str, np.ndarray]
     number: int
-    keeper: Any = dataclasses.field(repr=False, compare=False)
 
     def buffers(self) -> dict[str, np.ndarray]:
         """The arrays by the names that a Launch uses."""
@@ -363,6 +361,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         self.guest = guest
         self._name = name
         self._facts = lru_cache(maxsize=4096)(self._ask_facts)
+        self._dropped: list[int] = []  # inputs that nobody holds any more
         fields = [
             (field, Any, dataclasses.field(default=default)) if has_default else (field, Any)
             for field, has_default, default in told["fields"]
@@ -383,7 +382,11 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
 
     def ask(self, what: str, *args: Any, back: Back | None = None) -> Any:
         """What its file answers to a question about it."""
-        named = (self._name, *args)
+        dropped: list[int] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                dropped.append(self._dropped.pop())
+        named = (self._name, dropped, *args)
         return self.guest.ask(what, *named, limit_s=REFERENCE_LIMIT_S, back=back)
 
     def facts(self, problem: IsolatedProblem) -> _Facts:
@@ -391,18 +394,13 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         return self._facts(problem.key())
 
     def _ask_facts(self, key: str) -> _Facts:
-        found = self.ask("facts", key)
-        return _Facts(**found)
+        return _Facts(**self.ask("facts", key))
 
     def _inputs(self, found: tuple[int, Any, Mapping[str, np.ndarray]]) -> IsolatedInputs:
         number, problem, arrays = found
-        inputs = IsolatedInputs(problem, arrays, number, self)
-        weakref.finalize(inputs, self._drop, number)
+        inputs = IsolatedInputs(problem, arrays, number)
+        weakref.finalize(inputs, self._dropped.append, number).atexit = False
         return inputs
-
-    def _drop(self, number: int) -> None:
-        with contextlib.suppress(LabError):
-            self.ask("drop", number)
 
     def draw(self, problem: IsolatedProblem) -> IsolatedInputs:
         return self._inputs(self.ask("draw", problem))
@@ -447,7 +445,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
 def _register(reference: Guest, name: str) -> None:
     """Make an operation of a file known. One that says of itself what it said before keeps its
     class of problems, so that those which are there already are its own."""
-    told = reference.ask("describe_operation", name)
+    told = reference.ask("describe_operation", name, [])
     known = operations().get(name)
     if isinstance(known, IsolatedOperation) and (known.path, known.told) == (reference.path, told):
         known.guest = reference

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from . import loading
+from .address_space import limit_memory
 from .errors import KernelError, LabError
 from .isolated import FACTS, error_parts
 from .problem import Operation, Problem, operation_of, operations, problem_from_dict
@@ -29,7 +30,7 @@ from .wire import Wire
 _ATTRIBUTES = """
     shape_fields may_be_zero letters options counted example distributions axes
 """.split()
-_PART_OF_FIELDS = [one.name for one in dataclasses.fields(Rung)]
+_FIELDS = [one.name for one in dataclasses.fields(Rung)]
 
 
 def main() -> None:
@@ -67,7 +68,7 @@ class _Loaded:
         threading.Thread(target=_end_with, args=(end,), daemon=True).start()
         os.dup2(2, 1)  # what it prints is no answer of a command
         if limit_bytes is not None:
-            _limit_memory(limit_bytes)
+            limit_memory(limit_bytes)
         self._known = operations()
         self._loaded = self._try(lambda: loading.load_in_place(self._path))
         self._inputs: dict[int, Any] = {}
@@ -114,16 +115,18 @@ class _Loaded:
             return self._describe(rung)
         if what in ASKED_WITH:
             return ask_rung(rung.id, getattr(rung, what), *args)
-        operation = operation_of(str(args[0]))
+        name, dropped, *more = args
+        for number in dropped:
+            self._inputs.pop(number, None)
         if what.startswith("problem."):
-            problem, *more = args[1:]
-            return getattr(problem, what.partition(".")[2])(*more)
+            problem, *given = more
+            return getattr(problem, what.partition(".")[2])(*given)
         answer: Callable[..., Any] = getattr(self, f"_{what}")
-        return answer(operation, *args[1:])
+        return answer(operation_of(str(name)), *more)
 
     def _describe(self, rung: Rung) -> tuple[dict[str, Any], dict[str, str], list[str]]:
         """Fields that are data, the text of each function, and the operations that it brings."""
-        held = {name: getattr(rung, name) for name in _PART_OF_FIELDS if name not in ASKED_WITH}
+        held = {name: getattr(rung, name) for name in _FIELDS if name not in ASKED_WITH}
         given = [name for name in ASKED_WITH if getattr(rung, name) is not None]
         brings = [name for name, one in operations().items() if self._known.get(name) is not one]
         fields = {**held, "source": str(rung.source.resolve())}
@@ -161,9 +164,6 @@ class _Loaded:
         number = next(self._numbers)
         self._inputs[number] = inputs
         return number, inputs.problem, inputs.buffers()
-
-    def _drop(self, operation: Operation[Any, Any], number: int) -> None:
-        self._inputs.pop(number, None)
 
     def _held_inputs(self, number: Any) -> Any:
         return self._inputs[number]
@@ -215,12 +215,3 @@ def _end_with(end: socket.socket) -> None:
     watch.register(end, getattr(select, "POLLRDHUP", select.POLLHUP))
     watch.poll()
     os._exit(0)
-
-
-def _limit_memory(more_bytes: int) -> None:
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + more_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -27,8 +27,8 @@ _MOST_TEXT = 2**28
 
 
 class Wire:
-    """One end of a connection; ``replaced`` names kinds of its own: how each is written, as what it
-    is read, or None."""
+    """One end of a connection. ``write`` gives plain values for what is only known there, or None,
+    and ``read`` makes something of these."""
 
     def __init__(
         self,
@@ -63,10 +63,6 @@ class Wire:
         """A message as text and the bytes of its arrays; equal for equal messages."""
         arrays = bytearray()
         return json.dumps(self._to_plain(message, arrays)).encode(), bytes(arrays)
-
-    def close(self) -> None:
-        """Hang up."""
-        self._end.close()
 
     def _limit(self, deadline: float | None) -> None:
         left = None if deadline is None else deadline - time.monotonic()
@@ -116,7 +112,8 @@ class Wire:
             return ["own", inner(own)]
         for base in type(value).__mro__:
             if base.__module__.startswith(_ROOM) and dataclasses.is_dataclass(base):
-                fields = {one.name: inner(getattr(value, one.name)) for one in _given(base)}
+                given = (one.name for one in dataclasses.fields(base) if one.init)
+                fields = {name: inner(getattr(value, name)) for name in given}
                 return ["made", base.__module__, base.__qualname__, fields]
         return ["other", type(value).__name__]
 
@@ -155,7 +152,3 @@ class Wire:
         if tag == "other":
             return type(str(rest[0]), (), {})()  # a value of a type of that name, and no more
         raise ValueError(f"{tag!r} is no kind of value")
-
-
-def _given(kind: Any) -> list[dataclasses.Field[Any]]:
-    return [one for one in dataclasses.fields(kind) if one.init]

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from labtools.problem import LabError
+from labtools.problem.address_space import limit_memory
 
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux."""
@@ -64,23 +65,6 @@ _forking = threading.Lock()
 def can_work_apart() -> bool:
     """Whether this system can copy a process and limit the copy."""
     return sys.platform == "linux"
-
-
-def limit_memory(more_bytes: int) -> tuple[int, int]:
-    """Let this process take so much address space beside what it has, and no more.
-
-    Returns:
-        The limits that it had, for ``resource.setrlimit``; a system without /proc keeps them.
-    """
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    with contextlib.suppress(OSError, ValueError):
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * resource.getpagesize() + more_bytes
-        if all(limit == resource.RLIM_INFINITY or most < limit for limit in before):
-            resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
-    return before
 
 
 def work_apart(work: Callable[[], bytes], *, limit_s: float, limit_bytes: int) -> bytes:

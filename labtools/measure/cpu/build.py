@@ -28,7 +28,7 @@ from labtools.problem import LabError
 from labtools.record.whole import lock_now
 from labtools.toolchain import CompileError, find_cxx_compiler
 from labtools.toolchain.apart import threads
-from labtools.toolchain.cache import check_room, in_folder, prune_kept, size_of
+from labtools.toolchain.cache import check_room, in_folder, kept, prune_kept, size_of
 from labtools.toolchain.compiler import (
     KERNEL_LIMIT_S,
     OWN_LIMIT_S,
@@ -346,9 +346,14 @@ _BOTH = ("__cpp_", "__cplusplus", "__STDC__", "__STDC_HOSTED__", "__LP64__", "__
 def _host_names(compiler: HostCompiler) -> frozenset[str]:
     """What this machine's compiler defines by itself and a GPU's does not."""
     command = [str(compiler.path), *_kernel_options(compiler), "-dM", "-E", "-x", "c++", os.devnull]
-    said = run_child(command, time_limit_s=OWN_LIMIT_S).stdout
-    names = re.findall(r"^#define (\w+)", said, re.MULTILINE)
-    return frozenset(name for name in names if not name.startswith(_BOTH))
+
+    def ask() -> frozenset[str]:
+        said = run_child(command, time_limit_s=OWN_LIMIT_S).stdout
+        names = re.findall(r"^#define (\w+)", said, re.MULTILINE)
+        assert names, said
+        return frozenset(name for name in names if not name.startswith(_BOTH))
+
+    return kept("host names", [compiler.version, command, _BOTH], ask)
 
 
 def _as_nvrtc_sees(source: str, host_names: frozenset[str]) -> str:
