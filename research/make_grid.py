@@ -11,15 +11,6 @@ import numpy as np
 
 from labtools.measure.gpu.provenance import merge_clocks
 from labtools.measure.gpu.timing import Timed
-from labtools.optimize.campaign import (
-    AGAIN,
-    GridFolder,
-    KeptForecast,
-    PointCode,
-    PointModel,
-    TimedBatch,
-    names_of,
-)
 from labtools.optimize.family import Family, load_family
 from labtools.optimize.grid import (
     GRID_SCHEMA,
@@ -36,6 +27,16 @@ from labtools.problem.text import how_many
 from labtools.record import Provenance, median_us, ratio_of_samples
 from labtools.record.statistics import CONFIDENCE
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
+
+from .measure_grid import (
+    AGAIN,
+    GridFolder,
+    KeptForecast,
+    PointCode,
+    PointModel,
+    TimedBatch,
+    names_of,
+)
 
 
 def make_grid(folder: GridFolder) -> Grid:

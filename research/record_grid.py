@@ -14,15 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from labtools.measure.gpu.job import require_device
-from labtools.optimize.campaign import (
-    BEST,
-    POINTS_A_BATCH,
-    Clock,
-    GridFolder,
-    Timer,
-    make_plan,
-    make_points,
-)
 from labtools.optimize.family import load_family
 from labtools.optimize.grid import grid_path, read_grid, write_grid
 from labtools.predict import limits_of, load_gpu, model_name
@@ -31,6 +22,15 @@ from labtools.record import slug_of_gpu
 from labtools.toolchain.progress import ProgressLine
 
 from .make_grid import describe_grid, make_grid, renew_forecasts
+from .measure_grid import (
+    BEST,
+    POINTS_A_BATCH,
+    Clock,
+    GridFolder,
+    Timer,
+    make_plan,
+    make_points,
+)
 
 PHASES = ("codes", "models", "time", "best", "table")
 RENEW = "renew"

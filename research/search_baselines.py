@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from labtools.measure.channel import adapter_of
 from labtools.optimize import loop
 from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import Attribution
@@ -33,7 +34,7 @@ from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import propose, rank_of_best, variants
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
 from labtools.optimize.family import Family, Point, load_family
-from labtools.optimize.grid import Grid, export_kernel_tuner, grid_path, read_grid
+from labtools.optimize.grid import Grid, digits, export_kernel_tuner, grid_path, read_grid
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Taken
 from labtools.optimize.searches import (
@@ -44,22 +45,21 @@ from labtools.optimize.searches import (
     LoopSpread,
     RidingMethod,
     Runs,
+    RunsUntil,
     Searches,
     SearchesAt,
     SearchResult,
     StrategyTrial,
     best_after_runs,
     read_searches,
-    runs_until,
     searches_path,
-    sum_up,
-    write_searches,
 )
 from labtools.optimize.state import BEST_FORECASTS, ForecastHits, LoopResult, LoopState
 from labtools.optimize.v1 import GroupVerdict, judge_group, pick_one_an_axis
 from labtools.predict import DEFAULT_GPU
 from labtools.problem import LabError, Problem
 from labtools.record.trust import hash_file
+from labtools.record.whole import write_whole
 
 FAMILY = "tunable"
 SEEDS = {
@@ -105,6 +105,7 @@ FIRST_DRAWN = 10
 """Points that TPE is given before it suggests, as many as its own start-up draws."""
 DRAWN_ROUNDS = 200
 """Points with methods at which the forecast's order is looked at, at each workload."""
+QUARTILES = (25, 50, 75)
 OLD_ROUNDS = 12
 EXAMPLES = 6
 LIBRARIES = ("optuna", "kernel-tuner", "numpy", "scipy", "scikit-learn", "pymoo")
@@ -662,6 +663,43 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
+
+
+def runs_until(plays: Sequence[Runs], best_us: float, factor: float) -> RunsUntil:
+    """How soon the seeds of a search came within a factor of the fastest time."""
+    needed = [
+        next((n for n, us in enumerate(runs[:MOST_RUNS], 1) if us <= factor * best_us), math.inf)
+        for runs in plays
+    ]
+    middle = float(np.median(needed))
+    reached = sum(math.isfinite(one) for one in needed)
+    return RunsUntil(factor, middle if math.isfinite(middle) else None, reached)
+
+
+def sum_up(name: str, title: str, plays: Sequence[Runs], best_us: float) -> SearchResult:
+    """One search from its seeds."""
+    curves = np.array([best_after_runs(runs, MOST_RUNS) for runs in plays])
+    # Of a real run each: between a time and none there is no middle.
+    rows = np.percentile(curves, QUARTILES, axis=0, method="inverted_cdf")
+    low, middle, high = (
+        tuple(digits(float(us), 5) if math.isfinite(us) else None for us in row) for row in rows
+    )
+    near = tuple(runs_until(plays, best_us, factor) for factor in NEAR_FACTORS)
+    return SearchResult(name, title, len(plays), low, middle, high, near, max(map(len, plays)))
+
+
+def write_searches(path: Path, found: Searches) -> None:
+    """Write the file, whole or not at all."""
+    write_whole(path, adapter_of(Searches).dump_json(found) + b"\n")
+
+
+def why_stale(found: Searches, family: Family, grid: Path) -> str | None:
+    """Why searches are not about the grid and the family as they stand, or None."""
+    if hash_file(grid.read_bytes()) != found.grid_sha256:
+        return "the grid is another than they were played on"
+    if hash_file(family.path.read_bytes()) != found.family_sha256:
+        return f"{family.path.name} has changed since they were played"
+    return None
 
 
 def say_result(found: SearchResult) -> str:

@@ -5,6 +5,11 @@ What the file has already is not compiled again; what no point needs any more is
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from labtools.notebook.labs.lab08_ablation.kernels import shown_points
@@ -13,15 +18,19 @@ from labtools.optimize.family import Point, load_family
 from labtools.optimize.opcode_table import (
     TABLE_SCHEMA,
     CodeCounts,
+    KernelCounts,
     OpcodeTable,
-    count_code,
     opcodes_path,
     read_opcodes,
-    write_opcodes,
 )
 from labtools.optimize.opening import open_bench
-from labtools.problem import LabError
+from labtools.problem import LabError, Limits, Problem, Rung
+from labtools.record.whole import write_whole
+from labtools.toolchain import kernel_hashes
+from labtools.toolchain.compiler import launched_entries
+from labtools.toolchain.listings import machine_code
 from labtools.toolchain.progress import ProgressLine
+from labtools.toolchain.sass import Sass
 
 
 def write() -> None:
@@ -44,6 +53,27 @@ def write() -> None:
     _write(path, bench, codes)
 
 
+def opcodes_of_code(sass: Sass) -> dict[str, int]:
+    """How many instructions of a kernel have each opcode, most frequent first; without padding."""
+    held = Counter(one.opcode for one in sass.executable if not one.is_padding)
+    return dict(sorted(held.items(), key=lambda one: (-one[1], one[0])))
+
+
+def count_code(
+    rung: Rung, problem: Problem, limits: Limits, knobs: Mapping[str, int]
+) -> tuple[str, CodeCounts]:
+    """Compile a point: the hash of its machine code, and the counts of the kernels it launches."""
+    code = machine_code(rung, problem, limits, knobs)
+    hashes = kernel_hashes(rung, problem, limits, knobs)
+    counts = {}
+    for entry in launched_entries(rung, problem, limits, knobs):
+        asked = code.resources[entry]
+        spilled = asked.spill_store_bytes + asked.spill_load_bytes
+        opcodes = opcodes_of_code(code.entries[entry])
+        counts[entry] = KernelCounts(asked.registers, asked.shared_bytes, spilled, opcodes)
+    return hashes.sass_hash or "", counts
+
+
 def _held(path: Path) -> dict[str, CodeCounts]:
     return read_opcodes(path).codes if path.exists() else {}
 
@@ -60,6 +90,8 @@ def _counted(bench: RecordedBench, key: str, point: Point) -> CodeCounts:
 
 
 def _write(path: Path, bench: RecordedBench, codes: dict[str, CodeCounts]) -> None:
+    """Equal tables give equal bytes."""
     grid = bench.grid
-    version = grid.nvrtc_version or ""
-    write_opcodes(path, OpcodeTable(TABLE_SCHEMA, grid.plan.rung, grid.arch, version, codes))
+    table = OpcodeTable(TABLE_SCHEMA, grid.plan.rung, grid.arch, grid.nvrtc_version or "", codes)
+    text = json.dumps(asdict(table), sort_keys=True, separators=(",", ":"))
+    write_whole(path, gzip.compress(text.encode(), 9, mtime=0), durable=True)

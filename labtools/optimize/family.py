@@ -521,24 +521,6 @@ class Family:
         )
         return tuple(dict.fromkeys((*self._grid, *removals)))
 
-    def neighbours(self, point: Point) -> tuple[Point, ...]:
-        """The valid points one move away: a method on in some form or off, or one hyperparameter
-        changed."""
-        found: dict[Point, None] = {}
-        for setting in self._moves(point):
-            with suppress(InvalidPoint):
-                found[self.point({**point.knobs, **setting})] = None
-        found.pop(point, None)
-        return tuple(found)
-
-    def _moves(self, point: Point) -> Iterator[dict[str, int]]:
-        for one in self.switchable:
-            if self.has(point, one.id):
-                yield dict(one.off)
-            yield from (_setting(one, point.knobs, number) for number in range(len(one.on)))
-        for hyper in self.hypers:
-            yield from ({hyper.knob: value} for value in hyper.values)
-
     @cached_property
     def _grid(self) -> tuple[Point, ...]:
         found: dict[Point, None] = {}

@@ -11,20 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from labtools.measure.channel import adapter_of
 from labtools.problem import LabError
-from labtools.record.trust import hash_file
-from labtools.record.whole import write_whole
 
-from .family import Family
-from .grid import ENDING, digits, grid_path, read_kept
+from .grid import ENDING, grid_path, read_kept
 from .state import ForecastHits
 
 SEARCHES_SCHEMA = 2
 MOST_RUNS = 150  # runs of a search that are looked at
 NEAR_FACTORS = (1.05, 1.10)
 """Times the fastest time of the grid: how near a search is asked to come."""
-QUARTILES = (25, 50, 75)
 
 
 @dataclass(frozen=True)
@@ -150,8 +145,6 @@ class Searches:
         raise LabError(f"No search is called {name}.", f"there are {known}", "one of these")
 
 
-# --------------------------------------------------------------------------------- summing up
-
 Runs = Sequence[float]
 """Times in the order in which they were measured, microseconds; infinite where there is none."""
 
@@ -162,41 +155,10 @@ def best_after_runs(runs: Runs, count: int) -> np.ndarray:
     return np.minimum.accumulate(np.array(padded, dtype=np.float64))
 
 
-def runs_until(plays: Sequence[Runs], best_us: float, factor: float) -> RunsUntil:
-    """How soon the seeds of a search came within a factor of the fastest time."""
-    needed = [
-        next((n for n, us in enumerate(runs[:MOST_RUNS], 1) if us <= factor * best_us), math.inf)
-        for runs in plays
-    ]
-    middle = float(np.median(needed))
-    reached = sum(math.isfinite(one) for one in needed)
-    return RunsUntil(factor, middle if math.isfinite(middle) else None, reached)
-
-
-def sum_up(name: str, title: str, plays: Sequence[Runs], best_us: float) -> SearchResult:
-    """One search from its seeds."""
-    curves = np.array([best_after_runs(runs, MOST_RUNS) for runs in plays])
-    # Of a real run each: between a time and none there is no middle.
-    rows = np.percentile(curves, QUARTILES, axis=0, method="inverted_cdf")
-    low, middle, high = (
-        tuple(digits(float(us), 5) if math.isfinite(us) else None for us in row) for row in rows
-    )
-    near = tuple(runs_until(plays, best_us, factor) for factor in NEAR_FACTORS)
-    return SearchResult(name, title, len(plays), low, middle, high, near, max(map(len, plays)))
-
-
-# ----------------------------------------------------------------------------- reading, writing
-
-
 def searches_path(rung: str, gpu: str) -> Path:
     """Where the searches on the grid of a shipped family are."""
     path = grid_path(rung, gpu)
     return path.with_name(path.name.removesuffix(ENDING) + ".searches.json")
-
-
-def write_searches(path: Path, found: Searches) -> None:
-    """Write the file, whole or not at all."""
-    write_whole(path, adapter_of(Searches).dump_json(found) + b"\n")
 
 
 def read_searches(path: Path) -> Searches:
@@ -204,12 +166,3 @@ def read_searches(path: Path) -> Searches:
     still_works = "the loop itself; make search-baselines writes them anew"
     found: Searches = read_kept(path, Searches, SEARCHES_SCHEMA, "searches", still_works)
     return found
-
-
-def why_stale(found: Searches, family: Family, grid: Path) -> str | None:
-    """Why searches are not about the grid and the family as they stand, or None."""
-    if hash_file(grid.read_bytes()) != found.grid_sha256:
-        return "the grid is another than they were played on"
-    if hash_file(family.path.read_bytes()) != found.family_sha256:
-        return f"{family.path.name} has changed since they were played"
-    return None

@@ -13,15 +13,6 @@ import pytest
 from filelock import FileLock
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.optimize import campaign
-from labtools.optimize.campaign import (
-    Clock,
-    GridFolder,
-    Timer,
-    make_plan,
-    make_points,
-    names_of,
-)
 from labtools.optimize.family import family_hash_of, load_family
 from labtools.optimize.grid import (
     Grid,
@@ -34,7 +25,16 @@ from labtools.optimize.grid import (
 )
 from labtools.predict import limits_of
 from labtools.problem import LabError
+from research import measure_grid as campaign
 from research.make_grid import describe_grid, make_grid, renew_forecasts
+from research.measure_grid import (
+    Clock,
+    GridFolder,
+    Timer,
+    make_plan,
+    make_points,
+    names_of,
+)
 
 FOLDER = Path(__file__).resolve().parents[1] / "families"
 WORKLOADS = '["rows:16,64", "rows:2,128"]'

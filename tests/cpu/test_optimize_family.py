@@ -176,14 +176,6 @@ def test_a_round_may_lead_without_what_the_file_says(tmp_path):
     assert set(less) <= set(family.closure())
 
 
-def test_neighbours_are_one_move_away():
-    around = ROWS.neighbours(ROWS.start)
-    assert ROWS.start not in around
-    assert {point.key for point in around} == {
-        *("wide=1", "shuffle=1", "early=1", "early=2", "threads=256", "threads=512")
-    }
-
-
 # -------------------------------------------------------------------------------------- the file
 
 

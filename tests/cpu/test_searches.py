@@ -18,11 +18,7 @@ from labtools.optimize.searches import (
     MOST_RUNS,
     best_after_runs,
     read_searches,
-    runs_until,
     searches_path,
-    sum_up,
-    why_stale,
-    write_searches,
 )
 from labtools.problem import LabError
 from research import search_baselines as tool
@@ -34,8 +30,12 @@ from research.search_baselines import (
     play_random,
     questions_of,
     rank_strategy,
+    runs_until,
+    sum_up,
     table_of,
     try_strategy,
+    why_stale,
+    write_searches,
 )
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,21 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packed_tables import unpack_tables
 
 from labtools.notebook.labs.lab08_ablation import view
 from labtools.notebook.labs.lab08_ablation.kernels import KERNELS, find_kernel, shown_points
 from labtools.notebook.labs.lab08_ablation.panels import OUTCOMES, say_outcome
 from labtools.notebook.labs.lab08_ablation.view import YOUR_OWN, AblationBench, recorded_bench
-from labtools.notebook.packing import pack_tables, unpack_tables
+from labtools.notebook.packing import pack_tables
 from labtools.optimize.attribution import Attribution, outcome_of
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Family, load_family
 from labtools.optimize.loop import ablate_point, check_methods
-from labtools.optimize.opcode_table import count_code, opcodes_path, read_opcodes
+from labtools.optimize.opcode_table import opcodes_path, read_opcodes
 from labtools.optimize.sass_check import check_sass
 from labtools.problem import LabError
 from labtools.toolchain import find_compiler
 from labtools.toolchain.listings import machine_code
+from tools.write_opcodes import count_code
 
 COMPILED = int(os.environ.get("LABTOOLS_OPCODES", "1"))
 """Points whose counts are made again; all of them by a large number."""

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from packed_tables import unpack_tables
 
 from labtools.derive import space_of
 from labtools.derive.parts import NOT_TOLD_APART
@@ -22,7 +23,6 @@ from labtools.derive.proposals import (
 )
 from labtools.notebook.labs.lab10_inversion import view
 from labtools.notebook.labs.lab10_inversion.view import BudgetBench, choice_tables
-from labtools.notebook.packing import unpack_tables
 from labtools.predict import load_gpu
 from labtools.problem import LabError, load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile

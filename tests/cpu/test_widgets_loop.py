@@ -9,12 +9,12 @@ import re
 from typing import Any
 
 import pytest
+from packed_tables import unpack_tables
 
 from labtools.notebook.labs.lab09_loop.conditions import say_condition
 from labtools.notebook.labs.lab09_loop.figures import searches_figure
 from labtools.notebook.labs.lab09_loop.game import GameGrid, choices
 from labtools.notebook.labs.lab09_loop.view import open_game, read_game
-from labtools.notebook.packing import unpack_tables
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.budget import allocate

@@ -16,8 +16,9 @@ from labtools.optimize.family import load_family
 from labtools.optimize.grid import grid_path, read_grid
 from labtools.optimize.live_bench import LiveBench
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.searches import read_searches, runs_until, searches_path
+from labtools.optimize.searches import read_searches, searches_path
 from labtools.problem import repository_root
+from research.search_baselines import runs_until
 from tests.planted_cases import CASES, PLANTED, hold_case, hold_together, judge
 
 STENCIL = repository_root() / "tests" / "families" / "row_stencil.py"

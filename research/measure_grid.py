@@ -41,6 +41,11 @@ from labtools.measure.gpu.provenance import make_provenance
 from labtools.measure.gpu.runner import LivePool
 from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
+from labtools.optimize.code_numbers import code_numbers
+from labtools.optimize.family import Family, load_family, source_hash_of
+from labtools.optimize.gaps import counters_of_forecast
+from labtools.optimize.grid import GridPlan, TimedTwice, digits
+from labtools.optimize.sass_check import check_sass
 from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
 from labtools.record import Provenance
@@ -51,12 +56,6 @@ from labtools.record.whole import append_lines, write_whole
 from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent, with_time_left
-
-from .code_numbers import code_numbers
-from .family import Family, load_family, source_hash_of
-from .gaps import counters_of_forecast
-from .grid import GridPlan, TimedTwice, digits
-from .sass_check import check_sass
 
 POINTS_A_BATCH = 96  # points of one batch; anchors and second names come on top
 PAIRS = 48  # points that are timed a second time at each workload, three of four in another batch
