@@ -22,10 +22,12 @@ from labtools.optimize.grid import (
     digits,
     samples_of,
 )
-from labtools.problem import LabError, Problem
+from labtools.predict import load_gpu
+from labtools.problem import LabError, Limits, Problem
 from labtools.problem.text import how_many
 from labtools.record import Provenance, median_us, ratio_of_samples
 from labtools.record.statistics import CONFIDENCE
+from labtools.toolchain import find_compiler, kernel_hashes
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
 
 from .measure_grid import (
@@ -356,3 +358,44 @@ def _say_full(grid: Grid, full: FullProtocol, family: Family) -> list[str]:
             ratio, low, high = ratio_of_samples(mine, theirs)
             lines.append(f"    the best over it: {ratio:.3f} ({low:.3f} to {high:.3f})")
     return lines
+
+
+# -------------------------------------------------------------------- does the code still fit
+
+
+def draw_points(grid: Grid, count: int, seed: int = 0) -> list[int]:
+    """Some points that have code, drawn without replacement."""
+    having = [number for number, code in enumerate(grid.at[0].code) if code >= 0]
+    drawn = np.random.default_rng(seed).permutation(len(having))[:count]
+    return sorted(having[place] for place in drawn)
+
+
+def changed_codes(grid: Grid, family: Family, numbers: Iterable[int]) -> dict[int, str]:
+    """Of some points, compiled again, those whose machine code is another now, by their number, and
+    why. Raises CompilerMissing: there is no compiler; LabError: it is another than the grid's."""
+    here = find_compiler("live").version
+    if here != grid.nvrtc_version:
+        raise LabError(
+            "The codes of the grid cannot be compared here.",
+            f"they were made by NVRTC {grid.nvrtc_version}, and here is {here}",
+            "the text is compared without a compiler",
+        )
+    limits = load_gpu(grid.plan.gpu).limits
+    whys = {number: _recompile(grid, family, number, limits) for number in numbers}
+    return {number: why for number, why in whys.items() if why}
+
+
+def _recompile(grid: Grid, family: Family, number: int, limits: Limits) -> str:
+    """Why a point's code is another now; empty where it is the same."""
+    for at in grid.at:
+        known = grid.codes[at.code[number]] if at.code[number] >= 0 else None
+        try:
+            knobs = grid.plan.knobs_of(number)
+            now = kernel_hashes(family.rung, at.workload, limits, knobs, compiler="live").sass_hash
+        except LabError as error:
+            return f"it has no code now: {error}" if known else ""
+        if known is None:
+            return "it has code now"
+        if now != known:
+            return f"its machine code on {at.workload} is another"
+    return ""

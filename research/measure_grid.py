@@ -41,7 +41,7 @@ from labtools.measure.gpu.provenance import make_provenance
 from labtools.measure.gpu.runner import LivePool
 from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
-from labtools.optimize.code_numbers import code_numbers
+from labtools.optimize.code_numbers import executed_by
 from labtools.optimize.family import Family, load_family, source_hash_of
 from labtools.optimize.gaps import counters_of_forecast
 from labtools.optimize.grid import GridPlan, TimedTwice, digits
@@ -106,7 +106,7 @@ class PointModel:
     forecasts: dict[str, KeptForecast] = field(default_factory=dict)  # by workload
     resources: ResourcesField | None = None  # of its longest kernel at the headline
     signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by method, for each line
-    # `code_numbers` of that kernel; empty where it cannot be followed
+    # `ExecutedPlaces.numbers` of that kernel; empty where it cannot be followed
     numbers: dict[str, float | None] = field(default_factory=dict)
     problem: str = ""  # why there is nothing
 
@@ -327,7 +327,7 @@ def make_model(report: Reporter[None], request: PointRequest) -> PointModel:
             entry = made.main_launch.entry if workload == headline else entry
     numbers: Mapping[str, Quantity | None] = {}
     with suppress(LabError):
-        numbers = code_numbers(rung, headline, request.limits, knobs, code, entry)
+        numbers = executed_by(rung, headline, request.limits, knobs, code, entry).numbers
     return PointModel(
         request.point,
         hashes,

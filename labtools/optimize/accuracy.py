@@ -15,7 +15,7 @@ from labtools.record.statistics import CONFIDENCE
 
 from .attribution import THRESHOLD
 from .family import Family
-from .grid import Grid, GridAt, check_grid, grid_path, read_grid
+from .grid import Grid, GridAt, changed_points, grid_path, read_grid
 
 LARGE_EFFECT = 0.25
 """Relative effect of which a forecast should be able to tell: see `ForecastError.decided_large`."""
@@ -51,7 +51,7 @@ def forecast_error(family: Family, gpu: str) -> ForecastError | None:
         return None
     try:
         grid = read_grid(path)
-        fresh = check_grid(grid, family, points_known=True).fresh
+        fresh = not changed_points(grid, family, points_known=True)
     except LabError:
         return None
     return error_on(grid, family) if fresh else None

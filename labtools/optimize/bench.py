@@ -29,7 +29,7 @@ from labtools.toolchain.progress import Progress, silent
 
 from .accuracy import ForecastError, forecast_error
 from .attribution import AA, UNBOUNDED, TimeRatio, least_effect_of, noise_of, ratio_of
-from .code_numbers import ExecutedPlaces, code_numbers, executed_by
+from .code_numbers import ExecutedPlaces, executed_by
 from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_forecast, gaps_of_predicted
 from .grid import Grid, samples_of
@@ -217,13 +217,11 @@ class TimingBench(ABC):
             return None
 
     def numbers(self, point: Point) -> Mapping[str, float | None]:
-        """Numbers of its machine code that prove a method, see `code_numbers`; may be empty."""
+        """`ExecutedPlaces.numbers` of its longest kernel function, which prove methods; may be
+        empty."""
         entry = self.entry(point)
-        if entry is None:
-            return {}
-        rung, code = self.family.rung, self.code(point)
         try:
-            return code_numbers(rung, self.problem, self.limits, point.knobs, code, entry)
+            return {} if entry is None else self._executed(point, entry).numbers
         except LabError:
             return {}
 

@@ -6,7 +6,7 @@ lane the model sees none."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from labtools.predict.blocks import LaunchBlocks
 from labtools.predict.memory import CallMemory
@@ -20,25 +20,43 @@ from labtools.toolchain.sass import Sass
 READS_OF_SHARED = ("LDS", "LDSM")
 
 
-def code_numbers(
+@dataclass(frozen=True)
+class ExecutedPlaces:
+    """Positions in a kernel function, of the block that stands for most of a launch's work."""
+
+    block: int  # its number
+    certain: frozenset[int]  # some thread executes it, whatever the data are
+    possible: frozenset[int]  # these, and what data may lead to
+    # of the function, as a proof calls them, see `CODE_NAMES`; ``shared_read_turns`` is None where
+    # it reads no shared memory
+    numbers: Mapping[str, Quantity | None] = field(default_factory=dict)
+
+
+def executed_by(
     rung: Rung,
     problem: Problem,
     limits: Limits,
     knobs: Mapping[str, int],
     code: MachineCode,
     entry: str,
-) -> dict[str, Quantity | None]:
-    """Numbers of one kernel function as a proof calls them, see `CODE_NAMES`; ``shared_read_turns``
-    is missing where the kernel reads no shared memory."""
-    asked = code.resources[entry]
-    blocks = _blocks(rung, problem, limits, knobs, code, entry)
-    streams = blocks.classes[blocks.main_class].streams
-    return {
+) -> ExecutedPlaces:
+    """What a launch executes of one kernel function, and its numbers. Raises LabError: it cannot be
+    followed, or is not launched."""
+    launches = rung.launches(problem, limits, knobs)
+    timed = timed_launches(launches)
+    launch = next((one for one in timed if one.entry == entry), None)
+    if launch is None:
+        launched = ", ".join(dict.fromkeys(one.entry for one in timed))
+        raise LabError(f"{entry} is not launched.", f"launched are {launched}")
+    blocks = LaunchBlocks(launch, code.entries[entry], CallMemory(problem, launches, timed))
+    main, asked = blocks.classes[blocks.main_class], code.resources[entry]
+    numbers = {
         "registers_per_thread": asked.registers,
         "spill_bytes": asked.spill_store_bytes + asked.spill_load_bytes,
-        "shared_read_turns": _shared_read_turns(streams),
-        "issued_instructions": sum(streams.issued),
+        "shared_read_turns": _shared_read_turns(main.streams),
+        "issued_instructions": sum(main.streams.issued),
     }
+    return replace(read_executed(main.trace), block=main.block, numbers=numbers)
 
 
 def _shared_read_turns(streams: BlockStreams) -> float | None:
@@ -53,48 +71,7 @@ def _shared_read_turns(streams: BlockStreams) -> float | None:
     return turns / reads if reads else None
 
 
-def _blocks(
-    rung: Rung,
-    problem: Problem,
-    limits: Limits,
-    knobs: Mapping[str, int],
-    code: MachineCode,
-    entry: str,
-) -> LaunchBlocks:
-    launches = rung.launches(problem, limits, knobs)
-    timed = timed_launches(launches)
-    launch = next((one for one in timed if one.entry == entry), None)
-    if launch is None:
-        launched = ", ".join(dict.fromkeys(one.entry for one in timed))
-        raise LabError(f"{entry} is not launched.", f"launched are {launched}")
-    return LaunchBlocks(launch, code.entries[entry], CallMemory(problem, launches, timed))
-
-
-@dataclass(frozen=True)
-class ExecutedPlaces:
-    """Positions in a kernel function, of the block that stands for most of a launch's work."""
-
-    block: int  # its number
-    certain: frozenset[int]  # some thread executes it, whatever the data are
-    possible: frozenset[int]  # these, and what data may lead to
-
-
-def executed_by(
-    rung: Rung,
-    problem: Problem,
-    limits: Limits,
-    knobs: Mapping[str, int],
-    code: MachineCode,
-    entry: str,
-) -> ExecutedPlaces:
-    """What a launch executes of one kernel function. Raises LabError: it cannot be followed, or is
-    not launched."""
-    blocks = _blocks(rung, problem, limits, knobs, code, entry)
-    main = blocks.classes[blocks.main_class]
-    return read_executed(main.trace, main.block)
-
-
-def read_executed(trace: Trace, block: int = 0) -> ExecutedPlaces:
+def read_executed(trace: Trace) -> ExecutedPlaces:
     """What the threads of a trace execute. Where a jump depends on data both ways are possible, and
     what lies on one of them alone is not certain unless the other one leads back to the jump."""
     first: dict[int, int] = {}  # by position when it was come by
@@ -125,7 +102,7 @@ def read_executed(trace: Trace, block: int = 0) -> ExecutedPlaces:
             arms.append(set())
         if len(arms) == 2:
             certain -= {one for one in arms[0] ^ arms[1] if first.get(one, -1) > first[place]}
-    return ExecutedPlaces(block, frozenset(certain), frozenset(possible | ran))
+    return ExecutedPlaces(0, frozenset(certain), frozenset(possible | ran))
 
 
 _Ways = Mapping[int, set[bool]]

@@ -10,21 +10,17 @@ import math
 import statistics
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from labtools.measure.channel import adapter_of
-from labtools.predict import load_gpu
-from labtools.problem import LabError, Limits, Problem, kernels_dir
+from labtools.problem import LabError, Problem, kernels_dir
 from labtools.record import ProcessSamples, Provenance, Samples
 from labtools.record.bound import Bound
 from labtools.record.fields import ModelName, ProblemField
 from labtools.record.whole import write_whole
-from labtools.toolchain import find_compiler, kernel_hashes
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
 
 from .family import Family, Pattern, Point, read_pattern, source_hash_of
@@ -134,7 +130,7 @@ class Grid:
     # how many instructions of each point's longest kernel match these lines; None where it has no
     # code
     signatures: dict[str, tuple[tuple[int, ...] | None, ...]]
-    numbers: dict[str, tuple[float | None, ...]]  # `code_numbers`, by name
+    numbers: dict[str, tuple[float | None, ...]]  # `ExecutedPlaces.numbers`, by name
     problems: dict[int, str]  # why a point has no code, by its number
     at: tuple[GridAt, ...]  # one for each workload, the headline first
     full: FullProtocol | None = None  # None where they were not timed
@@ -342,67 +338,20 @@ def _columns(grid: Grid) -> Iterable[tuple[str, Sequence[Any]]]:
 # ------------------------------------------------------------------------- does it still fit
 
 
-@dataclass(frozen=True)
-class GridFreshness:
-    """Whether a grid is about the code as it stands."""
-
-    compared: int  # points whose code was made again
-    changed: dict[int, str] = field(default_factory=dict)  # other code now, by number, and why
-    reason: str = ""  # one sentence: what was compared
-
-    @property
-    def fresh(self) -> bool:
-        """Nothing that was compared has changed."""
-        return not self.changed
-
-
-def draw_points(grid: Grid, count: int, seed: int = 0) -> list[int]:
-    """Some points that have code, drawn without replacement."""
-    having = [number for number, code in enumerate(grid.at[0].code) if code >= 0]
-    drawn = np.random.default_rng(seed).permutation(len(having))[:count]
-    return sorted(having[place] for place in drawn)
-
-
-def check_grid(
-    grid: Grid,
-    family: Family,
-    numbers: Iterable[int] = (),
-    limits: Limits | None = None,
-    points_known: bool = False,
-) -> GridFreshness:
-    """Compare a grid with the code as it stands: source, options and, but for ``points_known``, the
-    family's points, or with numbers the machine code of these points, compiled again. Raises
-    CompilerMissing: points are to be compiled, and there is no compiler."""
-    wanted = list(numbers)
-    if not wanted:
-        return _compare_text(grid, family, points_known)
-    here = find_compiler("live").version
-    if here != grid.nvrtc_version:
-        raise LabError(
-            "The codes of the grid cannot be compared here.",
-            f"they were made by NVRTC {grid.nvrtc_version}, and here is {here}",
-            "the text is compared without a compiler",
-        )
-    limits = limits or load_gpu(grid.plan.gpu).limits
-    whys = {number: _recompile(grid, family, number, limits) for number in wanted}
-    changed = {number: why for number, why in whys.items() if why}
-    text = f"{len(wanted)} points were compiled again by NVRTC {here}"
-    return GridFreshness(len(wanted), changed, text)
-
-
-def _compare_text(grid: Grid, family: Family, points_known: bool) -> GridFreshness:
-    every, plan = range(len(grid)), grid.plan
-    what = why = ""
+def changed_points(grid: Grid, family: Family, points_known: bool = False) -> dict[int, str]:
+    """The points of a grid that are of other code than stands in the files, by their number, and
+    why: source, options and, but for ``points_known``, the family's points are compared."""
+    plan, why = grid.plan, ""
     if family.rung.id != plan.rung:
-        what, why = "the kernel's name", f"it is of {plan.rung}"
+        why = f"it is of {plan.rung}"
     elif source_hash_of(family) != plan.source_hash:
-        what, why = "the text of the kernel", "the source or one of its headers has changed"
+        why = "the source or one of its headers has changed"
     elif grid.options != (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS):
-        what, why = "the compiler's options", "the compiler's options have changed"
-    if what:
-        return GridFreshness(0, dict.fromkeys(every, why), what)
+        why = "the compiler's options have changed"
+    if why:
+        return dict.fromkeys(range(len(grid)), why)
     changed = {}
-    for number in () if points_known else every:
+    for number in () if points_known else range(len(grid)):
         knobs = plan.knobs_of(number)
         try:
             point = family.point(knobs)
@@ -411,23 +360,7 @@ def _compare_text(grid: Grid, family: Family, points_known: bool) -> GridFreshne
         else:
             if point.knobs != knobs:
                 changed[number] = f"the family now calls it {point.key}"
-    return GridFreshness(0, changed, "source, headers, options and the family's points")
-
-
-def _recompile(grid: Grid, family: Family, number: int, limits: Limits) -> str:
-    """Why a point's code is another now; empty where it is the same."""
-    for at in grid.at:
-        known = grid.codes[at.code[number]] if at.code[number] >= 0 else None
-        try:
-            knobs = grid.plan.knobs_of(number)
-            now = kernel_hashes(family.rung, at.workload, limits, knobs, compiler="live").sass_hash
-        except LabError as error:
-            return f"it has no code now: {error}" if known else ""
-        if known is None:
-            return "it has code now"
-        if now != known:
-            return f"its machine code on {at.workload} is another"
-    return ""
+    return changed
 
 
 # ------------------------------------------------------------------------ Kernel Tuner's format
@@ -513,6 +446,3 @@ def export_kernel_tuner(
     ]
     device, knobs = grid.provenance.gpu, grid.plan.knobs
     write_kernel_tuner(path, grid.plan.rung, device, at.workload, entries, knobs, restrictions)
-
-
-# ---------------------------------------------------------------------------------- telling

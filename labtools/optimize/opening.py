@@ -8,7 +8,7 @@ from labtools.toolchain.progress import Progress, silent
 
 from .bench import ForecastBench, RecordedBench, TimedOn, TimingBench
 from .family import Family
-from .grid import check_grid, grid_path, read_grid
+from .grid import changed_points, grid_path, read_grid
 
 
 def open_bench(
@@ -35,8 +35,7 @@ def open_bench(
         what = f"There is no recorded grid of {family.rung.id}."
         raise LabError(what, f"it would be {path}", others)
     grid = read_grid(path)
-    found = check_grid(grid, family, points_known=points_known)
-    if not found.fresh:
+    if changed := changed_points(grid, family, points_known=points_known):
         what = f"The recorded grid of {family.rung.id} is of other code."
-        raise LabError(what, next(iter(found.changed.values())), others)
+        raise LabError(what, next(iter(changed.values())), others)
     return RecordedBench(family, problem, grid, progress)

@@ -23,9 +23,11 @@ from .semantics import (
     extend_sign,
     joined,
     next_register,
+    read_double,
     read_float,
     read_floats,
     registers,
+    rounded,
     take,
     with_sign,
 )
@@ -56,7 +58,7 @@ def evaluate_data(state: State, one: Instruction) -> Written:
     return [*found, *((name, None) for name in one.defines if name not in known)]
 
 
-_MORE_FORMS = ("HFMA2", "I2F", "F2I", "MUFU", "SHFL", "FLO")
+_MORE_FORMS = ("HFMA2", "MUFU", "SHFL")
 """Opcodes of which `evaluate` knows forms that are not here."""
 
 
@@ -118,12 +120,6 @@ def _f32(number: np.ndarray) -> np.ndarray:
 
 def _flags(one: Instruction) -> list[Operand]:
     return [operand for operand in one.operands if operand.kind == "predicate"]
-
-
-def _rounded(one: Instruction, number: np.ndarray) -> np.ndarray:
-    ways: Mapping[str, Callable[[np.ndarray], np.ndarray]]
-    ways = {"TRUNC": np.trunc, "FLOOR": np.floor, "CEIL": np.ceil}
-    return next((way for name, way in ways.items() if name in one.modifiers), np.rint)(number)
 
 
 # ------------------------------------------------------------------------------------- floats
@@ -193,50 +189,7 @@ def _round(state: State, one: Instruction) -> Written:
     value = read_float(state, source)
     if value is None or {"F64", "F16"} & set(one.modifiers):
         return []
-    return [(destination.name, _f32(_rounded(one, value)))]
-
-
-def _to_integer(state: State, one: Instruction) -> Written:
-    destination, source = take(one.operands, 2)
-    modifiers = set(one.modifiers)
-    if "F16" in modifiers:
-        return []
-    value = _double(state, source) if "F64" in modifiers else read_float(state, source)
-    if value is None:
-        return []
-    number = _rounded(one, np.nan_to_num(value.astype(np.float64), posinf=2.0**64))
-    if {"U64", "S64"} & modifiers:
-        signed = "S64" in modifiers
-        low, high = (-(2.0**63), 2.0**63 - 1024) if signed else (0.0, 2.0**64 - 2048)
-        limited = np.clip(number, low, high).astype(np.int64 if signed else np.uint64)
-        return as_pair(destination.name, limited.view(np.uint64))
-    if "U32" in modifiers:
-        return [(destination.name, np.clip(number, 0, 2**32 - 1).astype(np.uint32))]
-    limited = np.clip(number, -(2**31), 2**31 - 1).astype(np.int32)
-    return [(destination.name, limited.view(np.uint32))]
-
-
-def _to_float(state: State, one: Instruction) -> Written:
-    """I2F of small integers and to doubles; others are left to `evaluate`."""
-    destination, source = take(one.operands, 2)
-    modifiers = set(one.modifiers)
-    small = next((name for name in SMALL_ACCESSES if name in modifiers), None)
-    if not (small or "F64" in modifiers) or {"F16", "U64", "S64"} & modifiers:
-        return []
-    value = state.bits(source)
-    if value is None:
-        return []
-    if small:
-        byte = next((int(s[1]) for s in source.suffixes if s[:1] == "B" and s[1:].isdigit()), 0)
-        value = value >> np.uint32(8 * byte) & np.uint32((1 << SMALL_ACCESSES[small]) - 1)
-        value = extend_sign(one, value)
-        signed = small.startswith("S")
-    else:
-        signed = "U32" not in modifiers
-    number = value.view(np.int32) if signed else value
-    if "F64" in modifiers:
-        return as_pair(destination.name, number.astype(np.float64).view(np.uint64))
-    return [(destination.name, _f32(number))]
+    return [(destination.name, _f32(rounded(one, value)))]
 
 
 # ------------------------------------------------------------------------------------- halves
@@ -364,7 +317,7 @@ def _convert(state: State, one: Instruction) -> Written:
     to, of = (*[m for m in one.modifiers if m in ("F16", "F32", "F64")], "", "")[:2]
     number: np.ndarray | None
     if of == "F64":
-        number = _double(state, source)
+        number = read_double(state, source)
     elif of == "F16":
         pair = _halves(state, source, "float16")
         number = None if pair is None else pair[0]
@@ -382,17 +335,9 @@ def _convert(state: State, one: Instruction) -> Written:
 # ------------------------------------------------------------------------------------ doubles
 
 
-def _double(state: State, operand: Operand) -> np.ndarray | None:
-    if operand.kind == "number":
-        return np.full(state.lanes.count, operand.value or 0.0, np.float64)
-    plain = dict(vars(operand), negated=False, inverted=False)
-    value = state.wide(Operand(**plain))
-    return None if value is None else with_sign(operand, value.view(np.float64))
-
-
 def _double_arithmetic(state: State, one: Instruction) -> Written:
     destination, *sources = registers(one, 4 if one.base == "DFMA" else 3)
-    values = [_double(state, source) for source in sources]
+    values = [read_double(state, source) for source in sources]
     if any(value is None for value in values):
         return []
     a, b, *rest = (value for value in values if value is not None)
@@ -404,7 +349,7 @@ def _double_arithmetic(state: State, one: Instruction) -> Written:
 
 def _double_compare(state: State, one: Instruction) -> Written:
     first, second, a_operand, b_operand = take(one.operands, 4)
-    a, b = _double(state, a_operand), _double(state, b_operand)
+    a, b = read_double(state, a_operand), read_double(state, b_operand)
     other = state.predicate(one.operands[-1])
     if a is None or b is None or other is None:
         return []
@@ -449,19 +394,6 @@ def _vote(state: State, one: Instruction) -> Written:
     return [] if alone else evaluate(state, one)
 
 
-def _find_leading(state: State, one: Instruction) -> Written:
-    """FLO of signed numbers: the highest bit that is not the sign; others are in `evaluate`."""
-    destination, source = registers(one, 2)
-    value = state.bits(source)
-    if value is None or "U32" in one.modifiers:
-        return []
-    signed = value.view(np.int32)
-    bits = np.where(signed < 0, ~signed, signed).astype(np.float64)
-    place = np.frexp(bits)[1] - 1
-    place = 31 - place if "SH" in one.modifiers else place
-    return [(destination.name, np.where(bits == 0, 0xFFFFFFFF, place).astype(np.uint32))]
-
-
 def _reverse(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     value = state.bits(source)
@@ -481,14 +413,11 @@ _HANDLERS: Mapping[str, Handler] = {
     "FCHK": _check_division,
     "MUFU": _function,
     "FRND": _round,
-    "F2I": _to_integer,
-    "I2F": _to_float,
     "F2F": _convert,
     "F2FP": _pack,
     "HMNMX2": _half_extreme,
     "HSETP2": _half_compare,
     "DSETP": _double_compare,
     "SHFL": _shuffle,
-    "FLO": _find_leading,
     "BREV": _reverse,
 }

@@ -689,19 +689,21 @@ def _to_uniform(state: State, one: Instruction) -> Written:
 def _to_float(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     modifiers = set(one.modifiers)
-    if {"F16", "F64", "BF16"} & modifiers:
+    small = next((name for name in SMALL_ACCESSES if name in modifiers), None)
+    if {"F16", "BF16"} & modifiers:
         return []
-    typed: np.ndarray | None
-    if {"U64", "S64"} & modifiers:
-        typed = state.wide(source)
-        if typed is not None and "S64" in modifiers:
-            typed = typed.view(np.int64)
-    else:
-        typed = state.bits(source)
-        if typed is not None and not {"U32", "RP"} & modifiers:
-            typed = typed.view(np.int32)
+    long = bool({"U64", "S64"} & modifiers)
+    typed = state.wide(source) if long else state.bits(source)
     if typed is None:
         return []
+    if small:
+        byte = next((int(s[1]) for s in source.suffixes if s[:1] == "B" and s[1:].isdigit()), 0)
+        typed = typed >> np.uint32(8 * byte) & np.uint32((1 << SMALL_ACCESSES[small]) - 1)
+        typed = extend_sign(one, typed)
+    if "S64" in modifiers or not {"U8", "U16", "U32", "U64", "RP"} & modifiers:
+        typed = typed.view(np.int64 if long else np.int32)
+    if "F64" in modifiers:
+        return as_pair(destination.name, typed.astype(np.float64).view(np.uint64))
     result = typed.astype(np.float32)
     if "RP" in modifiers:  # rounded up; 2**64 does not fit the integers it is compared with
         short = result.astype(np.float64) < 2.0**63
@@ -713,16 +715,38 @@ def _to_float(state: State, one: Instruction) -> Written:
 
 def _to_integer(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
-    value = state.bits(source)
-    if value is None or {"F16", "F64"} & set(one.modifiers):
+    modifiers = set(one.modifiers)
+    if "F16" in modifiers:
         return []
-    number = np.nan_to_num(value.view(np.float32).astype(np.float64), posinf=2.0**64, neginf=0)
-    if {"U64", "S64"} & set(one.modifiers):
-        return as_pair(destination.name, np.clip(number, 0, 2.0**64 - 2048).astype(np.uint64))
-    if "U32" in one.modifiers:
-        return [(destination.name, np.clip(np.trunc(number), 0, 2**32 - 1).astype(np.uint32))]
-    limited = np.clip(np.trunc(number), -(2**31), 2**31 - 1).astype(np.int32)
+    value = read_double(state, source) if "F64" in modifiers else read_float(state, source)
+    if value is None:
+        return []
+    number = rounded(one, np.nan_to_num(value.astype(np.float64), posinf=2.0**64))
+    if {"U64", "S64"} & modifiers:
+        signed = "S64" in modifiers
+        low, high = (-(2.0**63), 2.0**63 - 1024) if signed else (0.0, 2.0**64 - 2048)
+        limited = np.clip(number, low, high).astype(np.int64 if signed else np.uint64)
+        return as_pair(destination.name, limited.view(np.uint64))
+    if "U32" in modifiers:
+        return [(destination.name, np.clip(number, 0, 2**32 - 1).astype(np.uint32))]
+    limited = np.clip(number, -(2**31), 2**31 - 1).astype(np.int32)
     return [(destination.name, limited.view(np.uint32))]
+
+
+def rounded(one: Instruction, number: np.ndarray) -> np.ndarray:
+    """Floats as whole numbers, in the way that an instruction says, else to the nearest even."""
+    ways: Mapping[str, Callable[[np.ndarray], np.ndarray]]
+    ways = {"TRUNC": np.trunc, "FLOOR": np.floor, "CEIL": np.ceil}
+    return next((way for name, way in ways.items() if name in one.modifiers), np.rint)(number)
+
+
+def read_double(state: State, operand: Operand) -> np.ndarray | None:
+    """An operand as float64, with ``-`` and ``|x|`` applied."""
+    if operand.kind == "number":
+        return np.full(state.lanes.count, operand.value or 0.0, np.float64)
+    plain = dict(vars(operand), negated=False, inverted=False)
+    value = state.wide(Operand(**plain))
+    return None if value is None else with_sign(operand, value.view(np.float64))
 
 
 def read_float(state: State, operand: Operand) -> np.ndarray | None:
@@ -811,12 +835,13 @@ def _permute(one: Instruction, a: np.ndarray, selector: np.ndarray, b: np.ndarra
 
 
 def _find_leading(one: Instruction, value: np.ndarray) -> Value:
-    if "U32" not in one.modifiers:
-        return None
-    place = np.frexp(value.astype(np.float64))[1].astype(np.int64) - 1
+    """The highest bit that is set, of a signed number the highest that is not its sign."""
+    signed = value.view(np.int32)
+    bits = value if "U32" in one.modifiers else np.where(signed < 0, ~signed, signed)
+    place = np.frexp(bits.astype(np.float64))[1].astype(np.int64) - 1
     if "SH" in one.modifiers:
         place = 31 - place
-    return np.where(value == 0, 0xFFFFFFFF, place).astype(np.uint32)
+    return np.where(bits == 0, 0xFFFFFFFF, place).astype(np.uint32)
 
 
 def _bit_mask(_: Instruction, first: np.ndarray, count: np.ndarray) -> Value:

@@ -25,7 +25,7 @@ from labtools.optimize.accuracy import forecast_error
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.family import Point, load_family
-from labtools.optimize.grid import check_grid, draw_points, grid_path, read_grid
+from labtools.optimize.grid import changed_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.page import summary_html
@@ -39,6 +39,7 @@ from labtools.problem.rung import say_knobs
 from labtools.record.bound import largest_stall, stall_shares
 from labtools.toolchain import find_compiler
 from labtools.toolchain.progress import silent
+from research.make_grid import changed_codes, draw_points
 
 NEAREST, NEAR, FAR = 1.02, 1.05, 1.10
 SEEDS = int(os.environ.get("LABTOOLS_LOOP_SEEDS", "2"))
@@ -75,8 +76,7 @@ def runs_to(state: LoopState, limit_us: float) -> float:
 
 
 def test_the_grid_is_of_the_kernel_that_is_there(grid, family):
-    found = check_grid(grid, family)
-    assert found.fresh, found.changed
+    assert changed_points(grid, family) == {}
     assert 1500 <= len(grid) <= 3000
     held = {grid.number(point) for point in family.closure()}
     assert None not in held
@@ -89,9 +89,9 @@ def test_the_grid_is_of_the_kernel_that_is_there(grid, family):
 def test_drawn_points_compile_to_the_code_that_was_timed(grid, family):
     if find_compiler("live").version != grid.nvrtc_version:
         pytest.skip("another version of the compiler makes other code")
-    found = check_grid(grid, family, draw_points(grid, RECOMPILED, seed=os.getpid()))
-    assert found.fresh, found.changed
-    assert found.compared == RECOMPILED
+    drawn = draw_points(grid, RECOMPILED, seed=os.getpid())
+    assert len(drawn) == RECOMPILED
+    assert changed_codes(grid, family, drawn) == {}
 
 
 def test_a_form_that_the_point_forbids_is_tried_with_other_sizes(family):

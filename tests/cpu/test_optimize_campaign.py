@@ -17,8 +17,7 @@ from labtools.optimize.family import family_hash_of, load_family
 from labtools.optimize.grid import (
     Grid,
     GridAt,
-    check_grid,
-    draw_points,
+    changed_points,
     grid_contradictions,
     read_grid,
     write_grid,
@@ -26,7 +25,13 @@ from labtools.optimize.grid import (
 from labtools.predict import limits_of
 from labtools.problem import LabError
 from research import measure_grid as campaign
-from research.make_grid import describe_grid, make_grid, renew_forecasts
+from research.make_grid import (
+    changed_codes,
+    describe_grid,
+    draw_points,
+    make_grid,
+    renew_forecasts,
+)
 from research.measure_grid import (
     Clock,
     GridFolder,
@@ -239,7 +244,7 @@ def test_a_point_that_does_not_compile_is_kept_as_one(monkeypatch, tmp_path):
         assert "no wide one" in said and "What still works:" not in said
     assert codes[min(wide)].at == {}
     assert all(grid.samples(number) is None for number in wide)
-    assert check_grid(grid, load_family(source), [min(wide)]).fresh
+    assert changed_codes(grid, load_family(source), [min(wide)]) == {}
 
 
 @pytest.mark.slow
@@ -315,23 +320,23 @@ def test_points_whose_code_is_another_are_named(measured_campaign, tmp_path, gri
     family = load_family(source)
     drawn = draw_points(grid, 3)
     assert len(drawn) == 3
-    assert check_grid(grid, family).fresh
-    assert check_grid(grid, family, drawn).fresh
+    assert changed_points(grid, family) == {}
+    assert changed_codes(grid, family, drawn) == {}
     text = source.with_suffix(".cu").read_text()
     source.with_suffix(".cu").write_text(text.replace("\n", "\n// a remark\n", 1))
     family = load_family(source)
-    assert check_grid(grid, family).fresh
+    assert changed_points(grid, family) == {}
     changed = text.replace("1.f", "2.f")
     assert changed != text
     source.with_suffix(".cu").write_text(changed)
     family = load_family(source)
-    assert not check_grid(grid, family).fresh
-    found = check_grid(grid, family, drawn)
-    assert set(found.changed) == set(drawn)
-    assert "machine code" in found.changed[drawn[0]]
+    assert len(changed_points(grid, family)) == len(grid)
+    found = changed_codes(grid, family, drawn)
+    assert set(found) == set(drawn)
+    assert "machine code" in found[drawn[0]]
     other = dataclasses.replace(grid, nvrtc_version="12.4")
     with pytest.raises(LabError, match=r"made by NVRTC 12\.4"):
-        check_grid(other, family, drawn)
+        changed_codes(other, family, drawn)
 
 
 def test_a_forecast_of_other_code_than_was_timed_is_refused(measured_campaign, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from devices import LIMITS, some_of
 
 from labtools.optimize.budget import allocate
-from labtools.optimize.code_numbers import code_numbers
+from labtools.optimize.code_numbers import executed_by
 from labtools.optimize.family import CODE_NAMES, Method, Point, load_family
 from labtools.optimize.gaps import counters_of_forecast, gaps_of_counters, gaps_of_forecast
 from labtools.optimize.pick import launch_numbers, pick_methods
@@ -53,7 +53,7 @@ def numbers_at(point: Point, of_code: bool) -> dict[str, float | None]:
     found = launch_numbers(FAMILY.rung, point, HEADLINE, LIMITS)
     if of_code:
         code = code_at(point)
-        found |= code_numbers(FAMILY.rung, HEADLINE, LIMITS, point.knobs, code, ENTRY)
+        found |= executed_by(FAMILY.rung, HEADLINE, LIMITS, point.knobs, code, ENTRY).numbers
     return found
 
 

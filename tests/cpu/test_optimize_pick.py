@@ -15,7 +15,7 @@ from test_optimize_family import EARLY, LARGER, ROWS, SHUFFLES, WIDE, stranger
 
 from labtools.optimize.attribution import classify
 from labtools.optimize.budget import Budget
-from labtools.optimize.code_numbers import code_numbers, executed_by
+from labtools.optimize.code_numbers import executed_by
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.pick import (
@@ -450,7 +450,8 @@ def test_what_else_comes_or_goes_with_a_method_is_told():
 
 
 def numbers_of(point: Point):
-    return code_numbers(ROWS.rung, PROBLEM, LIMITS, point.knobs, code_of(point), "row_scale")
+    asked = ROWS.rung, PROBLEM, LIMITS, point.knobs, code_of(point), "row_scale"
+    return executed_by(*asked).numbers
 
 
 def test_numbers_of_the_code_are_those_of_one_block():
