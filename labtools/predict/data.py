@@ -27,7 +27,7 @@ from .semantics import (
     read_float,
     read_floats,
     registers,
-    rounded,
+    round_as,
     take,
     with_sign,
 )
@@ -189,7 +189,7 @@ def _round(state: State, one: Instruction) -> Written:
     value = read_float(state, source)
     if value is None or {"F64", "F16"} & set(one.modifiers):
         return []
-    return [(destination.name, _f32(rounded(one, value)))]
+    return [(destination.name, _f32(round_as(one, value)))]
 
 
 # ------------------------------------------------------------------------------------- halves

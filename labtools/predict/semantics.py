@@ -721,7 +721,7 @@ def _to_integer(state: State, one: Instruction) -> Written:
     value = read_double(state, source) if "F64" in modifiers else read_float(state, source)
     if value is None:
         return []
-    number = rounded(one, np.nan_to_num(value.astype(np.float64), posinf=2.0**64))
+    number = round_as(one, np.nan_to_num(value.astype(np.float64), posinf=2.0**64))
     if {"U64", "S64"} & modifiers:
         signed = "S64" in modifiers
         low, high = (-(2.0**63), 2.0**63 - 1024) if signed else (0.0, 2.0**64 - 2048)
@@ -733,7 +733,7 @@ def _to_integer(state: State, one: Instruction) -> Written:
     return [(destination.name, limited.view(np.uint32))]
 
 
-def rounded(one: Instruction, number: np.ndarray) -> np.ndarray:
+def round_as(one: Instruction, number: np.ndarray) -> np.ndarray:
     """Floats as whole numbers, in the way that an instruction says, else to the nearest even."""
     ways: Mapping[str, Callable[[np.ndarray], np.ndarray]]
     ways = {"TRUNC": np.trunc, "FLOOR": np.floor, "CEIL": np.ceil}
