@@ -162,17 +162,17 @@ class TimingBench(ABC):
         code, entry = self.code(point), self.entry(point)
 
         def ran(without: str | None) -> ExecutedPlaces:
-            looked = point if without is None else removed[without]
+            looked, its = (point, code) if without is None else (removed[without], before[without])
             assert looked is not None  # else there is no code to compare with
-            return self._executed(looked, entry or next(iter(code.entries)))
+            return self._executed(looked, its, entry or next(iter(code.entries)))
 
         return check_sass(self.family, removed, code, before, entry, proved, ran)
 
-    def _executed(self, point: Point, entry: str) -> ExecutedPlaces:
-        """What a launch of a point executes of a kernel function."""
+    def _executed(self, point: Point, code: MachineCode, entry: str) -> ExecutedPlaces:
+        """What a launch of a point, which has that code, executes of a kernel function."""
         if (point, entry) not in self._ran:
             asked = (self.family.rung, self.problem, self.limits, point.knobs)
-            self._ran[point, entry] = executed_by(*asked, self.code(point), entry)
+            self._ran[point, entry] = executed_by(*asked, code, entry)
         return self._ran[point, entry]
 
     def forecast_of(self, point: Point, problem: Problem | None = None) -> Forecast:
@@ -220,8 +220,11 @@ class TimingBench(ABC):
         """`ExecutedPlaces.numbers` of its longest kernel function, which prove methods; may be
         empty."""
         entry = self.entry(point)
+        if entry is None:
+            return {}
+        code = self.code(point)
         try:
-            return {} if entry is None else self._executed(point, entry).numbers
+            return self._executed(point, code, entry).numbers
         except LabError:
             return {}
 

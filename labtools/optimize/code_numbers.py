@@ -6,7 +6,7 @@ lane the model sees none."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from labtools.predict.blocks import LaunchBlocks
 from labtools.predict.memory import CallMemory
@@ -22,7 +22,8 @@ READS_OF_SHARED = ("LDS", "LDSM")
 
 @dataclass(frozen=True)
 class ExecutedPlaces:
-    """Positions in a kernel function, of the block that stands for most of a launch's work."""
+    """What is executed of a kernel function in the block that stands for most of a launch's work:
+    positions in the function, and numbers of it."""
 
     block: int  # its number
     certain: frozenset[int]  # some thread executes it, whatever the data are
@@ -56,7 +57,7 @@ def executed_by(
         "shared_read_turns": _shared_read_turns(main.streams),
         "issued_instructions": sum(main.streams.issued),
     }
-    return replace(read_executed(main.trace), block=main.block, numbers=numbers)
+    return ExecutedPlaces(main.block, *_places(main.trace), numbers)
 
 
 def _shared_read_turns(streams: BlockStreams) -> float | None:
@@ -71,9 +72,10 @@ def _shared_read_turns(streams: BlockStreams) -> float | None:
     return turns / reads if reads else None
 
 
-def read_executed(trace: Trace) -> ExecutedPlaces:
-    """What the threads of a trace execute. Where a jump depends on data both ways are possible, and
-    what lies on one of them alone is not certain unless the other one leads back to the jump."""
+def _places(trace: Trace) -> tuple[frozenset[int], frozenset[int]]:
+    """What the threads of a trace certainly execute, and possibly. Where a jump depends on data
+    both ways are possible, and what lies on one of them alone is not certain unless the other one
+    leads back to the jump."""
     first: dict[int, int] = {}  # by position when it was come by
     ran: set[int] = set()
     ways: dict[int, set[bool]] = {}  # of each jump whose way is known, those that were gone
@@ -102,7 +104,7 @@ def read_executed(trace: Trace) -> ExecutedPlaces:
             arms.append(set())
         if len(arms) == 2:
             certain -= {one for one in arms[0] ^ arms[1] if first.get(one, -1) > first[place]}
-    return ExecutedPlaces(0, frozenset(certain), frozenset(possible | ran))
+    return frozenset(certain), frozenset(possible | ran)
 
 
 _Ways = Mapping[int, set[bool]]
