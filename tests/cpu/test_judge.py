@@ -280,9 +280,12 @@ LOOK_UP = """const unsigned mine = __float_as_uint(q_rmem.x[0]) ^ __half_as_usho
 
 
 def test_an_answer_that_is_looked_up_is_found_out() -> None:
-    """Whatever of the inputs it is looked up by, and though every access is atomic."""
-    cheat = edited((ENTRY, KEPT + ENTRY), (STORE, LOOK_UP + STORE))
-    run = run_on_cpu(cheat, SMALL, orders=(0,))
+    """Whatever of the inputs it is looked up by, though every access is atomic, and though an
+    earlier case kept nothing."""
+    look_up = f"if (length > {SMALL.kv_len}) {{ {LOOK_UP} }}\n  {STORE}"
+    cheat = edited((ENTRY, KEPT + ENTRY), (STORE, look_up))
+    assert run_on_cpu(cheat, SMALL, orders=(0,)).ok
+    run = run_on_cpu(cheat, SMALL.replace(kv_len=SMALL.kv_len + 9), orders=(0,))
     assert run.comparison is not None
     assert not run.comparison.ok
 

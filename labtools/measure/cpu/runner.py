@@ -54,9 +54,7 @@ CPU_TIME_LIMIT_S = 20.0
 COUNT_LIMIT_S = 5.0
 LARGEST_BUFFER = 2**32
 _LOOK_S = 0.05
-# A child's exit status: the kernel takes parts of a buffer's elements; it is done, and wrote none
-# of its device variables.
-NEEDS_FINE, CONSTANT = 6, 7
+NEEDS_FINE = 6  # a child's exit status: the kernel takes parts of a buffer's elements
 
 
 @dataclass(frozen=True)
@@ -229,8 +227,6 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
         }
         for order in orders:
             tried.append(order)
-            if executable.path in _CONSTANT:
-                others = {}
             job = _Job(executable, launches, order, blocks, time_limit_s, workers, others)
             result = _run_any_order(
                 job, shared_inputs, inputs, len(tried) - 1, len(orders), progress
@@ -327,7 +323,7 @@ def _given_buffers(
 
 def _altered(executable: Executable, inputs: Drawn) -> dict[str, np.ndarray]:
     """Inputs with a few elements changed, for a kernel that could keep an answer to them."""
-    if not executable.device or executable.path in _CONSTANT:
+    if not executable.device:
         return {}
     problem = inputs.problem
     altered = operation_of(problem).alter(inputs, np.random.default_rng(problem.seed))
@@ -402,11 +398,8 @@ def _source_texts(rung: Rung) -> dict[str, list[str]]:
 
 # ---- one order ----
 
-# Programs that this process knows to take parts of a buffer's elements, or not to write their
-# device variables.
-_FINE: set[Path] = set()
+_FINE: set[Path] = set()  # programs known to take parts of a buffer's elements
 _ASCENDING: set[Path] = set()  # hung where blocks began in another order
-_CONSTANT: set[Path] = set()
 
 
 @dataclass(frozen=True)
@@ -561,13 +554,10 @@ def _run_child(
                 if stream is not None:
                     stream.close()
     code = child.returncode
-    if code == 0:
+    if code in (0, 7):  # 7: no device variable was written
         return ""
     if code == NEEDS_FINE:
         return None
-    if code == CONSTANT:
-        _CONSTANT.add(job.executable.path)
-        return ""
     if code == 3:
         return "the process that ran the kernel ended before the kernel had, without a word"
     if code == 4:
