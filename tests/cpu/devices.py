@@ -44,7 +44,7 @@ def some_of(every: Sequence[T], count: int, always: Sequence[T] = ()) -> list[T]
     """
     if os.environ.get(EVERY) == "1":
         return list(every)
-    code = code_digest("problem", "toolchain", "predict", "optimize")
+    code = code_digest("problem", "toolchain", "measure", "predict", "optimize")
     rng = random.Random(code + "".join(str(getattr(case, "id", case)) for case in every))
     left = [one for one in every if one not in always]
     chosen = rng.sample(left, min(count, len(left)))
