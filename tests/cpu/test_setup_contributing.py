@@ -95,21 +95,6 @@ def test_the_example_compiles_for_a_gpu(tmp_path: Path, ask: Ask) -> None:
     assert ask("compile", str(copy(tmp_path, "two_rows")), "--arch", "sm_90")[0] == 0
 
 
-def test_the_family_of_the_page_goes_through_the_loop(tmp_path: Path, ask: Ask) -> None:
-    """Forecasts for times, the CPU runner for right and wrong: neither GPU nor attention."""
-    pytest.importorskip("cuda.core")
-    copy(tmp_path, "row_scale")
-    status, answer = ask(
-        *("loop", "run", "mine", "--kernel", "row_scale.py", "--workload", "rows:64,1024"),
-        *("--on", "forecast", "--max-rounds", "1", "--branches", "1"),
-    )
-    assert status == 0, answer
-    assert answer["rounds"] == 1 and answer["champion"]["point"] != "start"
-    (only,) = json.loads((tmp_path / "mine" / "state.json").read_text())["history"]
-    assert set(only["classes"]) == {one["method"] for one in only["attribution"]} != set()
-    assert "implementation_failed" not in only["classes"].values()
-
-
 def test_a_wrong_copy_of_the_family_is_not(tmp_path: Path) -> None:
     """Sums of a warp that are not joined over the block: the loop's check on the CPU says so."""
     family = copy(tmp_path, "row_scale")
@@ -133,7 +118,7 @@ def test_the_commands_of_the_page_exist(capsys: pytest.CaptureFixture[str]) -> N
     assert [name for name in used if not re.search(rf"\b{name}\b", help_text)] == []
 
 
-def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
+def labtools(*arguments: str, cwd: Path) -> tuple[int, Any]:
     """Exit status and JSON answer of one command in a process of its own."""
     command = [sys.executable, "-m", "labtools", *arguments, "--json"]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
@@ -143,7 +128,10 @@ def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
 
 @pytest.mark.slow
 def test_a_family_may_bring_its_own_problem(tmp_path: Path) -> None:
-    """Each command is a process of its own; those that only read do without the family."""
+    """Forecasts for times, the CPU runner for right and wrong: neither GPU nor attention.
+
+    Each command is a process of its own; those that only read do without the family.
+    """
     pytest.importorskip("cuda.core")
     copy(tmp_path, "row_stencil")
     folder = str(tmp_path / "loop")
@@ -151,7 +139,10 @@ def test_a_family_may_bring_its_own_problem(tmp_path: Path) -> None:
     few = ("--max-rounds", "1", "--branches", "1")
     status, answer = labtools("loop", "run", folder, *asked, *few, cwd=tmp_path)
     assert status == 0, answer
-    assert answer["rounds"] == 1
+    assert answer["rounds"] == 1 and answer["champion"]["point"] != "start"
+    (only,) = json.loads(Path(folder, "state.json").read_text())["history"]
+    assert set(only["classes"]) == {one["method"] for one in only["attribution"]} != set()
+    assert "implementation_failed" not in only["classes"].values()
     for command in ("status", "summary"):
         status, said = labtools("loop", command, folder, cwd=tmp_path)
         assert status == 0, said
