@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import platform
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from .plan import SLICE_ALIGNMENT
 from .tensor_map import encode_tensor_map
 
 RED_ZONE_BYTES = 64 * 1024
+START_PLACES = 256
+"""Multiples of ``SLICE_ALIGNMENT`` behind its first zone of which a checked buffer draws one."""
 RED_BYTE = 0xFF
 """0xFFFF and 0xFFFFFFFF are NaN, so a read of a red zone poisons whatever uses it."""
 
@@ -257,21 +260,23 @@ class RedZoned:
         dtype = device_dtype(dtype)
         self.size = int(np.prod(shape)) * dtype.itemsize
         padded = -(-self.size // SLICE_ALIGNMENT) * SLICE_ALIGNMENT
-        self.whole = device.empty((RED_ZONE_BYTES + padded + RED_ZONE_BYTES,), np.uint8)
+        # At a drawn place, so that no kernel knows a check by its addresses.
+        self.start = RED_ZONE_BYTES + SLICE_ALIGNMENT * secrets.randbelow(START_PLACES)
+        self.whole = device.empty((self.start + padded + RED_ZONE_BYTES,), np.uint8)
         device.set_bytes(self.whole, RED_BYTE)
-        self.array = device.cp.ndarray(tuple(shape), dtype, memptr=self.whole.data + RED_ZONE_BYTES)
+        self.array = device.cp.ndarray(tuple(shape), dtype, memptr=self.whole.data + self.start)
 
     def damage(self) -> str | None:
         """What was overwritten outside the buffer; None when nothing was."""
         for name, start, stop in (
-            ("before", 0, RED_ZONE_BYTES),
-            ("after", RED_ZONE_BYTES + self.size, self.whole.size),
+            ("before", 0, self.start),
+            ("after", self.start + self.size, self.whole.size),
         ):
             zone = self.device.download(self.whole[start:stop])
             wrong = np.flatnonzero(zone != RED_BYTE)
             if len(wrong):
                 first = int(wrong[0])
-                distance = RED_ZONE_BYTES - first if name == "before" else first
+                distance = self.start - first if name == "before" else first
                 return f"{len(wrong)} bytes {name} it, the first {distance} bytes {name} its edge"
         return None
 
