@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from labtools.problem import Drawn, LabError, Problem, Rung, merge_comparisons, operation_of
+from labtools.problem.pairs import pair_cover, say_cover
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.cubin import refuse_launch
 from labtools.toolchain.progress import Progress, silent
@@ -59,7 +60,8 @@ class CheckReport:
     def to_dict(self) -> dict[str, Any]:
         """What the JSON holds."""
         names = """
-            rung on ok planned worst_error summary cases faults covered not_checked seed printed
+            rung on ok planned worst_error summary cases faults covered cover not_checked seed
+            printed
         """.split()
         return {name: getattr(self, name) for name in names}
 
@@ -85,10 +87,10 @@ class CheckReport:
         return operation_of(workloads[0]).covered(workloads) if workloads else []
 
     @property
-    def cover_table(self) -> list[str]:
-        """How many of the cases that were run have two properties together, line by line."""
+    def cover(self) -> list[dict[str, Any]]:
+        """Which levels met in the cases that were run, as `pair_cover` says."""
         workloads = [case.workload for case in self.cases]
-        return operation_of(workloads[0]).cover_table(workloads) if workloads else []
+        return pair_cover([operation_of(one).levels_of(one) for one in workloads] or [{}])
 
     @property
     def printed(self) -> str:
@@ -99,7 +101,7 @@ class CheckReport:
     def summary(self) -> str:
         """The verdict in plain text, and what it speaks for."""
         lines = [self._verdict, f"covered: {'; '.join(self.covered)}"]
-        lines += [f"  {line}" for line in self.cover_table]
+        lines += [f"  {line}" for line in say_cover(self.cover)] if self.cases else []
         if self.seed is not None:
             lines.append(f"the last cases are drawn: --seed {self.seed} draws the same again")
         if self.not_checked:

@@ -1,57 +1,150 @@
-"""Few cases in which every two properties meet: a covering array, chosen greedily."""
+"""Few cases in which every two properties meet: a covering array, chosen greedily.
+
+An operation says which values its factors have and which level a problem has of each factor.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from .errors import LabError
+
 Levels = Mapping[str, str]
-"""The level that a case has of each factor, such as ``{"B": "1", "Hkv": "2 or more"}``."""
+"""The level that a case has of each factor, such as ``{"B": "1", "Hkv": "2-4"}``."""
+Starts = Mapping[str, Sequence[int]]
+"""Where the levels of each size begin."""
+Ends = Mapping[str, Mapping[int, str]]
+"""How the last tile of each size ends, by the remainder of 16; what is not named is ``other``."""
+USUAL_STARTS = (0, 1, 2, 33, 257)
+"""Where the levels of a size begin unless an operation says so."""
+TILE_ENDS = {0: "16n", 1: "+1", 15: "-1"}
+CHUNK_ENDS = {n: "even" if n % 2 == 0 else "odd" for n in range(16)} | {8: "8n"} | TILE_ENDS
+"""Of rows that are read 16 bytes at a time where they can be."""
+MOST_CANDIDATES = 3000
+"""Of more combinations of values than these so many are drawn."""
+_NAMED = 5
 
 
-def _level_pairs(levels: Levels) -> set[tuple[tuple[str, str], tuple[str, str]]]:
-    """Every two levels that meet in a case."""
-    return set(itertools.combinations(sorted(levels.items()), 2))
+def size_level(value: int, starts: Sequence[int]) -> str:
+    """``3-18``: the level of a size that begins at one of ``starts`` and ends before the next."""
+    first = max((one for one in starts if one <= value), default=starts[0])
+    last = min((one - 1 for one in starts if one > value), default=None)
+    return f"{first}+" if last is None else f"{first}-{last}" if last > first else str(first)
 
 
-def cover_pairs(candidates: Sequence[Levels], costs: Sequence[float]) -> list[int]:
-    """Indices of candidates in which every two levels meet that meet in any candidate.
+def size_levels(values: Mapping[str, int], starts: Starts, ends: Ends) -> dict[str, str]:
+    """The level of each size, which begins at one of its ``starts``, and of those in ``ends`` how
+    it ends."""
+    levels = {}
+    for name, value in values.items():
+        levels[name] = size_level(value, starts.get(name, USUAL_STARTS))
+        if name in ends:
+            levels[f"{name} end"] = ends[name].get(value % 16, "other")
+    return levels
+
+
+def case_cost(work: int, depth: int) -> int:
+    """What a case with so many `Problem.visits` costs, and ten times as much where it sums over
+    fewer than five elements: hardly any kind of values shows there."""
+    return (4000 + work) * (10 if depth < 5 else 1)
+
+
+def joint_cases(
+    make: Callable[..., Any],
+    choices: Mapping[str, Sequence[Any]],
+    levels_of: Callable[[Any], Levels],
+    cost_of: Callable[[Any], int],
+    supports: Callable[[Any], str | None],
+) -> list[Any]:
+    """Problems in which every two levels meet that meet in any one that ``supports`` takes, those
+    that cost least first.
+
+    ``make`` is given one value of each factor in ``choices``; where these make no problem it
+    returns None or raises a LabError.
+    """
+    lengths = [len(one) for one in choices.values()]
+    total = math.prod(lengths)
+    numbers = np.arange(total)
+    if total > MOST_CANDIDATES:
+        numbers = np.unique(np.random.default_rng(405).integers(total, size=MOST_CANDIDATES))
+    candidates = []
+    for places in zip(*np.unravel_index(numbers, lengths), strict=True):
+        chosen = {name: choices[name][at] for name, at in zip(choices, places, strict=True)}
+        with contextlib.suppress(LabError):
+            candidates.append(make(**chosen))
+    candidates = [one for one in candidates if one is not None]
+    levels, costs = map(levels_of, candidates), map(cost_of, candidates)
+    found = cover_pairs([*levels], [*costs], lambda index: not supports(candidates[index]))
+    return sorted((candidates[index] for index in found), key=cost_of)
+
+
+def cover_pairs(
+    candidates: Sequence[Levels],
+    costs: Sequence[float],
+    takes: Callable[[int], bool] = lambda index: True,
+) -> list[int]:
+    """Indices of candidates in which every two levels meet that meet in any that ``takes`` takes.
 
     Each choice is the one with the most new pairs for its cost.
     """
-    found = [_level_pairs(levels) for levels in candidates]
-    pairs = sorted(set().union(*found))
-    place = {pair: number for number, pair in enumerate(pairs)}
-    has = np.zeros((len(candidates), len(pairs)), bool)
-    for index, mine in enumerate(found):
-        has[index, [place[pair] for pair in mine]] = True
+    names = sorted(set().union(*(one.items() for one in candidates)))
+    held = np.array([[one[factor] == at for factor, at in names] for one in candidates])
+    first, second = np.triu_indices(len(names), 1)
+    has = held[:, first] & held[:, second]
+    missing = has.any(axis=0)
     cost = np.asarray(costs, float)
-    missing = np.ones(len(pairs), bool)
     chosen: list[int] = []
-    while missing.any():
-        best = int(np.argmax(has[:, missing].sum(axis=1) / cost))
-        chosen.append(best)
-        missing &= ~has[best]
+    gain = has.sum(axis=1) / cost
+    while gain.max() > 0:
+        best = int(np.argmax(gain))
+        if takes(best):
+            chosen.append(best)
+            missing &= ~has[best]
+            gain = np.where(gain > 0, has[:, missing].sum(axis=1) / cost, 0)
+        gain[best] = 0
     return chosen
 
 
-def say_cover(cases: Sequence[Levels], row: str) -> list[str]:
-    """How many cases have each level of the factor ``row`` together with each level of the others,
-    as lines of a table."""
+def pair_cover(cases: Sequence[Levels]) -> list[dict[str, Any]]:
+    """Of every two ``factors`` their ``levels``, the ``fewest`` of ``cases`` that have two of these
+    together, and those that ``never`` meet."""
     levels = {name: sorted({one[name] for one in cases}, key=_in_order) for name in cases[0]}
-    rows = levels.pop(row)
-    columns = [(name, level) for name, mine in levels.items() for level in mine]
-    heads = [f"{name} {at}" if at == levels[name][0] else at for name, at in columns]
-    wide = max(map(len, [row, *rows]))
-    lines = ["  ".join([row.ljust(wide), *heads])]
-    for at in rows:
-        mine = [one for one in cases if one[row] == at]
-        counts = (str(sum(one[name] == level for one in mine)) for name, level in columns)
-        cells = [n.rjust(len(head)) for n, head in zip(counts, heads, strict=True)]
-        lines.append("  ".join([at.ljust(wide), *cells]))
-    return lines
+    table = []
+    for a, b in itertools.combinations(levels, 2):
+        met = Counter((one[a], one[b]) for one in cases)
+        counts = {both: met[both] for both in itertools.product(levels[a], levels[b])}
+        row = {"factors": (a, b), "levels": (levels[a], levels[b])}
+        never = [both for both, count in counts.items() if not count]
+        table.append({**row, "fewest": min(counts.values()), "never": never})
+    return table
+
+
+def say_cover(table: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A `pair_cover` as lines of text, with the first levels that never meet."""
+    fewest = {one["factors"]: one["fewest"] for one in table}
+    rows = {one["factors"][0]: one["levels"][0] for one in table}
+    columns = list(dict.fromkeys(b for _, b in fewest))
+    heads = {a: f"{a}: {', '.join(levels)}" for a, levels in rows.items()}
+    wide = max(map(len, heads.values()))
+    lines = ["  ".join(["fewest cases of two".ljust(wide), *columns])]
+    for a, head in heads.items():
+        cells = (str(fewest.get((a, b), "")).rjust(len(b)) for b in columns)
+        lines.append("  ".join([head.ljust(wide), *cells]))
+    never: dict[str, list[str]] = {}
+    for one in table:
+        a, b = one["factors"]
+        for x, y in one["never"]:
+            never.setdefault(f"{a} {x}", []).append(f"{b} {y}")
+    said = [f"{first} with {', '.join(others)}" for first, others in never.items()]
+    said[_NAMED:] = [f"and {len(said) - _NAMED} more"] if len(said) > _NAMED else []
+    return [*lines, f"never: {'; '.join(said)}"] if said else lines
 
 
 def _in_order(level: str) -> tuple[int, str]:

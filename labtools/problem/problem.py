@@ -18,6 +18,7 @@ import numpy as np
 
 from .compare import Comparison, compare_output, merge_outputs, tolerance_of
 from .errors import LabError
+from .pairs import Ends, Levels, Starts, size_levels
 from .storage import element_bytes
 from .text import given_path, read_given
 
@@ -574,6 +575,9 @@ class Operation(ABC, Generic[P, D]):
     minimal_name: str  # what `Problem.minimal_bytes` are, in words
     folder: str = ""  # of its kernels and of its baselines; none is that of its name
     baseline: str | None = None  # id of the one that a time is held against where none is named
+    # by letter of the shape: where the levels of each size begin, and which ends its tiles have
+    starts: ClassVar[Starts] = {}
+    ends: ClassVar[Ends] = {}
 
     @property
     def is_ours(self) -> bool:
@@ -612,10 +616,12 @@ class Operation(ABC, Generic[P, D]):
         said = [span(letter, [getattr(one, field) for one in cases]) for letter, field in names]
         return said + kinds_of(cases, "distribution", "dtype")
 
-    def cover_table(self, cases: Sequence[P]) -> list[str]:
-        """How many cases have two properties together, as lines of a table; none where a battery
-        covers no pairs."""
-        return []
+    def levels_of(self, problem: P) -> Levels:
+        """What a problem has of each factor whose levels are to meet in pairs in a battery: the
+        sizes of its shape, how they end, and the kind of its inputs."""
+        fields = zip(self.problem.letters.split(","), self.problem.shape_fields, strict=True)
+        sizes = {name: getattr(problem, field) for name, field in fields}
+        return {**size_levels(sizes, self.starts, self.ends), "values": problem.distribution}
 
     @abstractmethod
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[P]:

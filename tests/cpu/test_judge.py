@@ -113,7 +113,8 @@ def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
     assert "S 1 to 4113; groups 1 to 16; B 1 to 131; D 64" in report.summary
-    assert report.cover_table[0].split()[:2] == ["S", "tile"]
+    never = [both for one in report.cover for both in one["never"]]
+    assert never == [("1", "ragged")] and "never: B 1 with lengths ragged" in report.summary
     assert "sunk" in report.summary
     assert "not checked: how fast" in report.summary
 

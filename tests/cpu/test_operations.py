@@ -23,6 +23,7 @@ from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import forecast, list_gpus, load_gpu
+from labtools.problem.pairs import pair_cover
 from labtools.record import RecordStore, freshness, median_problems
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,6 +166,14 @@ def test_some_parts_are_the_same_as_all(name: str) -> None:
             ).ok
 
 
+# Pairs of levels in a battery, and how many cannot be: one sequence of several lengths, a single
+# row that ends as a tile does, queries before the first key under a mask.
+PAIRS = {
+    **{"decode": (166, 1), "rows": (324, 8), "add_norm": (324, 8)},
+    **{"prefill": (652, 11), "gemm": (604, 13)},
+}
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_battery_begins_with_the_problem_and_keeps_its_type(name: str) -> None:
     operation = lp.operation_of(name)
@@ -175,6 +184,9 @@ def test_a_battery_begins_with_the_problem_and_keeps_its_type(name: str) -> None
         assert {case.dtype for case in cases} == {one.dtype}
         assert {case.distribution for case in cases} >= set(one.distributions)
         assert operation.battery(one, lambda problem: "no") == [one]
+        table = pair_cover([operation.levels_of(case) for case in cases])
+        pairs = sum(len(row["levels"][0]) * len(row["levels"][1]) for row in table)
+        assert (pairs, sum(len(row["never"]) for row in table)) == PAIRS[name]
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..attention import DISTRIBUTIONS
-from ..pairs import cover_pairs, say_cover
+from ..pairs import case_cost, joint_cases, size_levels
 from ..problem import (
     DRAWN_DTYPES,
     Rng,
@@ -29,14 +29,12 @@ LENGTH_CLASSES = {
     "1001+": ((1024,), (1025,), (1100, 1301, 1030)),
 }
 """Keys of a sequence by length class: whole tiles, one key more, anything else. Taken in turn."""
-TILES = ("whole", "one more", "other")
+TILES, LAST_TILE = ("whole", "one more", "other"), {0: "16n", 1: "+1"}
 BATCH_SIZES, KV_HEADS, GROUPS = (1, 3, 19), (1, 2, 5), (1, 4, 7, 16)
-LEVEL_STARTS = {"B": (1, 2, 19), "Hkv": (1, 2, 5), "group": (1, 2, 7, 16)}
+_STARTS = {"S": (1, 33, 257, 1001), "B": (1, 2, 19), "Hkv": (1, 2, 5), "group": (1, 2, 7, 16)}
 """Where each level of a size begins."""
 RAGGED = ("full", "equal", "ragged")
 """Sequences as long as the cache is wide; all of one length below it; of several lengths."""
-BASE_COST = 4000
-"""Of one case, in `Workload.visits`: what it takes beside its work."""
 LONGEST_CASE = (1, 1, 4113)
 """Heads, KV heads, keys of the longest case."""
 MANY = 131
@@ -79,26 +77,25 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
 
 def _joint_cases(small: Workload, group: int, supports: Supports) -> list[Workload]:
     """Small workloads in which every two levels meet, and each distribution several times."""
-    candidates = []
-    groups = sorted({*GROUPS, group})
-    shapes = itertools.product(
-        LENGTH_CLASSES, range(len(TILES)), BATCH_SIZES, KV_HEADS, groups, RAGGED
-    )
-    for number, (klass, tile, batch, kv_heads, shared, ragged) in enumerate(shapes):
+    numbers = itertools.count()
+    choices = {
+        **{"klass": list(LENGTH_CLASSES), "tile": range(len(TILES)), "batch": BATCH_SIZES},
+        **{"kv_heads": KV_HEADS, "shared": sorted({*GROUPS, group}), "ragged": RAGGED},
+    }
+
+    def make(
+        klass: str, tile: int, batch: int, kv_heads: int, shared: int, ragged: str
+    ) -> Workload | None:
+        number = next(numbers)
         if ragged == "ragged" and batch == 1:
-            continue
-        choices = LENGTH_CLASSES[klass][tile]
-        length = choices[number % len(choices)]
+            return None
+        length = LENGTH_CLASSES[klass][tile]
         shape = (batch, kv_heads * shared, kv_heads)
-        candidates.append(_of_lengths(small, shape, length, ragged, number))
-    taken = [one for one in candidates if not supports(one)]
-    if not taken:
-        return []
-    costs = [BASE_COST + one.visits for one in taken]
-    chosen = cover_pairs([levels_of(one) for one in taken], costs)
-    named = [taken[index] for index in chosen]
+        return _of_lengths(small, shape, length[number % len(length)], ragged, number)
+
     # The costly ones come last, and each distribution falls on short and on long sequences.
-    named.sort(key=lambda one: one.visits)
+    how = (levels_of, lambda one: case_cost(one.visits, one.kv_len), supports)
+    named = joint_cases(make, choices, *how)
     drawn = []
     for index, one in enumerate(named):
         turn = index % len(DISTRIBUTIONS)
@@ -128,37 +125,11 @@ def _of_lengths(
 
 def levels_of(workload: Workload) -> dict[str, str]:
     """What a workload has of each factor whose levels meet in pairs in a battery."""
-    lengths = [int(n) for n in workload.lengths]
-    longest = max(lengths)
-    klass = next(
-        (name for name in LENGTH_CLASSES if longest <= int(name.split("-")[-1].strip("+"))), ""
-    )
-    tile = "exact" if longest % 16 == 0 else "+1" if longest % 16 == 1 else "other"
-    even = len(set(lengths)) == 1
-    return {
-        "S": klass or "1001+",
-        "tile": tile,
-        "B": _level(workload.batch, LEVEL_STARTS["B"]),
-        "Hkv": _level(workload.num_kv_heads, LEVEL_STARTS["Hkv"]),
-        "group": _level(workload.group_size, LEVEL_STARTS["group"]),
-        "lengths": "ragged" if not even else "full" if longest == workload.kv_len else "equal",
-    }
-
-
-def cover_table(cases: Sequence[Workload]) -> list[str]:
-    """How many cases have each length class together with each level of the others."""
-    return say_cover([levels_of(one) for one in cases], "S")
-
-
-def _level(value: int, levels: Sequence[int]) -> str:
-    """``3-18``: the level of a size that begins at one of ``levels`` and ends before the next."""
-    ends = [*(one - 1 for one in levels[1:]), None]
-    for first, last in zip(levels, ends, strict=True):
-        if last is None:
-            return f"{first}+"
-        if value <= last:
-            return f"{first}-{last}" if last > first else str(first)
-    raise AssertionError("every size has a level")
+    lengths, batch = {int(n) for n in workload.lengths}, workload.batch
+    sizes = {"S": max(lengths), "B": batch, "Hkv": workload.num_kv_heads}
+    levels = size_levels({**sizes, "group": workload.group_size}, _STARTS, {"S": LAST_TILE})
+    full = lengths == {workload.kv_len}
+    return {**levels, "lengths": "ragged" if len(lengths) > 1 else "full" if full else "equal"}
 
 
 def covered(cases: Sequence[Workload]) -> list[str]:

@@ -11,7 +11,7 @@ from ..attention import altered_rows
 from ..errors import LabError
 from ..problem import Fetch, Fill, Operation, Part, Rng, Store
 from ..storage import StorageFormat
-from .battery import battery, cover_table, covered, draw_workloads
+from .battery import battery, covered, draw_workloads, levels_of
 from .inputs import Inputs, make_inputs, make_page_table
 from .oracle import attention_oracle
 from .outliers import errors_of_scheme
@@ -34,7 +34,7 @@ class DecodeAttention(Operation[Workload, Inputs]):
     draw = staticmethod(make_inputs)  # type: ignore[assignment]  # it says workload for problem
     battery = staticmethod(battery)  # type: ignore[assignment]
     covered = staticmethod(covered)
-    cover_table = staticmethod(cover_table)
+    levels_of = staticmethod(levels_of)  # type: ignore[assignment]
     draw_problems = staticmethod(draw_workloads)
     stored = staticmethod(dequantise_inputs)
     errors_of_scheme = staticmethod(errors_of_scheme)

@@ -10,7 +10,7 @@ from ..problem import VISIT, Buffer, Problem
 
 GEMM_DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "large_sums", "small_times_large"),
-    *("one_hot", "rising_columns", "zero_rows"),
+    *("one_hot", "rising_columns", "zero_rows", "outliers", "small"),
 )
 """Input distributions; `labtools.problem.gemm.operation` says what each one is for."""
 

@@ -13,15 +13,19 @@ The distributions of A and B:
 ``one_hot``            one element of every row of A is large, so that a wrong place of a sum shows.
 ``rising_columns``     the rows of B grow, so that an edge of the output holds most of a row.
 ``zero_rows``          every other row of A is zero: what an earlier tile left behind shows.
+``outliers``           some columns of A and others of B are 16 times as large: what clamps shows.
+``small``              the output is below 10^-3, so that what is added to it or cut off shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from ..pairs import CHUNK_ENDS, TILE_ENDS, Ends, Starts, case_cost, joint_cases
 from ..problem import (
     DRAWN_DTYPES,
     DrawnArrays,
@@ -40,20 +44,22 @@ from ..storage import element_dtype
 from .gemm import GEMM_DISTRIBUTIONS, Gemm
 
 _PEAK = 30.0
-_MOST_CLIMB, _CLIMBED = 60.0, 8e5
+_MOST_CLIMB, _CLIMBED = 260.0, 8e5
 _LEFT, _NOISE = 50.0, 0.25
 """Large sums: the largest element, the products' sum at the top, what is left at the end, and the
 noise. What is left is large against it, so that no answer is a difference of close numbers."""
 _SMALL, _LARGE = 2.0**-14, 2.0**10
 _HOT, _COLD = 200.0, 0.1
 _STEEP = 16.0
+_OUTLIER, _LEAST = 16.0, 2.0**-5
+_DIM, _LEAST_DIM = 2.0**-6, 0.5
 _OUTWEIGHS = 4.0
 
-EDGES = (
-    *((1, 1, 1), (1, 200, 40), (200, 1, 24), (16, 8, 16), (128, 128, 32), (129, 127, 33)),
-    *((3, 257, 64), (65, 40, 7), (31, 63, 1000), (2, 3, 4099)),
-)
-"""Sizes at, below and above what a tile takes: single rows and columns, odd K, K longer by far."""
+SIDES = (1, 2, 7, 8, 15, 16, 17, 30, 31, 33, 40, 65, 71, 127, 128, 129, 136, 143, 144, 150, 151)
+SUMS = (1, 2, 7, 8, 15, 16, 17, 24, 30, 33, 40, 58, 63, 64, 65, 71, 129, 136, 143, 144, 155, 162)
+"""Rows or columns, and products of a sum, with every end of a tile and of 16 bytes."""
+EDGES = ((31, 63, 1000), (2, 3, 4099), (131, 261, 64), (261, 131, 155))
+"""Sums longer by far, and more tiles one way than the other."""
 _LONGEST_DRAWN_SIDE, _LONGEST_DRAWN_SUM = 300, 1500
 _MOST_DRAWN_PRODUCTS = 2**20
 
@@ -77,11 +83,17 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
     bytes_name = "A and B"
     minimal_name = "A, B and out, each once"
     baseline = "torch_matmul"
+    starts: ClassVar[Starts] = {"M": (1, 2, 18, 129), "N": (1, 2, 18, 129), "K": (1, 2, 33, 129)}
+    ends: ClassVar[Ends] = {"M": TILE_ENDS, "N": CHUNK_ENDS, "K": CHUNK_ENDS}
 
     def draw(self, problem: Gemm) -> GemmInputs:
         rng = np.random.default_rng([problem.seed, problem.m, problem.n, problem.k])
         a = rng.standard_normal((problem.m, problem.k), dtype=np.float32)
         b = rng.standard_normal((problem.n, problem.k), dtype=np.float32)
+        if 1 in (problem.n, problem.k):
+            # What is near zero throughout a row is rounded by more than an output may be off.
+            b = np.copysign(np.maximum(np.abs(b), _LEAST), b)
+            a = np.copysign(np.maximum(np.abs(a), _LEAST), b[0] if problem.n == 1 else a)
         _shape_factors(a, b, problem.distribution, rng)
         dtype = element_dtype(problem.dtype)
         return GemmInputs(a.astype(dtype), b.astype(dtype), problem)
@@ -95,15 +107,11 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
         return out
 
     def battery(self, problem: Gemm, supports: Supports = takes_all) -> list[Gemm]:
-        """The given problem, then small ones: every distribution, edges of tiles, tails of K."""
+        """The given problem, then small ones in which every two levels of `levels_of` meet."""
         small = Gemm(37, 45, 83, dtype=problem.dtype, seed=problem.seed + 1)
-        cases = [problem]
-        cases += [small.replace(distribution=one) for one in GEMM_DISTRIBUTIONS]
-        for one in ("late_peaked", "large_sums", "one_hot", "zero_rows"):
-            cases.append(small.replace(k=200, m=19, distribution=one))
-        for m, n, k in EDGES:
-            one = "late_peaked" if k > n else "rising_columns"
-            cases.append(small.replace(m=m, n=n, k=k, distribution=one))
+        choices = {"m": SIDES, "n": SIDES, "k": SUMS, "distribution": GEMM_DISTRIBUTIONS}
+        cases = [problem, *joint_cases(small.replace, choices, self.levels_of, _cost, supports)]
+        cases += [small.replace(m=m, n=n, k=k, distribution="late_peaked") for m, n, k in EDGES]
         return supported(cases, problem, supports)
 
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Gemm]:
@@ -148,6 +156,12 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
         store("b", (row, slice(other, other + 1)), np.array([was / 2 or 1.0]).astype(b.dtype))
 
 
+def _cost(problem: Gemm) -> int:
+    """What a case costs of a kernel that goes through whole tiles of 128 x 128 x 64."""
+    tiles = -(-problem.m // 128) * -(-problem.n // 128) * -(-problem.k // 64)
+    return case_cost(1000 * tiles, problem.k)
+
+
 def _shape_factors(a: np.ndarray, b: np.ndarray, distribution: str, rng: Rng) -> None:
     """Give standard normal factors ``[M, K]`` and ``[N, K]`` a distribution, in place."""
     (rows, depth), few = a.shape, max(1, a.shape[1] // 64)
@@ -164,7 +178,8 @@ def _shape_factors(a: np.ndarray, b: np.ndarray, distribution: str, rng: Rng) ->
         b *= _NOISE
         a += climb * sign
         b += climb * np.abs(sign)
-        a[:, -1] = b[:, -1] = _LEFT
+        a[:, -1] += _LEFT
+        b[:, -1] += _LEFT
     elif distribution == "small_times_large":
         a *= _SMALL
         b *= _LARGE
@@ -175,3 +190,9 @@ def _shape_factors(a: np.ndarray, b: np.ndarray, distribution: str, rng: Rng) ->
         b *= np.linspace(1, _STEEP, len(b), dtype=np.float32)[:, None]
     elif distribution == "zero_rows":
         a[::2] = 0
+    elif distribution == "outliers":
+        for factor in (a, b):
+            factor[:, rng.integers(depth, size=few)] *= _OUTLIER
+    elif distribution == "small":
+        for factor in (a, b):
+            factor[:] = _DIM * (np.abs(factor) + _LEAST_DIM) / np.sqrt(depth)

@@ -8,12 +8,14 @@ second one that every query sees, half as high.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .. import attention
+from ..pairs import TILE_ENDS, Levels, case_cost, joint_cases, size_level, size_levels
 from ..problem import (
     DRAWN_DTYPES,
     DrawnArrays,
@@ -25,7 +27,6 @@ from ..problem import (
     Store,
     Supports,
     draw_supported,
-    span,
     supported,
     takes_all,
 )
@@ -37,15 +38,25 @@ _SUNK_IN_BFLOAT16 = 1 / 32
 rounds by more than an output may be off."""
 _ONE_PEAK = ("sunk", "one_hot")
 """Where one key takes all the weight, and a mask may hide it."""
-KEYS_AND_QUERIES = ((1, 1), (2, 1), (31, 31), (33, 32), (65, 64), (63, 17), (129, 1), (130, 129))
-"""Keys and queries below, at and above what a tile holds, and one query alone."""
-OTHER_GROUPS = ((5, 1, "rising"), (6, 2, "large"), (9, 3, "one_hot"))
-"""Heads and KV heads: groups of an odd size, and more than one KV head."""
+_ENDS = (1, 2, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 70, 97, 127, 128, 129, 143, 160, 192, 200)
+FACTORS: Mapping[str, Sequence[Any]] = {
+    "kv_len": _ENDS,
+    "qo_len": (*(0,) * 4, *_ENDS),
+    "batch": (1, 2, 3),
+    "num_kv_heads": (1, 2, 3),
+    "group": (1, 3, 4),
+    "causal": (False, True),
+    "distribution": attention.DISTRIBUTIONS,
+}
+"""Keys and queries (0: as many) below, at and above what tiles hold, with every end."""
+_STARTS = {"S": (1, 2, 33, 129), "N": (1, 2, 33, 129), "B": (1, 2), "Hkv": (1, 2), "group": (1, 2)}
 MANY_KEYS = (
-    *((1, 1, 700, 33, "late_peaked"), (2, 1, 515, 70, "rising")),
-    *((1, 1, 1027, 5, "early_peaked"), (1, 1, 900, 3, "normal")),
+    *((700, 33, "late_peaked", False), (700, 33, "late_peaked", True), (515, 70, "rising", True)),
+    *((1027, 5, "early_peaked", False), (1027, 5, "early_peaked", True), (900, 3, "normal", False)),
 )
-"""Heads, KV heads, keys, queries: many tiles of keys."""
+"""Keys, queries, inputs and whether there is a mask: many tiles of keys."""
+MASK_EDGES = ((2, 2, 129, 128), (2, 1, 192, 127), (1, 1, 190, 128))
+"""Heads, KV heads, keys, queries: the mask ends one key behind the end of a tile, or before it."""
 MANY_SEQUENCES = 67
 """Sequences, more than a block takes."""
 
@@ -110,40 +121,35 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         return out
 
     def battery(self, problem: Prefill, supports: Supports = takes_all) -> list[Prefill]:
-        """The given problem, then small ones that cover what it may leave out.
+        """The given problem, then small ones in which every two levels of `levels_of` meet, edges
+        of the mask, many keys and many sequences; they have its head dimension and type."""
+        small = Prefill(1, 2, 2, 97, problem.head_dim, dtype=problem.dtype, seed=problem.seed + 1)
 
-        They have its head dimension, type and group, and take every distribution with and without
-        the mask, odd lengths, one query, more queries than keys, other groups and many sequences.
-        """
-        cases = [problem]
-        shape = (1, 2 * problem.group_size, 2, 97, problem.head_dim)
-        small = Prefill(*shape, dtype=problem.dtype, seed=problem.seed + 1)
-        for one in attention.DISTRIBUTIONS:
-            cases.append(small.replace(distribution=one, causal=True, qo_len=70))
-            cases.append(small.replace(distribution=one, qo_len=41))
-        for keys, queries in KEYS_AND_QUERIES:
-            case = small.replace(kv_len=keys, qo_len=queries, num_qo_heads=2, num_kv_heads=1)
-            cases.append(case.replace(distribution="late_peaked"))
-            cases.append(case.replace(distribution="rising", causal=True))
-        cases.append(small.replace(kv_len=33, qo_len=131, distribution="rising"))
-        for heads, kv_heads, one in OTHER_GROUPS:
-            case = small.replace(num_qo_heads=heads, num_kv_heads=kv_heads, kv_len=40, batch=2)
-            cases.append(case.replace(distribution=one, causal=True))
-        for heads, kv_heads, keys, queries, one in MANY_KEYS:
+        def make(group: int, **fields: Any) -> Prefill:
+            return small.replace(num_qo_heads=fields["num_kv_heads"] * group, **fields)
+
+        choices = {**FACTORS, "group": sorted({*FACTORS["group"], problem.group_size})}
+        cases = [problem, *joint_cases(make, choices, self.levels_of, _cost, supports)]
+        edges = [(*one, "rising", True) for one in MASK_EDGES]
+        many = [(1, 1, *one) for one in MANY_KEYS]
+        for heads, kv_heads, keys, queries, one, causal in (*edges, *many):
             case = small.replace(num_qo_heads=heads, num_kv_heads=kv_heads, kv_len=keys)
-            case = case.replace(qo_len=queries, distribution=one)
-            cases += [case, case.replace(causal=True)]
-        many = small.replace(batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9)
-        cases.append(many.replace(causal=True))
+            cases.append(case.replace(qo_len=queries, distribution=one, causal=causal))
+        small = small.replace(batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9)
+        cases.append(small.replace(causal=True))
         return supported(cases, problem, supports)
 
-    def covered(self, cases: Sequence[Prefill]) -> list[str]:
-        """As of every operation, and the queries, the groups and the mask."""
-        said = super().covered(cases)
-        queries = span("N", [case.num_queries for case in cases])
-        groups = span("groups", [case.group_size for case in cases])
-        masks = dict.fromkeys("causal" if case.causal else "not causal" for case in cases)
-        return [*said[:-2], queries, groups, ", ".join(masks), *said[-2:]]
+    def levels_of(self, problem: Prefill) -> Levels:
+        """As of every operation; keys ahead of the first query, and the mask."""
+        sizes = {"S": problem.kv_len, "N": problem.num_queries, "B": problem.batch}
+        sizes |= {"Hkv": problem.num_kv_heads, "group": problem.group_size}
+        ahead = problem.kv_len - problem.num_queries
+        return {
+            **size_levels(sizes, _STARTS, {"S": TILE_ENDS, "N": TILE_ENDS}),
+            "ahead": size_level(ahead, (0, 1, 64)) if ahead >= 0 else "N > S",
+            "mask": "causal" if problem.causal else "none",
+            "values": problem.distribution,
+        }
 
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Prefill]:
         """Seeded random problems: short as often as long, every kind of mask, group and inputs."""
@@ -173,6 +179,12 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         mine = self.read_part(problem, part, fetch)
         for name, row, array in attention.altered_rows(mine.q[0, 0, 0], mine.k[0, 0], rng):
             store(name, (part[0], part[1] // problem.group_size, row), array)
+
+
+def _cost(problem: Prefill) -> int:
+    """What a case costs of a kernel that goes through whole tiles of 64 x 64."""
+    tiles = -(-problem.num_queries // 64) * -(-problem.kv_len // 64)
+    return case_cost(300 * problem.batch * problem.num_qo_heads * tiles, problem.kv_len)
 
 
 def _draw_problem(rng: np.random.Generator) -> Prefill:

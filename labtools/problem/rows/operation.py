@@ -10,15 +10,19 @@ The distributions of x, each row by itself; weight is about 1, so that leaving i
 ``one_hot``      one element is large and all others are small.
 ``constant``     every element of a row is the same.
 ``zero_rows``    every other row is zero throughout, whose mean of squares is nothing to divide by.
+``outliers``     some columns are 16 times as large, and weights have either sign and reach 8.
+``small_weight`` the weight is small, so that what is added to the output shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from ..pairs import CHUNK_ENDS, TILE_ENDS, Ends, Starts, case_cost, joint_cases
 from ..problem import (
     DRAWN_DTYPES,
     Arrays,
@@ -42,8 +46,13 @@ LARGE = 1e4
 LARGEST_FP16 = 6e4
 TINY = 3e-4
 ONE_HOT = 500.0
-ODD_COLUMNS = (1, 2, 7, 8, 31, 33, 255, 257, 1000, 2056, 5001)
-"""Below, at and above what a warp or a block takes at a time; some a multiple of 8, some odd."""
+_OUTLIER, _WEIGHT_OUTLIER, _SMALL_WEIGHT = 16.0, 8.0, 2.0**-6
+ROW_COUNTS = (1, 2, 7, 15, 16, 17, 31, 33, 48, 100, 257, 271, 272, 300)
+COLUMN_COUNTS = (
+    *(1, 2, 5, 7, 8, 15, 16, 17, 24, 30, 31, 32, 33, 40, 58, 64, 71, 95, 127, 129, 200, 255, 256),
+    *(257, 264, 512, 515, 770, 1000, 1023, 2049, 2056, 2303, 2304, 2310, 3001),
+)
+"""Below, at and above what a warp or a block takes at a time, with every end."""
 _WIDE = ((33003, "late_peaked"), (16384, "early_peaked"), (20011, "constant"), (9001, "tiny"))
 WEIGHT_SPREAD = 0.25
 _OUTWEIGHS = 4.0
@@ -73,6 +82,8 @@ class RowNorm(Operation[Rows, RowInputs]):
     largest = LARGEST_FP16
     """Of an element of x."""
     baseline = "torch_rms_norm"
+    starts: ClassVar[Starts] = {"R": (1, 2, 18, 257), "C": (1, 2, 33, 257, 2049)}
+    ends: ClassVar[Ends] = {"R": TILE_ENDS, "C": CHUNK_ENDS}
 
     def draw(self, problem: Rows) -> RowInputs:
         rng = np.random.default_rng([problem.seed, problem.rows, problem.columns])
@@ -98,14 +109,15 @@ class RowNorm(Operation[Rows, RowInputs]):
         return x / np.sqrt(mean + EPSILON) * weight.astype(np.float64)
 
     def battery(self, problem: Rows, supports: Supports = takes_all) -> list[Rows]:
-        """The given problem, then small ones: every distribution, odd widths, one row."""
+        """The given problem, then small ones in which every two levels of `levels_of` meet, among
+        widths of whole 16-byte chunks and among the others."""
         small = self.problem(7, 97, dtype=problem.dtype, seed=problem.seed + 1)
         cases = [problem]
-        cases += [small.replace(distribution=one) for one in ROW_DISTRIBUTIONS]
-        cases += [small.replace(distribution=one, columns=264) for one in ROW_DISTRIBUTIONS]
-        odd = small.replace(rows=3, distribution="late_peaked")
-        cases += [odd.replace(columns=count) for count in ODD_COLUMNS]
-        cases += [small.replace(rows=1), small.replace(rows=257, columns=8)]
+        how = (self.levels_of, lambda one: case_cost(one.visits, one.columns), supports)
+        for whole in (True, False):
+            columns = [count for count in COLUMN_COUNTS if (count % 8 == 0) is whole]
+            choices = {"rows": ROW_COUNTS, "columns": columns, "distribution": ROW_DISTRIBUTIONS}
+            cases += joint_cases(small.replace, choices, *how)
         # So wide that no block holds a row, and so long that a sum of small squares must not drown.
         cases += [small.replace(rows=2, columns=count, distribution=one) for count, one in _WIDE]
         cases += [small.replace(rows=1031, columns=3, distribution="one_hot")]
@@ -152,7 +164,8 @@ class RowNorm(Operation[Rows, RowInputs]):
         x = fetch(name, part)
         place, column = (int(one) for one in rng.integers(len(x), size=2))
         wide = x.astype(np.float32)
-        peak = min(_OUTWEIGHS * float(np.abs(wide).max()) + 1, self.largest)
+        times = _OUTWEIGHS * (2 if beside else 1)  # no change undoes the one before
+        peak = min(times * float(np.abs(wide).max()) + 1, self.largest)
         negative = fetch(beside, part).astype(np.float32)[place] < 0 if beside else wide[place] >= 0
         there = -peak if negative else peak
         store(name, (*part, slice(place, place + 1)), np.array([there]).astype(x.dtype))
@@ -163,6 +176,10 @@ def _draw_weight(problem: Rows, seed: int) -> np.ndarray:
     """Weights around 1, ``[C]`` in the problem's type."""
     rng = np.random.default_rng([seed, problem.columns, 1])
     weight = 1 + WEIGHT_SPREAD * rng.standard_normal(problem.columns, dtype=np.float32)
+    if problem.distribution == "outliers":
+        weight = np.copysign(_WEIGHT_OUTLIER * np.abs(weight - 1) + 0.5, weight - 1)
+    elif problem.distribution == "small_weight":
+        weight *= _SMALL_WEIGHT
     return weight.astype(element_dtype(problem.dtype))
 
 
@@ -183,3 +200,5 @@ def _shape_rows(x: np.ndarray, distribution: str, rng: Rng) -> None:
         x[:] = x[:, :1]
     elif distribution == "zero_rows":
         x[::2] = 0
+    elif distribution == "outliers":
+        x[:, rng.integers(columns, size=1 + columns // 64)] *= _OUTLIER

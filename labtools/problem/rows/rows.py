@@ -9,6 +9,7 @@ from ..problem import Buffer, Problem
 
 ROW_DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "large", "tiny", "one_hot", "constant", "zero_rows"),
+    *("outliers", "small_weight"),
 )
 """Input distributions; `labtools.problem.rows.operation` says what each one is for."""
 EPSILON = 1e-6
