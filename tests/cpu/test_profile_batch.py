@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,6 @@ THREE = [(R02, SMALL, None), (R01, SMALL, None), (R03, SMALL, None)]
     ("does", "words"),
     [
         ("out of memory", "Out of memory"),
-        ("misaligned", "misaligned address"),
         ("crash", "SIGABRT"),
         ("hang", "did not end within 3 s"),
     ],
@@ -163,10 +163,10 @@ def test_a_bad_kernel_costs_itself_alone(
 
 def test_a_batch_that_dies_without_a_word_is_halved(ncu: FakeNcu, monkeypatch: Patch) -> None:
     monkeypatch.setenv("FAKE_NCU", "hates r01")
-    items = [(R02, SMALL, {"unroll": n}) for n in (1, 2, 4, 8)] + THREE
+    items = [(R02, SMALL, {"unroll": n}) for n in (1, 2)] + THREE
     reports = profile_batch.profile_batch(items)
-    assert [isinstance(one, ProfileReport) for one in reports] == [True] * 5 + [False, True]
-    bad = reports[5]
+    assert [isinstance(one, ProfileReport) for one in reports] == [True] * 3 + [False, True]
+    bad = reports[3]
     assert isinstance(bad, ProfileFailed)
     assert "An error of the tool itself" in bad.why
 
@@ -184,7 +184,7 @@ def test_a_report_that_does_not_fit_gives_nobody_anothers_counters(
 ) -> None:
     """A lost row would move all that follow it, two variants of one kernel unseen."""
     monkeypatch.setenv("FAKE_NCU", mode)
-    variants = [(R03, SMALL, {"unroll": unroll}) for unroll in (1, 2, 4)]
+    variants = [(R03, SMALL, {"unroll": unroll}) for unroll in (1, 2)]
     items = THREE if mode == "swaps rows" else variants
     reports = profile_batch.profile_batch(items)
     for report in reports:
@@ -196,7 +196,7 @@ def test_a_report_that_does_not_fit_gives_nobody_anothers_counters(
     if mode == "adds a row":  # even to an empty kernel's run: then nothing can be trusted
         assert all(isinstance(one, ProfileFailed) for one in reports)
     else:
-        assert len(ncu.runs()) >= 4
+        assert len(ncu.runs()) > len(items)
 
 
 def test_a_metric_that_ncu_refuses_is_dropped_once_and_named(
@@ -224,9 +224,9 @@ def test_what_does_not_compile_or_fit_fails_alone(ncu: FakeNcu) -> None:
 # ------------------------------------------------------------------------------- campaigns
 
 
-def _plan(**options: object) -> Plan:
+def _plan(batches: Sequence[int] = (1, 2), **options: object) -> Plan:
     rungs = (("r02_one_barrier", {}), ("r03_one_warp", {}))
-    shapes = tuple(SMALL.replace(batch=batch) for batch in (1, 2, 3))
+    shapes = tuple(SMALL.replace(batch=batch) for batch in batches)
     return Plan("tiny", "", (Section(shapes, rungs, **options),))  # type: ignore[arg-type]
 
 
@@ -234,7 +234,8 @@ def test_a_campaign_reads_the_counters_of_all_its_groups_in_one_run(
     ncu: FakeNcu, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    report = record_campaign(_plan(counters=True, ceiling=True), out, Effort(1, 5))
+    plan = _plan((1, 2, 3), counters=True, ceiling=True)
+    report = record_campaign(plan, out, Effort(1, 5))
     assert report.ok, report.failures
     (labels,) = ncu.runs()
     assert len(labels) == 3 * (2 + 4)
@@ -251,7 +252,7 @@ def test_a_campaign_reads_the_counters_of_all_its_groups_in_one_run(
         assert "dram_throughput_pct" in found.missing
     times = [one.counters.values["duration_us"] for one in records if one.counters]
     assert len(set(times)) == 18  # each has its own
-    again = record_campaign(_plan(counters=True, ceiling=True), out, Effort(1, 5))
+    again = record_campaign(plan, out, Effort(1, 5))
     assert again.resumed == 3
     assert len(ncu.runs()) == 1
 
@@ -262,7 +263,7 @@ def test_a_campaign_goes_on_without_counters(
     monkeypatch.setenv("FAKE_NCU", "permission")
     report = record_campaign(_plan(counters=True), tmp_path, Effort(1, 5))
     assert report.ok
-    assert len(report.records) == 6
+    assert len(report.records) == 4
     for record in report.records:
         assert record.counters is not None
         assert "ERR_NVGPUCTRPERM" in record.counters.reason
@@ -278,9 +279,9 @@ def test_a_reader_and_a_forecast_that_break_cost_no_time(
     monkeypatch.setattr(profile, "read_report", broken)
     monkeypatch.setattr("labtools.predict.forecast", broken)
     report = record_campaign(_plan(counters=True), tmp_path, Effort(1, 5))
-    assert len(report.records) == 6
+    assert len(report.records) == 4
     assert all(one.counters and "KeyError" in one.counters.reason for one in report.records)
-    assert [one.forecast for one in report.records] == [None] * 6
+    assert [one.forecast for one in report.records] == [None] * 4
 
 
 def test_a_kernel_that_fails_under_the_profiler_keeps_its_time(
@@ -334,7 +335,7 @@ def test_small_groups_share_a_run_up_to_a_limit(
     ncu: FakeNcu, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr("labtools.measure.campaign.recording.ITEMS_AHEAD", 4)
-    record_campaign(_plan(counters=True), tmp_path, Effort(1, 5))
+    record_campaign(_plan((1, 2, 3), counters=True), tmp_path, Effort(1, 5))
     assert [len(labels) for labels in ncu.runs()] == [4, 2]
 
 

@@ -87,13 +87,6 @@ def test_a_constant_row_and_a_zero_row_come_back_exactly():
         assert (lp.dequantise_tensor(zero)[0, 0, 0] == 0).all()
 
 
-def test_nibbles():
-    codes = np.arange(16, dtype=np.uint8)[None]
-    packed = lp.CODECS["int4"].pack(codes)
-    assert packed[0, 0] == 0x10 and packed[0, 7] == 0xFE
-    assert np.array_equal(lp.CODECS["int4"].unpack(packed), codes)
-
-
 def test_the_mark_of_each_scheme():
     assert len(lp.SCHEMES) >= 8
     assert lp.SCHEMES[lp.CHOSEN_INT8].k.bits == 8 and lp.SCHEMES[lp.CHOSEN_INT4].v.bits == 4
@@ -338,11 +331,6 @@ def test_the_knob_of_r07_changes_what_is_kept_and_counted():
     spaces = {one.name: one for one in rung.launches(lp.HEADLINE, limits, BY_CHANNEL)[-1].workspace}
     assert spaces.keys() == {"k_codes", "v_codes", "k_scale", "v_scale"}
     assert sum(one.bytes for one in spaces.values()) == kept.kv_bytes(lp.HEADLINE)
-
-
-def test_groups_of_r07_are_right():
-    workload = lp.Workload(2, 2, 1, 70, 64, seq_lens=(70, 33))
-    assert run_on_cpu(lp.load_rung("r07_int4"), workload, BY_CHANNEL, orders=(0,)).ok
 
 
 def test_the_bench_shows_what_the_frontier_says(monkeypatch):

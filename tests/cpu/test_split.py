@@ -5,18 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from devices import LIMITS, some_of
+from devices import LIMITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labtools.problem as lp
-from labtools.measure import check_rung
-from labtools.measure.cpu import run_on_cpu
-from labtools.toolchain import compile_rung
 
 SMALL = lp.Workload(3, 8, 2, 97, 128)
-SHORT = lp.Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked")
-NAMES = ("r04_split_first", "r05_cp_async", "r08_split_loads")
 
 
 def test_a_full_gpu_is_left_alone_and_an_empty_one_is_cut() -> None:
@@ -99,34 +94,6 @@ def test_two_launches_or_one() -> None:
     assert {rung.id for rung in lp.list_studies() if "split" in rung.resolve_knobs()}
 
 
-@pytest.mark.parametrize(
-    ("name", "head_dim"), some_of([(name, dim) for name in NAMES for dim in (64, 128)], 1), ids=str
-)
-def test_a_rung_is_right_on_the_battery(name: str, head_dim: int) -> None:
-    knobs = {"split": 5} if name.startswith("r08") else {}
-    report = check_rung(lp.load_rung(name), SMALL.replace(head_dim=head_dim), knobs, on="cpu")
-    assert report.ok, report.summary
-
-
-def _each_choice() -> list[tuple[str, dict[str, int]]]:
-    """Every value of every knob, the others at their defaults; of splits some."""
-    found = []
-    for name in NAMES:
-        for knob in lp.load_rung(name).knobs:
-            some = (1, 3, 17, 64) if len(knob.choices) > 8 else knob.choices
-            values = [v for v in some if v in knob.choices and v != knob.default]
-            base = {"split": 3} if name.startswith("r08") else {}
-            found += [(name, {**base, knob.name: value}) for value in values]
-    return found
-
-
-@pytest.mark.parametrize(("name", "knobs"), some_of(_each_choice(), 3), ids=str)
-def test_every_knob_is_right_where_pieces_end(name: str, knobs: dict[str, int]) -> None:
-    for workload in (SHORT, SHORT.replace(head_dim=128)):
-        run = run_on_cpu(lp.load_rung(name), workload, knobs, orders=(0, 2))
-        assert run.ok, f"{knobs} on {workload}: {run}"
-
-
 def test_a_launch_knob_shares_one_machine_code() -> None:
     rung = lp.load_rung("r08")
     defines = [rung.defines(lp.HEADLINE, LIMITS, {"split": n}) for n in (0, 1, 64)]
@@ -145,14 +112,3 @@ def test_zero_pieces_means_the_rule() -> None:
     fewer = dataclasses.replace(LIMITS, num_sms=40)
     small = rung.launches(lp.HEADLINE.replace(batch=1), fewer)[0]
     assert small.grid[2] < decode.grid[2]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
-def test_rungs_compile_without_spilling(name: str, arch: str) -> None:
-    for head_dim in (64, 128):
-        cubin = compile_rung(
-            lp.load_rung(name), SMALL.replace(head_dim=head_dim), LIMITS, None, arch
-        )
-        for entry, resources in cubin.entries.items():
-            assert resources.spill_store_bytes == resources.spill_load_bytes == 0, entry

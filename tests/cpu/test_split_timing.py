@@ -95,8 +95,9 @@ def test_a_call_that_allocates_is_never_captured() -> None:
     assert timing_of("r03", timing="stream") == "stream"
 
 
-@pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Record]:
+def test_experiments_are_found_when_asked_for_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     use_fake_gpu(monkeypatch, tmp_path)
     rungs = (("r04_split_first", {}), ("r03_one_warp", {}))
     plan = Plan(
@@ -114,10 +115,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Record]:
     assert report.ok, report.failures
     again = record_campaign(plan, tmp_path / "out", Effort(1, 5, sanitize=False))
     assert again.resumed == 1
-    return read_records(report.path)[0]
-
-
-def test_experiments_are_found_when_asked_for_alone(recorded: list[Record], tmp_path: Path) -> None:
+    recorded = read_records(report.path)[0]
     store = RecordStore([tmp_path / "out"])
     assert len(recorded) == 5
     assert all(freshness(record).fresh for record in recorded)
@@ -128,8 +126,6 @@ def test_experiments_are_found_when_asked_for_alone(recorded: list[Record], tmp_
     assert [record.protocol for record in found] == ["graph-1"]
     assert len(store.query("fake", "r04", WORKLOAD, experiment=None)) == 3
     assert [one.protocol for one in store.query("fake", "r03", WORKLOAD)] == ["graph-1"]
-
-
-def test_a_record_from_before_has_no_experiment(recorded: list[Record]) -> None:
+    # A record from before there were experiments has none.
     data = recorded[0].model_dump(mode="json", exclude={"experiment"})
     assert Record.model_validate(data).experiment == ""

@@ -275,8 +275,7 @@ def test_a_failure_of_the_model_is_told_and_does_not_end_the_bench(
     assert move(bench, unroll=2)["message"] == ""
 
 
-SOON = {"r03": {"unroll": 8}, "r02": {"unroll": 4}, "s02": {"rows": 4}, "s03": {}}
-SOON["s01"] = {"rows": 4, "split": 4}
+SOON = {"r03": {"unroll": 8}, "s02": {"rows": 4}}
 
 
 @pytest.mark.parametrize("name", SOON)
