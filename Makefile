@@ -1,5 +1,6 @@
 # make lab      install into .venv, copy the pages into work/, open JupyterLab
 # make test     install what tests need, run all tests
+# make audit    the same with every case of those that make test draws
 # make check    format, lint, types, fast tests
 # make book     the static site, in _build/html
 # make regen    write anew what follows from sources alone, and say what changed
@@ -23,7 +24,7 @@ RUN = $(VENV)/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test check format book regen sync listings band readme goldens accept record lock search-baselines clean
+.PHONY: lab test audit check format book regen sync listings band readme goldens accept record lock search-baselines clean
 
 lab:
 	@$(INSTALL) lab
@@ -34,6 +35,9 @@ test:
 	@$(RUN) -m tools.chromium
 	@# Four at a time, on two cores too: some tests wait for a browser or a time limit.
 	$(RUN) -m pytest tests -n 4 --dist worksteal $(ARGS)
+
+audit:
+	@LABTOOLS_EVERY_CASE=1 $(MAKE) test
 
 check:
 	@$(INSTALL) test

@@ -69,7 +69,9 @@ def test_wrong_kernel_is_rejected_for_the_right_reason(name, head_dim):
         assert len(report.cases) == 1
 
 
-@pytest.mark.parametrize("rung", sorted({wrong.parent for wrong in WRONG_KERNELS.values()}))
+@pytest.mark.parametrize(
+    "rung", some_of(sorted({wrong.parent for wrong in WRONG_KERNELS.values()}), 1)
+)
 def test_what_they_were_made_from_is_right(rung):
     report = check_rung(load_rung(rung), SMALL)
     assert report.ok, report.summary

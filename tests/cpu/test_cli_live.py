@@ -230,7 +230,11 @@ def test_an_unknown_name_is_refused(cli: Any, asked: tuple[str, ...], unknown: s
     assert unknown in data["error"]["what"]
 
 
-def test_record_keeps_a_rung_from_anywhere(cli: Any, tmp_path: Path) -> None:
+def test_record_keeps_a_rung_from_anywhere_and_records_shows_it(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from labtools.record import store
+
     own = tmp_path / "own"
     own.mkdir()
     for ending in (".py", ".cu"):
@@ -244,27 +248,9 @@ def test_record_keeps_a_rung_from_anywhere(cli: Any, tmp_path: Path) -> None:
     status, again, _ = cli("record", str(own / "mine.py"), "--out", str(out), *SMALL)
     assert status == 0
     assert (again["measured"], again["resumed"]) == (0, 1)
-
-
-def test_record_of_a_wrong_kernel_keeps_nothing_of_it(
-    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _behave(monkeypatch, decode_r03="wrong")
-    status, data, _ = cli("record", "r03", "--out", str(tmp_path / "out"), *SMALL)
-    assert status == 1
-    assert "r03" in json.dumps(data)
-
-
-def test_records_shows_what_record_kept(
-    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from labtools.record import store
-
-    out = tmp_path / "out"
-    assert cli("record", "r03", "--out", str(out), *SMALL)[0] == 0
     monkeypatch.setattr(store, "shipped_records_dir", lambda: out)
     monkeypatch.setattr(store, "own_records_dir", lambda: tmp_path / "none")
-    status, data, _ = cli("records", "--gpu", "fake", "--rung", "r03")
+    status, data, _ = cli("records", "--gpu", "fake", "--rung", "mine")
     assert status == 0
     (row,) = data["records"]
     assert row["stale"] is False
@@ -274,6 +260,15 @@ def test_records_shows_what_record_kept(
     assert row["forecast"]["model"]
     status, person, _ = cli("records", "--gpu", "fake", json_too=False)
     assert status == 0
-    for text in ("recorded", "r03_one_warp", "fresh", "2,4,2,64,64"):
+    for text in ("recorded", "mine", "fresh", "2,4,2,64,64"):
         assert text in person
     assert cli("records", "--workload", "1,1,1,8,64")[1]["records"] == []
+
+
+def test_record_of_a_wrong_kernel_keeps_nothing_of_it(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _behave(monkeypatch, decode_r03="wrong")
+    status, data, _ = cli("record", "r03", "--out", str(tmp_path / "out"), *SMALL)
+    assert status == 1
+    assert "r03" in json.dumps(data)

@@ -10,8 +10,6 @@ import hashlib
 import io
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,6 @@ import loop_play
 import pytest
 
 from labtools.cli import main
-from labtools.measure.worker import child_environment
 from labtools.optimize import loop as steps
 from labtools.optimize.budget import Budget
 from labtools.optimize.events import BudgetDone, LoopStopped
@@ -410,33 +407,6 @@ def test_ablate_refuses_in_words(ablate, arguments, status, told):
     said = ablate(*arguments)
     assert said.status == status
     assert told in said.err
-
-
-@pytest.mark.parametrize(
-    "command", [*STEPS, "init", "run", "status", "summary", "diff", "restart", "export"]
-)
-def test_every_subcommand_explains_itself(loop, command):
-    said = loop(command, "--help")
-    assert said.status == 0
-    assert "--json" in said.out
-    assert "Exit status" in said.out
-
-
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys; from labtools.cli import main; main(['loop', 'run', '--help']); "
-        "heavy = {'numpy', 'sqlalchemy', 'matplotlib', 'labtools.optimize'}; "
-        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=child_environment(),
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_loop_without_its_family_says_where_it_was(loop_for_real, tmp_path):

@@ -57,14 +57,19 @@ def results(rung: Rung, orders: tuple[int, ...] = (0, 1, 2, 3)) -> np.ndarray:
     return run.out.reshape(-1).astype(np.float64)
 
 
-def fault_of(rung: Rung, kind: str, orders: tuple[int, ...] = (0, 1, 2, 3)) -> CpuFault:
-    """The first fault of that kind, which must be there and have the line marked ``// here``."""
+def fault_of(
+    rung: Rung, kind: str, orders: tuple[int, ...] = (0, 1, 2, 3), within: str = ""
+) -> CpuFault:
+    """The first fault of that kind, which must be there and have the line marked ``// here``; of
+    those ``within`` a part of the source, if one is given."""
     run = run_on_cpu(rung, ONE, orders=orders)
     found = [fault for fault in run.faults if fault.kind == kind]
     assert found, str(run)
     assert not run.ok
     fault = found[0]
-    marked = [i for i, line in enumerate(rung.source_text.splitlines(), 1) if "// here" in line]
+    before, part, _ = rung.source_text.partition(within or rung.source_text)
+    lines = enumerate(part.splitlines(), before.count("\n") + 1)
+    marked = [i for i, line in lines if "// here" in line]
     if marked:
         assert fault.file == str(rung.source)
         assert fault.line in marked, fault
@@ -76,42 +81,47 @@ def fault_of(rung: Rung, kind: str, orders: tuple[int, ...] = (0, 1, 2, 3)) -> C
 # ---- what CUDA offers ----
 
 T = "const int t = threadIdx.x, lane = t % 32; (void)lane;\n"
+WARPS = [
+    ("out[t] = __shfl_xor_sync(~0u, t, 5);", lambda t: (t & 32) | (t % 32 ^ 5)),
+    ("out[t] = __shfl_sync(~0u, t, 3);", lambda t: (t & 32) + 3),
+    ("out[t] = __shfl_sync(~0u, t, 1, 8);", lambda t: t - t % 8 + 1),
+    ("out[t] = __shfl_up_sync(~0u, t, 4);", lambda t: np.where(t % 32 >= 4, t - 4, t)),
+    ("out[t] = __shfl_down_sync(~0u, t, 4, 16);", lambda t: np.where(t % 16 < 12, t + 4, t)),
+    ("out[t] = __popc(__ballot_sync(~0u, t % 3 == 0));", lambda t: np.where(t < 32, 11, 11)),
+    ("out[t] = __any_sync(~0u, t == 40);", lambda t: t >= 32),
+    ("out[t] = __all_sync(~0u, t < 40);", lambda t: t < 32),
+    ("out[t] = __reduce_add_sync(~0u, t);", lambda t: np.where(t < 32, 496, 1520)),
+    ("out[t] = __reduce_max_sync(~0u, -t);", lambda t: np.where(t < 32, 0, -32)),
+    ("out[t] = __reduce_min_sync(~0u, unsigned(t));", lambda t: np.where(t < 32, 0, 32)),
+    ("out[t] = __syncthreads_count(t % 4 == 0);", lambda t: 0 * t + 16),
+    ("out[t] = __syncthreads_and(t < 64) + 2 * __syncthreads_or(t > 98);", lambda t: 0 * t + 1),
+    ("out[t] = __popc(__match_any_sync(~0u, t / 8));", lambda t: 0 * t + 8),
+    ("out[t] = __popc(__activemask());", lambda t: 0 * t + 32),
+    ("out[t] = 0; if (lane < 9) out[t] = __popc(__activemask());",
+     lambda t: np.where(t % 32 < 9, 9, 0)),
+    # Halves of a warp may go separate ways with masks of their own.
+    (
+        "if (lane < 16) out[t] = __shfl_xor_sync(0xffffu, t, 1);"
+        "else out[t] = __shfl_xor_sync(0xffff0000u, t, 2);",
+        lambda t: np.where(t % 32 < 16, t ^ 1, t ^ 2),
+    ),
+    # A lane that has returned is not waited for.
+    ("if (lane == 31) { out[t] = 7; return; } out[t] = __popc(__ballot_sync(~0u, 1));",
+     lambda t: np.where(t % 32 == 31, 7, 31)),
+]  # fmt: skip
+"""Bodies, and what each leaves in ``out`` by thread."""
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ("out[t] = __shfl_xor_sync(~0u, t, 5);", lambda t: (t & 32) | (t % 32 ^ 5)),
-        ("out[t] = __shfl_sync(~0u, t, 3);", lambda t: (t & 32) + 3),
-        ("out[t] = __shfl_sync(~0u, t, 1, 8);", lambda t: t - t % 8 + 1),
-        ("out[t] = __shfl_up_sync(~0u, t, 4);", lambda t: np.where(t % 32 >= 4, t - 4, t)),
-        ("out[t] = __shfl_down_sync(~0u, t, 4, 16);", lambda t: np.where(t % 16 < 12, t + 4, t)),
-        ("out[t] = __popc(__ballot_sync(~0u, t % 3 == 0));", lambda t: np.where(t < 32, 11, 11)),
-        ("out[t] = __any_sync(~0u, t == 40);", lambda t: t >= 32),
-        ("out[t] = __all_sync(~0u, t < 40);", lambda t: t < 32),
-        ("out[t] = __reduce_add_sync(~0u, t);", lambda t: np.where(t < 32, 496, 1520)),
-        ("out[t] = __reduce_max_sync(~0u, -t);", lambda t: np.where(t < 32, 0, -32)),
-        ("out[t] = __reduce_min_sync(~0u, unsigned(t));", lambda t: np.where(t < 32, 0, 32)),
-        ("out[t] = __syncthreads_count(t % 4 == 0);", lambda t: 0 * t + 16),
-        ("out[t] = __syncthreads_and(t < 64) + 2 * __syncthreads_or(t > 98);", lambda t: 0 * t + 1),
-        ("out[t] = __popc(__match_any_sync(~0u, t / 8));", lambda t: 0 * t + 8),
-        ("out[t] = __popc(__activemask());", lambda t: 0 * t + 32),
-        ("out[t] = 0; if (lane < 9) out[t] = __popc(__activemask());",
-         lambda t: np.where(t % 32 < 9, 9, 0)),
-        # Halves of a warp may go separate ways with masks of their own.
-        (
-            "if (lane < 16) out[t] = __shfl_xor_sync(0xffffu, t, 1);"
-            "else out[t] = __shfl_xor_sync(0xffff0000u, t, 2);",
-            lambda t: np.where(t % 32 < 16, t ^ 1, t ^ 2),
-        ),
-        # A lane that has returned is not waited for.
-        ("if (lane == 31) { out[t] = 7; return; } out[t] = __popc(__ballot_sync(~0u, 1));",
-         lambda t: np.where(t % 32 == 31, 7, 31)),
-    ],
-)  # fmt: skip
-def test_warp_and_block_functions(tmp_path, body, expected):
-    t = np.arange(64)
-    assert np.array_equal(results(rung_of(tmp_path, T + body)), expected(t).astype(float))
+def test_warp_and_block_functions(tmp_path):
+    """A block for each body, in one kernel."""
+    bodies = "".join(
+        f"if (blockIdx.x == {at}) {{ {body} }}\n" for at, (body, _) in enumerate(WARPS)
+    )
+    own = f"{T}out += 64 * blockIdx.x;\n{bodies}"
+    run = run_on_cpu(rung_of(tmp_path, own, grid=(len(WARPS),)), ONE.replace(batch=len(WARPS)))
+    assert not run.faults, run
+    for got, (body, expected) in zip(run.out.reshape(-1, 64), WARPS, strict=True):
+        assert np.array_equal(got.astype(float), expected(np.arange(64)).astype(float)), body
 
 
 # Small whole numbers, so that no order of adding rounds.
@@ -279,15 +289,34 @@ def test_asynchronous_copy(tmp_path):
 
 S = "__shared__ float s[64]; const int t = threadIdx.x, lane = t % 32; (void)lane; (void)s;\n"
 FAULTS = tomllib.loads(Path(__file__).with_name("faults.toml").read_text("utf-8"))
-DEVICE = "__device__ float sums[64]; __device__ float table[4] = {1, 2, 3, 4};"
-DEEP = "__device__ __noinline__ int deep(volatile int n) { return deep(n + 1) + n; }"
+BEFORE = """__device__ float sums[64]; __device__ float table[4] = {1, 2, 3, 4};
+__device__ __noinline__ int deep(volatile int n) { return deep(n + 1) + n; }"""
+
+
+@pytest.fixture(scope="module")
+def show(tmp_path_factory):
+    """The fault that a name of `FAULTS` shows. One kernel, compiled once, has all of them but those
+    that use a device variable."""
+    base = tmp_path_factory.mktemp("faults")
+    together = [name for name, (_, body) in FAULTS.items() if "sums" not in body]
+
+    def of(name: str, orders: tuple[int, ...] = (0, 1, 2, 3)) -> CpuFault:
+        names = together if name in together else [name]
+        bodies = [f"if (which == {at}) {{ {FAULTS[one][1]}\n}}" for at, one in enumerate(names)]
+        folder, number = base / names[0], names.index(name)
+        folder.mkdir(exist_ok=True)
+        rung = rung_of(
+            folder, S + "\n".join(bodies), before=BEFORE,
+            parameters=f"{PARAMETERS}, int which", args=("q", "k", "out", np.int32(number)),
+        )  # fmt: skip
+        return fault_of(rung, FAULTS[name][0], orders, bodies[number])
+
+    return of
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_fault_is_named_with_its_line(tmp_path, name):
-    kind, body = FAULTS[name]
-    before = DEEP if "deep" in body else DEVICE
-    fault = fault_of(rung_of(tmp_path, S + body, before=before), kind)
+def test_fault_is_named_with_its_line(show, name):
+    fault = show(name)
     assert fault.message and "{" not in fault.message
 
 
@@ -297,20 +326,18 @@ def test_every_kind_of_fault_is_shown_by_a_test():
 
 
 @pytest.mark.parametrize("order", range(4))
-def test_races_are_found_under_every_order(tmp_path, order):
+def test_races_are_found_under_every_order(show, order):
     """What matters is that nothing orders two accesses, not which came first this time."""
     for name in ("race without a barrier", "write after read", "race in a warp"):
-        kind, body = FAULTS[name]
-        fault_of(rung_of(tmp_path, S + body), kind, orders=(order,))
+        show(name, (order,))
 
 
-def test_messages_name_both_lines_and_what_was_touched(tmp_path):
-    _, body = FAULTS["race without a barrier"]
-    fault = fault_of(rung_of(tmp_path, S + body), "race")
+def test_messages_name_both_lines_and_what_was_touched(show):
+    fault = show("race without a barrier")
     first, second = (line for _, line in fault.places)
     assert first != second
     assert all(word in fault.message for word in ("`s`", f"line {first}", f"line {second}"))
-    fault = fault_of(rung_of(tmp_path, S + FAULTS["read past the end"][1]), "out_of_bounds")
+    fault = show("read past the end")
     assert "element 64 of `q`, which has 64 elements" in fault.message
     assert (fault.thread, fault.block) == ((63, 0, 0), (0, 0, 0))
 

@@ -83,7 +83,7 @@ def test_a_forecast_is_whole(name: str, workload: Workload) -> None:
         assert sum(one.source is not None for one in launch.chain) > 0.5 * len(launch.chain)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", some_of(KERNELS, 6))
 def test_the_stack_is_the_time_of_one_warp(name: str) -> None:
     # One block an SM at most: nothing waits for a place, so a warp's time is the kernel's.
     made = forecast(load_rung(name), Workload.parse("1,8,8,2048,128"), H200)
