@@ -105,13 +105,12 @@ def compile_for(asked: RungAsked, arches: str, with_sass: bool, progress: Progre
 
 
 def _read_arches(text: str) -> list[str]:
+    wanted = [arch.strip() for arch in text.split(",")]
     with typed():
-        wanted = [check_arch(arch.strip()) for arch in text.split(",") if arch.strip()]
-        if not wanted:
-            raise LabError(
-                "No architecture was given.", "--arch is empty", "--arch sm_90 is an H100 or H200"
-            )
-    return wanted
+        if not all(wanted):
+            why = "each part between commas is an architecture"
+            raise LabError(f"--arch {text!r} has an empty part.", why, "--arch sm_80,sm_90")
+        return [check_arch(arch) for arch in wanted]
 
 
 def _compile(

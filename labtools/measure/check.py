@@ -267,6 +267,8 @@ def _compile_for_gpu(
     for case in cases:
         if rung.defines(case, limits, knobs) == defines:
             for launch in rung.launches(case, limits, knobs):
+                if launch.entry not in cubin.entries:  # another one of a template
+                    cubin = compile_rung(rung, case, limits, knobs)
                 refuse_launch(cubin, launch, limits)
     hidden = [] if built.as_gpu else gpu_only_lines(rung.source_text)
     lines = ", ".join(f"{first} to {last}" for first, last in hidden)

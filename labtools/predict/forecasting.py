@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labtools.problem import KernelError, LabError, Launch, Problem, Rung, timed_launches
+from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
 from labtools.record.bound import FULL_UNITS, LAUNCH_FACTOR, Bound, decide_bound, nearest_bound
 from labtools.toolchain.apart import copies_at_once, each_apart, threads
 from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, kept
+from labtools.toolchain.cubin import no_kernel
 from labtools.toolchain.garbage import no_collection
 from labtools.toolchain.listings import MachineCode, machine_code
 
@@ -175,11 +176,7 @@ class _Call:
         code, timed = self.code, timed_launches(self.launches)
         missing = [launch.entry for launch in timed if launch.entry not in code.entries]
         if missing:
-            raise KernelError(
-                f"There is no kernel {missing[0]!r} to forecast.",
-                f"the launch names it; the source has {', '.join(sorted(code.entries)) or 'none'}",
-                'name one of those in the launch, or declare the kernel extern "C"',
-            )
+            raise no_kernel(code.rung_id, missing[0], sorted(code.entries))
         warm = self.workload.cache_state == "warm"
         return [
             LaunchModel(blocks, code.resources[blocks.launch.entry], self.gpu, self.machine, warm)

@@ -19,6 +19,10 @@ LONGEST_NAME = 200
 """Characters of a name."""
 _IN_C = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_OF_KERNEL = re.compile(
+    r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*(?:<[\w :<>,&*()+/%|^~.!=-]*>)?", re.A
+)
+"""A function, or one of a template's, with the namespaces that it stands in."""
 _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
     bool: ("True or False", (bool, np.bool_)),
     int: ("a whole number", (int, numbers.Integral)),
@@ -51,6 +55,17 @@ def check_name(name: str, whose: str, *, in_c: bool = True) -> None:
             f"{whose} is called {name!r}.",
             f"a name is 1 to {LONGEST_NAME} letters, digits and underscores"
             + (", and begins with no digit" if in_c else ", with dots and hyphens between"),
+            "give it another name; every other rung is unaffected",
+        )
+
+
+def check_kernel_name(name: str) -> None:
+    """Refuse what names no kernel in C++; a mangled name may be longer than others."""
+    if len(name) > 5 * LONGEST_NAME or not _OF_KERNEL.fullmatch(name):
+        raise LabError(
+            f"The kernel of a launch is called {name!r}.",
+            f"a kernel is named as in C++, in at most {5 * LONGEST_NAME} characters, such as "
+            "decode, or attention<128, 4> of a template, with its namespaces before it",
             "give it another name; every other rung is unaffected",
         )
 

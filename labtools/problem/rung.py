@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from .checked import check_fields, check_name, is_text
+from .checked import check_fields, check_kernel_name, check_name, is_text
 from .compare import MOST_TOLERANCE, MOST_TOLERANCE_IN_8_BITS
 from .errors import KernelError, LabError
 from .limits import MOST_BLOCK, MOST_GRID, MOST_THREADS, Limits
@@ -167,7 +167,7 @@ class TensorMap:
 class Launch:
     """One kernel launch."""
 
-    entry: str  # name of the ``extern "C"`` kernel
+    entry: str  # the kernel as C++ names it, such as ``decode`` or ``ns::attention<HEAD_DIM, 4>``
     grid: tuple[int, int, int]  # blocks in x, y, z
     block: tuple[int, int, int]  # threads in x, y, z
     smem_bytes: int = 0  # dynamic shared memory
@@ -181,7 +181,7 @@ class Launch:
 
     def __post_init__(self) -> None:
         check_fields(self, "A launch")
-        check_name(self.entry, "The kernel of a launch")
+        check_kernel_name(self.entry)
         named = f"The launch of {self.entry}"
         for name, most in (("grid", MOST_GRID), ("block", MOST_BLOCK)):
             dims = tuple(int(n) for n in getattr(self, name))

@@ -92,7 +92,9 @@ class Wire:
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
             place = len(arrays)
             arrays += np.ascontiguousarray(value).tobytes()
-            return ["array", str(value.dtype), list(value.shape), place]
+            # A structure goes as its bytes: no more of it is passed to a kernel.
+            kind = f"V{value.itemsize}" if value.dtype.kind == "V" else str(value.dtype)
+            return ["array", kind, list(value.shape), place]
         if isinstance(value, str):
             return str.__str__(value)
         if isinstance(value, int):

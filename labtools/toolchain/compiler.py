@@ -15,7 +15,7 @@ import json
 import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from labtools.problem.text import first_line
 
 from .apart import Stopped, can_work_apart, copies_at_once, read_setting, threads, work_apart
 from .cache import Recent, binary_mark, content_key, kept
-from .cubin import Cubin, read_entries
+from .cubin import Cubin, no_kernel, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
 from .hints import kept_lines
 from .options import (
@@ -36,7 +36,16 @@ from .options import (
     name_lines,
     split_arch,
 )
-from .sources import expand_includes, hash_source, odd_include, used_headers
+from .sources import (
+    expand_includes,
+    has_cpp_kernels,
+    hash_source,
+    kernels_in,
+    normalise_source,
+    odd_include,
+    source_words,
+    used_headers,
+)
 
 CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
 _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
@@ -90,15 +99,20 @@ def compile_cubin(
     include_dirs: Iterable[Path | str] = (),
     compiler: CompilerName = "auto",
     limit_s: float = OWN_LIMIT_S,
+    entries: Sequence[str] = (),
 ) -> Cubin:
-    """Compile CUDA C++, whose kernels are ``extern "C" __global__``, for a named architecture.
+    """Compile CUDA C++ for a named architecture.
+
+    ``entries`` are kernels as C++ names them, and of templates those that are wanted; without it
+    each has the name that the file gives it, that of an ``extern "C"`` function its own.
 
     ``name`` is what messages and line tables call the source; ``include_dirs`` are searched before
     ``kernels/include`` and CUDA's headers; ``limit_s`` is processor time, of which
     ``LABTOOLS_COMPILE_LIMIT_S`` allows more.
 
     Raises CompileError: the source does not compile, and names the line; or it takes too long, or
-    too much memory. CompilerMissing: there is no NVRTC here. LabError: an unknown architecture.
+    too much memory. KernelError: there is no kernel of ``entries``. CompilerMissing: there is no
+    NVRTC here. LabError: an unknown architecture.
     """
     check_arch(arch)
     limit_s = allowed_s(limit_s)
@@ -108,32 +122,45 @@ def compile_cubin(
     # The text of the headers counts: editing one must not give the old code.
     expanded = expand_includes(source, all_include_dirs(include_dirs))
     folders = all_include_dirs(include_dirs, expanded)
-    key = content_key(expanded, arch, defines, name, folders, found)
+    key = content_key(expanded, arch, defines, name, folders, found, *entries)
     known = _cubins.get(key)
     if known is not None:
         return known
     refuse_odd_includes(source, folders, name)
 
-    def make() -> tuple[bytes, str, str]:
-        image, log, keeps = _compile_apart(found, source, arch, defines, name, folders, limit_s)
-        if not image:
-            raise parse_compile_log(log.replace("\0", "").strip(), source, name, folders)
-        return image, log, keeps
+    def make() -> Made:
+        text = name_lines(source, name, expanded)
+        made = _compile_apart(found, text, arch, defines, name, folders, limit_s, entries)
+        if not made[0]:
+            if unknown := _UNKNOWN_ENTRY.search(made[1]):
+                asked = re.sub(r" *(::|[<>]|^|$) *", r"\1", unknown[1])
+                raise no_kernel(name, asked, kernels_in(normalise_source(expanded)))
+            raise parse_compile_log(made[1].replace("\0", "").strip(), source, name, folders)
+        return made
 
     builds = _nvrtc_builds(found)
     if builds:
         parts = (key, COMMON_OPTIONS, CUPY_ADDED_OPTIONS, builds, used_headers(source, folders))
-        image, log, keeps = kept("cubin_policies", parts, make)
+        image, log, keeps, symbols = kept("cubin_names", parts, make)
     else:
-        image, log, keeps = make()
-    entries = read_entries(image, arch, log)
-    if not entries:
+        image, log, keeps, symbols = make()
+    read = read_entries(image, arch, log)
+    if not read:
         what, why = f"{name} compiles but holds no kernel.", "no function is marked __global__"
-        mark = 'mark the kernel extern "C" __global__ void'
+        if kernels_in(normalise_source(expanded)):
+            why = "its kernels are templates, and none of them is asked for"
+        mark = "mark the kernel __global__ void; a launch names one of a template"
         raise CompileError(what, why, mark, file=name, log=log)
-    cubin = Cubin(image, arch, log, found.version, entries, name, keeps)
+    named = {entry: replace(read[of], entry=entry) for entry, of in symbols.items() if of in read}
+    named |= {entry: one for entry, one in read.items() if entry not in symbols.values()}
+    cubin = Cubin(image, arch, log, found.version, named, name, keeps, symbols)
     _cubins.put(key, cubin)
     return cubin
+
+
+Made = tuple[bytes, str, str, dict[str, str]]
+"""The cubin, empty where it failed, the log, how it keeps lines in L2, and symbols by entry."""
+_UNKNOWN_ENTRY = re.compile(r'Input name expression was: "([^"]*)"')
 
 
 def _nvrtc_version(package: str) -> str:
@@ -212,17 +239,15 @@ def refuse_odd_includes(source: str, folders: Iterable[Path], name: str) -> None
 
 def _compile_apart(
     compiler: Compiler,
-    source: str,
+    text: str,
     arch: str,
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
     limit_s: float,
-) -> tuple[bytes, str, str]:
-    """The cubin, empty where it failed, the log, and how it keeps lines in L2.
-
-    It works in a process of its own where there can be one.
-    """
+    entries: Sequence[str],
+) -> Made:
+    """It works in a process of its own where there can be one."""
     options = [f"-arch={arch}", *COMMON_OPTIONS, *CUPY_ADDED_OPTIONS, "--ptxas-options=-v"]
     if tuple(int(part) for part in compiler.version.split(".")[:2]) >= (12, 9):
         options.append("--no-cache")  # it keeps compiled code without the assembler's report
@@ -231,12 +256,12 @@ def _compile_apart(
 
     def work() -> bytes:
         try:
-            image, log, ptx = run(name_lines(source, name), name, options)
+            image, log, ptx, symbols = run(text, name, options, entries)
         except MemoryError:
             raise
         except Exception as error:
-            image, log, ptx = b"", f"{type(error).__name__}: {error}", ""
-        return pickle.dumps((image, log, kept_lines(ptx)))
+            image, log, ptx, symbols = b"", f"{type(error).__name__}: {error}", "", {}
+        return pickle.dumps((image, log, kept_lines(ptx), symbols))
 
     if not can_work_apart():
         return pickle.loads(work())  # type: ignore[no-any-return]
@@ -247,8 +272,10 @@ def _compile_apart(
     return pickle.loads(data)  # type: ignore[no-any-return]
 
 
-def _compile_with_bindings(text: str, name: str, options: Sequence[str]) -> tuple[bytes, str, str]:
-    """The cubin, empty where it failed, the log and the PTX."""
+def _compile_with_bindings(
+    text: str, name: str, options: Sequence[str], entries: Sequence[str]
+) -> Made:
+    """`Made`, with the PTX in third place."""
     nvrtc = _import_nvrtc("cuda-core")
     program = _ask(nvrtc, "CreateProgram", text.encode(), name.encode(), 0, [], [])
 
@@ -262,27 +289,36 @@ def _compile_with_bindings(text: str, name: str, options: Sequence[str]) -> tupl
 
     coded = [option.encode() for option in options]
     try:
+        for entry in entries:
+            _ask(nvrtc, "AddNameExpression", program, entry.encode())
         _ask(nvrtc, "CompileProgram", program, len(coded), coded)
+        symbols = {one: _ask(nvrtc, "GetLoweredName", program, one.encode()) for one in entries}
     except RuntimeError as error:
-        return b"", f"{read_text('ProgramLog')}\n{error}", ""
+        return b"", f"{read_text('ProgramLog')}\n{error}", "", {}
     else:
-        return read("CUBIN"), read_text("ProgramLog"), read_text("PTX")
+        named = {entry: symbol.decode() for entry, symbol in symbols.items()}
+        return read("CUBIN"), read_text("ProgramLog"), read_text("PTX"), named
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _compile_with_cupy(text: str, name: str, options: Sequence[str]) -> tuple[bytes, str, str]:
+def _compile_with_cupy(
+    text: str, name: str, options: Sequence[str], entries: Sequence[str]
+) -> Made:
     """The same through CuPy."""
     nvrtc = _import_nvrtc("cupy")
     program = nvrtc.createProgram(text, name, (), ())
     try:
+        for entry in entries:
+            nvrtc.addNameExpression(program, entry)
         nvrtc.compileProgram(program, options)
+        symbols = {entry: str(nvrtc.getLoweredName(program, entry)) for entry in entries}
     except nvrtc.NVRTCError as error:
-        return b"", f"{nvrtc.getProgramLog(program)}\n{error}", ""
+        return b"", f"{nvrtc.getProgramLog(program)}\n{error}", "", {}
     else:
         ptx = nvrtc.getPTX(program)
         ptx = ptx.decode("utf-8", "replace") if isinstance(ptx, bytes) else ptx
-        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program)), ptx
+        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program)), ptx, symbols
     finally:
         nvrtc.destroyProgram(program)
 
@@ -341,7 +377,8 @@ def compile_rung(
     `compile_cubin` raises.
     """
     target, defines = rung.target(arch or limits.arch), rung.defines(workload, limits, knobs)
-    return _compilation(rung, target, defines, compiler)()
+    entries = cpp_entries(rung, workload, limits, knobs)
+    return _compilation(rung, target, defines, compiler, entries)()
 
 
 def compile_ahead(
@@ -357,7 +394,8 @@ def compile_ahead(
     for rung, workload, knobs in asked:
         with contextlib.suppress(LabError):
             defines = rung.defines(workload, limits, knobs)
-            one = _compilation(rung, rung.target(limits.arch), defines, compiler)
+            entries = cpp_entries(rung, workload, limits, knobs)
+            one = _compilation(rung, rung.target(limits.arch), defines, compiler, entries)
             left[repr(one.args)] = one  # many workloads have one code
 
     def quietly(one: functools.partial[Cubin]) -> None:
@@ -370,12 +408,16 @@ def compile_ahead(
 
 
 def _compilation(
-    rung: Rung, target: str, defines: Mapping[str, str], compiler: CompilerName
+    rung: Rung,
+    target: str,
+    defines: Mapping[str, str],
+    compiler: CompilerName,
+    entries: Sequence[str],
 ) -> functools.partial[Cubin]:
     """`compile_cubin` with what a rung's own Python says of it; asks that Python no more."""
     source, name, folders = rung.source_text, source_name(rung), rung.include_dirs
     return functools.partial(
-        compile_cubin, source, target, defines, name, folders, compiler, KERNEL_LIMIT_S
+        compile_cubin, source, target, defines, name, folders, compiler, KERNEL_LIMIT_S, entries
     )
 
 
@@ -389,6 +431,15 @@ def launched_entries(
 ) -> list[str]:
     """The kernels that a rung launches for a workload, each once, in order of launch."""
     return list(dict.fromkeys(launch.entry for launch in rung.launches(workload, limits, knobs)))
+
+
+def cpp_entries(
+    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
+) -> list[str]:
+    """`launched_entries` of a source that a compiler must be told them for; of others nothing."""
+    if not has_cpp_kernels(source_words(rung.source_text, rung.include_dirs)):
+        return []
+    return launched_entries(rung, workload, limits, knobs)
 
 
 def kernel_hashes(

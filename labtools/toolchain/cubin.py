@@ -10,7 +10,7 @@ import io
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,19 +51,26 @@ class Cubin:
     name: str = "kernel.cu"  # what the source is called in messages and line tables
     # how it marks lines to stay in L2, as `kept_lines` says it; empty: it does not
     keeps_lines: str = ""
+    # what the file calls those that are no ``extern "C"`` function
+    symbols: Mapping[str, str] = field(default_factory=dict)
+
+    def symbol_of(self, entry: str) -> str:
+        """What the file calls a kernel."""
+        return self.symbols.get(entry, entry)
 
     def resources_of(self, entry: str) -> Resources:
         """The resources of one kernel."""
         if entry in self.entries:
             return self.entries[entry]
-        mangled = [name for name in self.entries if re.match(rf"_Z\d+{re.escape(entry)}", name)]
-        why = f"its kernels are: {', '.join(sorted(self.entries)) or 'none'}"
-        if mangled:
-            why = f'the kernel is there under its C++ name {mangled[0]}; write extern "C" before it'
-        still = (
-            'name one of its kernels in the launch, and declare kernels extern "C" __global__ void'
-        )
-        raise KernelError(f"{self.name} has no kernel called {entry}.", why, still)
+        raise no_kernel(self.name, entry, sorted(self.entries))
+
+
+def no_kernel(file: str, entry: str, kernels: Sequence[str], said: str = "") -> KernelError:
+    """What to say of a launch that names a kernel which a file does not have, or not so."""
+    why = f"its kernels are: {', '.join(kernels)}" if kernels else "it has none"
+    still = "name one of them in the launch, one of a template as in attention<128, 4>"
+    said = f"; the compiler says: {said}" if said else ""
+    return KernelError(f"{file} has no kernel called {entry}.", why + said, still)
 
 
 def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
@@ -187,12 +194,13 @@ def refuse_launch(cubin: Cubin, launch: Launch, limits: Limits) -> None:
     """A LabError for a launch that a GPU refuses: by the registers that it needs, the threads that
     the kernel is bound to, or a grid that is no whole number of its clusters."""
     sections, found = _read_sections(cubin.image), cubin.resources_of(launch.entry)
+    symbol = cubin.symbol_of(launch.entry)
     threads, instead = launch.num_threads, "another launch, or another __launch_bounds__"
     why = ""
     if (needed := found.registers * threads) > limits.registers_per_sm:
         why = f"they need {needed} registers together and a block has {limits.registers_per_sm}"
         instead = "fewer threads, or __launch_bounds__, which makes the compiler use fewer"
-    elif (exact := _info_dims(sections, launch.entry, _INFO_REQUIRED_THREADS)) not in (
+    elif (exact := _info_dims(sections, symbol, _INFO_REQUIRED_THREADS)) not in (
         None,
         launch.block,
     ):
@@ -202,7 +210,7 @@ def refuse_launch(cubin: Cubin, launch: Launch, limits: Limits) -> None:
     if why:
         what = f"{launch.entry} cannot be launched with {threads} threads a block."
         raise LabError(what, why, instead)
-    cluster = _info_dims(sections, launch.entry, _INFO_CLUSTER)
+    cluster = _info_dims(sections, symbol, _INFO_CLUSTER)
     if cluster and any(grid % size for grid, size in zip(launch.grid, cluster, strict=True)):
         what = f"{launch.entry} cannot be launched with a grid of {launch.grid} blocks."
         raise LabError(what, f"its blocks come in clusters of {cluster}", "a multiple of that")

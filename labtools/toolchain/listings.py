@@ -24,7 +24,7 @@ from typing import Any
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir, repository_root
 
 from .cache import Recent, binary_mark, code_digest, content_key
-from .compiler import compile_cubin, find_compiler, source_name
+from .compiler import compile_cubin, cpp_entries, find_compiler, source_name
 from .cubin import Cubin, Resources
 from .errors import CompileError, CompilerMissing
 from .options import C_HEADERS, all_include_dirs, check_arch, cuda_include_dir
@@ -128,7 +128,8 @@ def machine_code(
     arch = check_arch(arch or limits.arch)
     defines = rung.defines(workload, limits, knobs)
     # The text itself and not what it says: an added comment moves the line numbers.
-    key = (text_hash_of(rung), repr(sorted(defines.items())), arch, source_name(rung))
+    entries = cpp_entries(rung, workload, limits, knobs)
+    key = (text_hash_of(rung), repr(sorted(defines.items())), arch, source_name(rung), *entries)
     known = _codes.get(key)
     if known is not None:
         return known
@@ -138,7 +139,7 @@ def machine_code(
         code = _of_stored(alike, rung, arch, began)
     else:
         try:
-            code = _compile(rung, defines, arch, began)
+            code = _compile(rung, defines, arch, began, entries)
         except CompileError:
             raise
         except LabError as error:
@@ -163,15 +164,19 @@ def source_text_of(line: SourceLine | None, rung: Rung) -> str | None:
 # ------------------------------------------------------------------------------- compiled here
 
 
-def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) -> MachineCode:
-    target = rung.target(arch)
-    cubin = compile_cubin(rung.source_text, target, defines, source_name(rung), rung.include_dirs)
+def _compile(
+    rung: Rung, defines: Mapping[str, str], arch: str, began: float, asked: Sequence[str]
+) -> MachineCode:
+    told = (rung.source_text, rung.target(arch), defines, source_name(rung), rung.include_dirs)
+    cubin = compile_cubin(*told, entries=asked)
     # The names of files are in the code's line table, and the folders say what to cut off them.
     named = (source_name(rung), rung.text is None, repository_root(), cuda_include_dir())
     parts = (_READER, cubin.image, binary_mark(disassembler()), named)
 
     def read() -> dict[str, Sass]:
-        return parse_listings(portable_listing(cubin, rung))
+        found = parse_listings(portable_listing(cubin, rung))
+        named = {entry: found[of] for entry, of in cubin.symbols.items() if of in found}
+        return found | {e: dataclasses.replace(one, entry=e) for e, one in named.items()}
 
     entries = _LateEntries(cubin.entries, read)
     if not is_disassembled(cubin, LISTING_OPTIONS):

@@ -52,7 +52,7 @@ def compile_raw(
     own = expand_includes(source, all_include_dirs(include_dirs))
     folders = all_include_dirs(include_dirs, own)
     module = cupy.RawModule(
-        code=add_header_mark(name_lines(source, name), source, folders),
+        code=add_header_mark(name_lines(source, name, own), source, folders),
         options=live_options(defines, folders),
         backend="nvrtc",
     )

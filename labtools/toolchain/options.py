@@ -101,23 +101,39 @@ def live_options(defines: Mapping[str, str], include_dirs: Iterable[Path]) -> tu
     return (*COMMON_OPTIONS, *define_options(defines), *(f"-I{folder}" for folder in include_dirs))
 
 
-def name_lines(source: str, name: str) -> str:
-    """Make the compiler call the source ``name`` in its messages and line tables.
+def name_lines(source: str, name: str, expanded: str = "") -> str:
+    """Make the compiler call the source ``name`` in its messages and line tables, and know what
+    nvcc knows without an ``#include``; ``expanded`` is the source with its own headers.
 
     CuPy compiles from a temporary file; without this, an error or a sanitizer report would name
     that file. The line numbers stay, and the machine code does not change.
     """
     quoted = name.replace("\\", "/").replace('"', "'")
-    return f'{_usual_types(source)}#line 1 "{quoted}"\n{source}'
+    kept = OF_HOST.sub("", source)
+    return f'{_usual_names(expanded or source)}#line 1 "{quoted}"\n{kept}'
 
+
+OF_HOST = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*<(?:(?:io|[iofs])stream|iomanip|string|vector|map|set|new|"
+    r"memory|chrono|random|functional|iterator|numeric|initializer_list|stdexcept|thread)>",
+    re.MULTILINE,
+)
+"""What a file for nvcc includes for its host code, and a kernel has no use for."""
 
 _C_TYPES = {"uint": "int", "ushort": "short", "ulong": "long", "uchar": "char"}
 _C_TYPE = re.compile(r"\b(?:uint|ushort|ulong|uchar)\b")
-_SIZED_TYPE = re.compile(r"\b(?:u?int(?:8|16|32|64)|u?intptr)_t\b")
+_OF_HEADERS = {
+    "assert.h": re.compile(r"\bassert\b"),
+    "half_constants.h": re.compile(r"\bCUDART_[A-Z_]+_(?:FP|BF)16\b"),
+    "limits.h": re.compile(r"\b(?:CHAR_BIT|U?(?:S?CHAR|SHRT|INT|LONG|LLONG)_M(?:AX|IN))\b"),
+    "math.h": re.compile(r"\b(?:INFINITY|NAN|HUGE_VALF?|M_[A-Z0-9_]+)\b"),
+    "stdint.h": re.compile(r"\b(?:u?int(?:8|16|32|64)|u?intptr)_t\b"),
+}
 
 
-def _usual_types(source: str) -> str:
-    """The types that nvcc knows by the C library's headers, where a source names any of them."""
+def _usual_names(source: str) -> str:
+    """What nvcc knows by the C library's headers, where a source names any of it."""
     named = sorted(set(_C_TYPE.findall(source)))
+    headers = [name for name, wanted in _OF_HEADERS.items() if wanted.search(source)]
     lines = [f"typedef unsigned {_C_TYPES[name]} {name};\n" for name in named]
-    return "".join(["#include <stdint.h>\n"] * bool(_SIZED_TYPE.search(source)) + lines)
+    return "".join([*(f"#include <{name}>\n" for name in headers), *lines])

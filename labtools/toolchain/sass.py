@@ -428,7 +428,11 @@ def disassemble(
     if text is None:
         text = kept("disassembly", parts, lambda: _run_nvdisasm(tool, image, options))
         _listings.put(parts, text)
-    return text if entry is None else _cut(text, entry)
+    return text if entry is None else _cut(text, _symbol_of(cubin, entry))
+
+
+def _symbol_of(cubin: Cubin | bytes, entry: str) -> str:
+    return cubin.symbol_of(entry) if isinstance(cubin, Cubin) else entry
 
 
 def is_disassembled(cubin: Cubin, options: Sequence[str] = ("-c",)) -> bool:
@@ -480,7 +484,7 @@ def _no_kernel(where: str, entry: str | None, known: Iterable[str]) -> LabError:
 
 def read_sass(cubin: Cubin | bytes, entry: str) -> Sass:
     """Disassemble one kernel of a cubin into typed instructions."""
-    return parse_listing(disassemble(cubin, None, LISTING_OPTIONS), entry)
+    return parse_listing(disassemble(cubin, None, LISTING_OPTIONS), _symbol_of(cubin, entry))
 
 
 def parse_listing(listing: str, entry: str | None = None) -> Sass:

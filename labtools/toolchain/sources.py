@@ -156,6 +156,34 @@ def normalise_source(source: str) -> str:
     return re.sub(r"\x00(\d+)\x01", lambda match: kept[int(match[1])], text)
 
 
+_SCOPE = re.compile(
+    r"\bnamespace(?: (?P<namespace>[\w:]+))?(?P<opens>\{)|(?P<brace>[{}])"
+    r"|(?:\btemplate<(?P<of>[^{};]*)>[^{};<>]*)?\b__global__\b(?P<rest>[^{};]*)"
+)
+_CALL = re.compile(r"(\w+)\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
+
+
+def kernels_in(words: str) -> list[str]:
+    """The kernels that a text as of `source_words` has, each as C++ names it with its namespaces,
+    a template's parameters in place of its arguments."""
+    found: dict[str, None] = {}
+    scopes: list[str] = []
+    for one in _SCOPE.finditer(re.sub(r"^#.*$", "", words, flags=re.MULTILINE)):
+        if one["brace"] == "}":
+            del scopes[-1:]
+        elif one["opens"] or one["brace"]:
+            scopes.append(f"{one['namespace']}::" if one["namespace"] else "")
+        elif calls := _CALL.findall(one["rest"]):
+            name = "".join([*scopes, calls[-1]])
+            found[name if one["of"] is None else f"{name}<{one['of']}>"] = None
+    return list(found)
+
+
+def has_cpp_kernels(words: str) -> bool:
+    """Whether such a text has kernels that machine code calls otherwise than C++ does."""
+    return re.search(r'(?<!extern "C" )\b__global__\b', words) is not None
+
+
 _CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b(.*)")
 
 

@@ -62,7 +62,7 @@ ARGUMENTS: tuple[tuple[str, ...], ...] = (
     *(("compile", "r03", "-k", f"unroll={n}") for n in (DIGITS, "²", "--4", "4.0", "\ud83d", "")),
     *(("forecast", "r03", "--what-if", n) for n in ("0", "-1", "nan", "inf", "1e400", "x", DIGITS)),
     *(("forecast", "r03", "--gpu", n) for n in ("", "nope", "\ud83d", "x" * 5000, "../../x")),
-    *(("compile", "r03", "--arch", n) for n in ("", "sm_", ",", f"sm_{DIGITS}", "\ud83d")),
+    *(("compile", "r03", "--arch", n) for n in ("", "sm_", "sm_90,", f"sm_{DIGITS}", "\ud83d")),
     *(("compile", n) for n in ("", "r99", "/", ".", "..", "x" * 5000, "x" * 5000 + ".py", ".py")),
     *(("compile", n) for n in ("/dev/zero", "/dev/zero.py", "~nobody/x", "\ud83d.py", "a\x00.py")),
     *(("derive", "--bits", n) for n in ("0", "-1", "5", "x", DIGITS)),

@@ -21,7 +21,7 @@ from processes import descendants
 from labtools.measure.cpu import FAULT_KINDS, CpuFault, CpuRunnerMissing, build_kernel, run_on_cpu
 from labtools.measure.cpu.build import GAP_BYTES, adapt_assembly
 from labtools.measure.cpu.report import REPORT
-from labtools.problem import LabError, Launch, Rung, Workload, Workspace
+from labtools.problem import KernelError, LabError, Launch, Rung, Workload, Workspace
 from labtools.toolchain import CompileError
 from labtools.toolchain.cache import cache_dir
 
@@ -468,7 +468,7 @@ def test_no_cuda_headers_is_said_plainly(tmp_path, monkeypatch):
 def test_a_kernel_and_a_function_that_are_not_there_are_named(tmp_path):
     other = Launch("kernel_two", (1,), (64,), 0, ("q", "k", "out"))
     wrong = rung_of(tmp_path, "").with_launch(lambda workload, limits, knobs: [other])
-    with pytest.raises(CompileError, match="kernel_two"):
+    with pytest.raises(KernelError, match="no kernel called kernel_two"):
         run_on_cpu(wrong, ONE)
     rung = rung_of(tmp_path, "missing(out);", before="__device__ void missing(half* out);")
     with pytest.raises(CompileError, match="missing"):

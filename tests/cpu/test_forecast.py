@@ -319,7 +319,7 @@ def test_what_cannot_be_forecast_is_refused() -> None:
 def test_a_launch_that_names_no_kernel_is_refused(tmp_path: Path) -> None:
     rung = hand_made(tmp_path, "plain", PLAIN)
     wrong = rung.with_launch(lambda workload, limits, knobs: [Launch("other", (1,), (32,))])
-    with pytest.raises(LabError, match="no kernel 'other'"):
+    with pytest.raises(LabError, match="no kernel called other"):
         forecast(wrong, SHORT, H200)
 
 

@@ -212,9 +212,9 @@ def test_the_compiler_is_asked_where_no_stored_listing_says_the_same(
 ) -> None:
     asked: list[str] = []
 
-    def count(source: str, *arguments: Any) -> Cubin:
+    def count(source: str, *arguments: Any, **named: Any) -> Cubin:
         asked.append(source)
-        return compile_cubin(source, *arguments)
+        return compile_cubin(source, *arguments, **named)
 
     monkeypatch.setattr(listings, "compile_cubin", count)
     rung = load_rung("r03")

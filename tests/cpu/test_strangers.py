@@ -11,10 +11,12 @@ from devices import some_of
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.cpu.build import NATIVE, _compile_error, _Kernel, find_cuda_headers
+from labtools.predict.sheets import gpu_or_default
 from labtools.problem import LabError, Launch, Rung, Workload, load_rung, make_inputs
-from labtools.toolchain import CompileError, compile_cubin
+from labtools.toolchain import CompileError, compile_cubin, compile_rung
 
 SMALL = Workload(2, 4, 2, 40, 64)
+LIMITS = gpu_or_default().limits
 SIGNATURE = (
     'extern "C" __global__ void decode(const half* q, const half* k, const half* v,\n'
     "    const int* lens, half* out, int hq, int hkv, int S, float scale)"
@@ -173,7 +175,7 @@ def test_a_kernel_that_leaves_is_said_to_have_left(tmp_path):
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        ("#include <cub/cub.cuh>\n", "for GPUs only"),
+        ("#include <cub/block/block_scan.cuh>\n", "for GPUs only"),
         (
             '__device__ float ex2(float x) { asm("ex2.approx.f32 %0, %0;" : "+f"(x)); return x; }',
             "inline assembly",
@@ -299,6 +301,49 @@ RIGHT = {
         ("m = -INFINITY", "m = std::numeric_limits<float>::lowest()"),
         ("fmaxf(m, s)", "std::max(m, s)"),
     ),
+    "labels_and_matrices": (
+        GROUPS + "#include <mma.h>\n#include <cub/cub.cuh>\nusing namespace nvcuda;\n"
+        "template <int M> __device__ int wrong(const half* a, float* c, int t) {"
+        "constexpr int N = 256 / M; wmma::fragment<wmma::accumulator, M, N, 16, float> z;"
+        "wmma::fragment<wmma::matrix_a, M, N, 16, half, wmma::row_major> x;"
+        "wmma::fragment<wmma::matrix_b, M, N, 16, half, wmma::col_major> y;"
+        "wmma::load_matrix_sync(x, a, 16); wmma::load_matrix_sync(y, a, 16);"
+        "wmma::fill_fragment(z, 1.f); wmma::mma_sync(z, x, y, z);"
+        "wmma::store_matrix_sync(c, z, N, wmma::mem_row_major); __syncwarp(); int count = 0;"
+        "for (int i = t; i < 256; i += 32) { float sum = 1; for (int k = 0; k < 16; ++k)"
+        "sum += (i / N * 16 + k) % 7 * ((i % N * 16 + k) % 7); count += c[i] != sum; }"
+        "__syncwarp(); return count; }\n",
+        (
+            SUM,
+            "auto all = cg::tiled_partition<32>(cg::this_thread_block());"
+            "auto g = cg::labeled_partition(all, t & 1);"
+            "s = cg::reduce(g, s, cg::plus<float>()); s += __shfl_xor_sync(~0u, s, 1);",
+        ),
+        (
+            "/*end*/",
+            "{ __shared__ alignas(float4) half a[512]; __shared__ float c[256];"
+            "for (int i = t; i < 512; i += 32) a[i] = __float2half(float(i % 7)); __syncwarp();"
+            "if (wrong<8>(a, c, t) + wrong<16>(a, c, t) + wrong<32>(a, c, t)) l = NAN;"
+            "using Block = cub::BlockReduce<int, 32>; __shared__ typename Block::TempStorage room;"
+            "int sum = Block(room).Sum(t, 5); if (t == 0 && sum != 10) l = NAN; }",
+        ),
+    ),
+    "swap_and_parts": (
+        "__device__ void more(double* at, double x) {"
+        "if (*at < 0) return; auto* p = (unsigned long long*)at; unsigned long long old = *p, seen;"
+        "do { seen = old; double sum = x + __longlong_as_double(seen);"
+        "old = atomicCAS(p, seen, __double_as_longlong(sum)); }"
+        "while (seen != old); }\n",
+        (
+            "/*end*/",
+            "__shared__ double n; __shared__ float2 two; const uint3 at = threadIdx;"
+            "if (at.x == 0) n = 0, two = float2{}; __syncwarp(); more(&n, 2.0);"
+            "atomicAdd(&two, make_float2(1.f, 2.f)); __syncwarp(); const dim3 all = blockDim;"
+            "if (n != 2 * all.x || two.y != n || CUDART_ONE_FP16 != half(1.f)"
+            "|| __vaddus4(0xff01ff01u, 0x02020202u) != 0xff03ff03u || __vsads4(0x01ff01ffu, 0) != 4"
+            "|| __vsubss2(0x80000001u, 0x00010001u) != 0x80000000u || INT_MAX < 0) l = NAN;",
+        ),
+    ),
 }
 
 
@@ -323,6 +368,7 @@ def test_a_barrier_that_is_not_waited_for_orders_nothing(tmp_path, edit):
     assert not run.ok
 
 
+# The second one is of a template in a namespace.
 STRUCTURES = [
     ("int hq, hkv, S; float scale;", [("hq", "i4"), ("hkv", "i4"), ("S", "i4"), ("scale", "f4")]),
     ("short hq, hkv; int S; double scale;",
@@ -335,18 +381,30 @@ def test_structures_are_passed_by_value(tmp_path, fields, dtype):
     text = ONE_WARP.replace("int hq, int hkv, int S, float scale)", "__grid_constant__ const P p)")
     text = text.replace("const int h =", "const int hq = p.hq, hkv = p.hkv, S = p.S;"
                         "const float scale = p.scale; const int h =")  # fmt: skip
-    text = text.replace('extern "C"', f'struct P {{ {fields} }};\nextern "C"')
+    entry = "decode"
+    head, tail = f"struct P {{ {fields} }};\n", ""
+    if "double" in fields:
+        entry, tail = "ns::decode<HEAD_DIM, const half>", "}"
+        head += "namespace ns {\ntemplate <int D, class T> "
+        text = text.replace("HEAD_DIM", "D").replace("const half* q", "T* q")
+    text = text.replace('extern "C" ' if tail else 'extern "C"', head + 'extern "C"' * (not tail))
+    text += tail
 
     def launch_one(workload, limits, knobs):
         (one,) = launch(workload, limits, knobs)
-        value = np.array(tuple(one.args[5:]), dtype=dtype)[()]
-        return [Launch(one.entry, one.grid, one.block, args=(*one.args[:5], value))]
+        value = np.array(tuple(one.args[5:]), np.dtype(dtype, align=True))[()]
+        return [Launch(entry, one.grid, one.block, args=(*one.args[:5], value))]
 
     source = tmp_path / "decode.cu"
     source.write_text(text)
     rung = Rung("decode", "t", source, idea="i", limiter="l", cost="c", launch=launch_one)
     run = run_on_cpu(rung, SMALL)
     assert run.ok, str(run)
+    assert set(compile_rung(rung, SMALL, LIMITS).entries) == {entry}
+    entry = entry.replace("decode", "decoder")
+    for refusing in (run_on_cpu, lambda *asked: compile_rung(*asked, LIMITS).resources_of(entry)):
+        with pytest.raises(LabError, match=r"its kernels are: (ns::)?decode"):
+            refusing(rung, SMALL)
 
 
 def test_bfloat16_has_the_functions_that_half_has_and_whole_numbers_their_short_names(tmp_path):
@@ -374,7 +432,7 @@ def test_bfloat16_has_the_functions_that_half_has_and_whole_numbers_their_short_
     ("head", "edit", "says"),
     [
         (GROUPS, "cg::this_grid().sync();", "one after another"),
-        ("#include <mma.h>\n", "using namespace nvcuda;",
+        ("#include <mma.h>\n", "nvcuda::wmma::precision::tf32 x;",
          "for GPUs only"),
     ],
 )  # fmt: skip

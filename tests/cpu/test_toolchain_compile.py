@@ -296,8 +296,7 @@ def test_kernel_hashes_refuse_a_missing_kernel() -> None:
     with pytest.raises(LabError, match="no kernel called decode_r03"):
         kernel_hashes(renamed, HEADLINE, LIMITS)
     mangled = rung.with_source(rung.source_text.replace('extern "C" ', ""))
-    with pytest.raises(LabError, match='extern "C"'):
-        kernel_hashes(mangled, HEADLINE, LIMITS)
+    assert kernel_hashes(mangled, HEADLINE, LIMITS).sass_hash
 
 
 MEANINGS = [

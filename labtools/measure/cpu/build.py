@@ -36,7 +36,9 @@ from labtools.toolchain.compiler import (
     refuse_odd_includes,
     stopped_compiling,
 )
-from labtools.toolchain.sources import expand_includes, gpu_only_lines
+from labtools.toolchain.cubin import no_kernel
+from labtools.toolchain.options import OF_HOST
+from labtools.toolchain.sources import expand_includes, gpu_only_lines, kernels_in, source_words
 
 from ..worker import ChildResult, run_child
 
@@ -338,6 +340,9 @@ _NVRTC_NAMES = {
     "__CUDA_ARCH_LIST__": CUDA_ARCH,
 }
 """What a GPU's compiler defines, beside the architecture, and this machine's does not."""
+_BODY = re.compile(r"\)\s*\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}")
+_CAST = r"(?:\([^()]*\*[^()]*\)\s*|reinterpret_cast<[^<>]*>\s*\(\s*)*"
+_SWAPPED = re.compile(rf"\batomicCAS\w*\(\s*{_CAST}(\w+)")
 _NAME = re.compile(r"\b_\w+|\b(?:linux|unix)\b|\blong[ \t]+double\b")
 _BOTH = ("__cpp_", "__cplusplus", "__STDC__", "__STDC_HOSTED__", "__LP64__", "__EXCEPTIONS")
 
@@ -366,9 +371,23 @@ def _as_nvrtc_sees(source: str, host_names: frozenset[str]) -> str:
             return f"LAB{name}"
         if name.startswith("long"):
             return "double"
+        if name.startswith("__restrict"):
+            return ""  # gcc takes no address of a template whose parameters have it by an alias
         return f"LAB_NOT{name}" if name in host_names else name
 
-    return _NAME.sub(change, source)
+    changed = _NAME.sub(change, OF_HOST.sub("", source))
+    return _BODY.sub(_guess, changed) if "atomicCAS" in changed else changed
+
+
+def _guess(body: re.Match[str]) -> str:
+    """A function in which what a compare and swap will hold against memory anyway is read as an
+    atomic reads it: `old = *address`, as NVIDIA's guide writes it, is no race."""
+    names = "|".join(_SWAPPED.findall(body[0]))
+    if not names:
+        return body[0]
+    names = "|".join([names, *re.findall(rf"\b(?:{names})\s*=\s*{_CAST}(\w+)", body[0])])
+    pointer = rf"((?:\([^()]*\*\s*\)\s*)?(?:{names})\b)(?!\s*(?:[-+*/|&^]?=[^=]|[\[(]))"
+    return re.sub(rf"([=(,<>]\s*)\*\s*{pointer}", r"\1lab::guess(\2)", body[0])
 
 
 def _as_gpu(source: str) -> str | None:
@@ -718,8 +737,8 @@ CORRECT_LINE = (
 CORRECT_IT = "correct the {} and run it again; every other kernel is unaffected"
 GPU_HEADER = (
     "this header of CUDA's own, which the kernel includes, is for GPUs only: the CPU runner has "
-    "the built-in functions, half, bfloat16, vector types, cooperative groups, atomics, barriers "
-    "and pipelines"
+    "the built-in functions, half, bfloat16, vector types, cooperative groups, atomics, barriers, "
+    "pipelines, the wmma of half and bfloat16 and cub's reductions"
 )
 
 _MESSAGE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$")
@@ -730,12 +749,9 @@ def _compile_error(log: str, kernel: _Kernel) -> LabError:
     errors = [found for found in map(_MESSAGE.match, log.splitlines()) if found]
     own = [found for found in errors if found["file"] != "<launch>"]
     if not own and errors:
-        entries = kernel.entries
-        unknown = (e for e in entries if not re.search(rf"\b{re.escape(e)}\b", kernel.source))
-        missing = next(unknown, entries[0])
-        what = f"The launch names a kernel {missing}, and {name} has none that can be launched so."
-        still_works = "make the launch's entry and the name of the __global__ function equal"
-        return CompileError(what, errors[0]["text"], still_works, file=name, log=log)
+        missing = kernel.entries[(int(errors[0]["line"]) - 1) % len(kernel.entries)]
+        there = kernels_in(source_words(kernel.source, kernel.folders))
+        return no_kernel(name, missing, there, errors[0]["text"])
     if not own:
         why = log.strip()[:800] or "the compiler said nothing"
         return CompileError(

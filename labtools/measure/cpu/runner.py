@@ -625,7 +625,7 @@ def _job_text(
         arguments = [_argument_text(argument, names) for argument in launch.args]
         dims = (*_three(launch.grid), *_three(launch.block), launch.smem_bytes)
         sizes = " ".join(map(str, (*dims, int(launch.prepare), len(arguments))))
-        lines.append(f"launch {launch.entry} {sizes} " + " ".join(arguments))
+        lines.append(f"launch {launch.entry}\n{sizes} " + " ".join(arguments))
     return "\n".join([*lines, "go", ""])
 
 

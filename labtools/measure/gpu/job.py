@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -283,12 +283,13 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
     refuse_kept_lines(target, cubin)
     for launch in launches:
         cubin.resources_of(launch.entry)  # refuses a name that the code does not hold
+    launched = [replace(one, entry=cubin.symbol_of(one.entry)) for one in launches]
     return Job(
         candidate.label,
         candidate.kind,
         timing="stream" if bytes_in_call(launches) else candidate.timing,
         cubin=str(store_cubin(cubin)),
-        launches=tuple(launches),
+        launches=tuple(launched),
         tolerance=target.tolerance_for(workload, launches),
         scheme=target.scheme(workload, candidate.knobs),
     )

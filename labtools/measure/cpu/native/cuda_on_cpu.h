@@ -9,11 +9,25 @@
 #include <cstring>
 #include <limits>
 #include <sys/types.h>  // uint, ushort, ulong
+#include <new>
 #include <type_traits>
 #include <utility>
 
+// With the CPU's own instruction these are here, further down; the header's are slower.
+#if defined(__F16C__)
+#define __half2float lab_slow__half2float
+#define __half22float2 lab_slow__half22float2
+#define __float2half lab_slow__float2half
+#define __float2half_rn lab_slow__float2half_rn
+#define __float22half2_rn lab_slow__float22half2_rn
+#endif
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#undef __half2float
+#undef __half22float2
+#undef __float2half
+#undef __float2half_rn
+#undef __float22half2_rn
 #include <math_constants.h>
 #include <vector_functions.h>
 #include <vector_types.h>
@@ -56,12 +70,20 @@ typedef unsigned char uchar;
 // `used`: whatever is not seen to be written may still not be taken for zero.
 #define __shared__ thread_local __attribute__((used))
 // A standard attribute may not stand behind __shared__ in C++; this form may stand anywhere.
-#define alignas(n) __attribute__((aligned(n)))
+namespace lab {
+template <size_t N>
+constexpr size_t alignment() { return N; }
+template <class T>
+constexpr size_t alignment() { return alignof(T); }
+LAB_INLINE uint3 indices(lab_index i) { return {i.x, i.y, i.z}; }
+LAB_INLINE dim3 sizes(lab_index i) { return {i.x, i.y, i.z}; }
+}  // namespace lab
+#define alignas(...) __attribute__((aligned(lab::alignment<__VA_ARGS__>())))
 
-#define threadIdx (lab_thread_index())
-#define blockIdx (lab_block_index())
-#define blockDim (lab_block_dim())
-#define gridDim (lab_grid_dim())
+#define threadIdx (lab::indices(lab_thread_index()))
+#define blockIdx (lab::indices(lab_block_index()))
+#define blockDim (lab::sizes(lab_block_dim()))
+#define gridDim (lab::sizes(lab_grid_dim()))
 #define warpSize 32
 
 // ---- half: the same results as the header's conversions, by the CPU's own instruction ----
@@ -86,11 +108,11 @@ LAB_INLINE float2 to_float2(__half2 h) {
 }
 LAB_INLINE __half2 to_half2(float2 f) { return __half2(to_half(f.x), to_half(f.y)); }
 }  // namespace lab
-#define __half2float(h) (lab::to_float(h))
-#define __half22float2(h) (lab::to_float2(h))
-#define __float2half(f) (lab::to_half(f))
-#define __float2half_rn(f) (lab::to_half(f))
-#define __float22half2_rn(f) (lab::to_half2(f))
+LAB_INLINE float __half2float(__half h) { return lab::to_float(h); }
+LAB_INLINE float2 __half22float2(__half2 h) { return lab::to_float2(h); }
+LAB_INLINE __half __float2half(float f) { return lab::to_half(f); }
+LAB_INLINE __half __float2half_rn(float f) { return lab::to_half(f); }
+LAB_INLINE __half2 __float22half2_rn(float2 f) { return lab::to_half2(f); }
 #endif
 
 // ---- arithmetic ----
@@ -163,13 +185,19 @@ template <class T>
 constexpr int number() {
   if (std::is_same<T, float>::value) return LAB_FLOAT;
   if (std::is_same<T, double>::value) return LAB_DOUBLE;
+  if (sizeof(T) == 2) return LAB_SHORT;
   if (sizeof(T) == 8) return std::is_signed<T>::value ? LAB_LONG : LAB_UNSIGNED_LONG;
   return std::is_signed<T>::value ? LAB_INT : LAB_UNSIGNED;
 }
 template <class T>
 LAB_INLINE T atomic(T* address, int op, T operand, T compare = T()) {
-  static_assert(sizeof(T) == 4 || sizeof(T) == 8, "atomics of 4 or 8 bytes");
+  static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8, "atomics of 2, 4 or 8 bytes");
   return unpack<T>(lab_atomic(address, op, number<T>(), pack(operand), pack(compare)));
+}
+template <class T>
+LAB_INLINE std::remove_cv_t<T> guess(T* address) {
+  const int number = sizeof(T) == 2 ? LAB_SHORT : sizeof(T) == 4 ? LAB_UNSIGNED : LAB_UNSIGNED_LONG;
+  return unpack<std::remove_cv_t<T>>(lab_atomic((void*)address, LAB_ATOMIC_OR, number, 0, 0));
 }
 }  // namespace lab
 
@@ -296,7 +324,8 @@ struct same {  // keeps the second argument from taking part in deduction: atomi
   LAB_INLINE T name(T* address, typename lab::same<T>::type value) {      \
     return lab::atomic<T>(address, op, value);                            \
   }
-#define LAB_ATOMIC(name, op) LAB_ATOMIC_NAMED(name, op) LAB_ATOMIC_NAMED(name##_block, op)
+#define LAB_ATOMIC(name, op) \
+  LAB_ATOMIC_NAMED(name, op) LAB_ATOMIC_NAMED(name##_block, op) LAB_ATOMIC_NAMED(name##_system, op)
 LAB_ATOMIC(atomicAdd, LAB_ATOMIC_ADD)
 LAB_ATOMIC(atomicMin, LAB_ATOMIC_MIN)
 LAB_ATOMIC(atomicMax, LAB_ATOMIC_MAX)
@@ -308,14 +337,26 @@ LAB_ATOMIC(atomicInc, LAB_ATOMIC_INC)
 LAB_ATOMIC(atomicDec, LAB_ATOMIC_DEC)
 #undef LAB_ATOMIC
 #undef LAB_ATOMIC_NAMED
-template <class T>
-LAB_INLINE T atomicSub(T* address, typename lab::same<T>::type value) {
-  return lab::atomic<T>(address, LAB_ATOMIC_ADD, T(0) - value);
+#define LAB_ATOMIC(scope)                                                                 \
+  template <class T>                                                                      \
+  LAB_INLINE T atomicSub##scope(T* address, typename lab::same<T>::type value) {          \
+    return lab::atomic<T>(address, LAB_ATOMIC_ADD, T(0) - value);                         \
+  }                                                                                       \
+  template <class T>                                                                      \
+  LAB_INLINE T atomicCAS##scope(T* address, typename lab::same<T>::type compare,          \
+                                typename lab::same<T>::type value) {                      \
+    return lab::atomic<T>(address, LAB_ATOMIC_CAS, value, compare);                       \
+  }
+LAB_ATOMIC()
+LAB_ATOMIC(_block)
+LAB_ATOMIC(_system)
+#undef LAB_ATOMIC
+inline float2 atomicAdd(float2* address, float2 more) {
+  return {atomicAdd(&address->x, more.x), atomicAdd(&address->y, more.y)};
 }
-template <class T>
-LAB_INLINE T atomicCAS(T* address, typename lab::same<T>::type compare,
-                       typename lab::same<T>::type value) {
-  return lab::atomic<T>(address, LAB_ATOMIC_CAS, value, compare);
+inline float4 atomicAdd(float4* address, float4 more) {
+  return {atomicAdd(&address->x, more.x), atomicAdd(&address->y, more.y),
+          atomicAdd(&address->z, more.z), atomicAdd(&address->w, more.w)};
 }
 
 #include "functions.h"

@@ -254,23 +254,44 @@ LAB_INLINE unsigned __dp2a_lo(unsigned x, unsigned y, unsigned z) { return unsig
 LAB_INLINE unsigned __dp2a_hi(unsigned x, unsigned y, unsigned z) { return unsigned(lab::dot2<uint16_t, uint8_t>(x, y, 2)) + z; }
 #define LAB_EACH(name, T, value) \
   LAB_INLINE unsigned name(unsigned x, unsigned y) { return lab::each<T>(x, y, [](T a, T b) { return value; }); }
-LAB_EACH(__vadd4, uint8_t, a + b)
-LAB_EACH(__vadd2, uint16_t, a + b)
-LAB_EACH(__vsub4, uint8_t, a - b)
-LAB_EACH(__vsub2, uint16_t, a - b)
-LAB_EACH(__vmaxs4, int8_t, a > b ? a : b)
-LAB_EACH(__vmaxu4, uint8_t, a > b ? a : b)
-LAB_EACH(__vmins4, int8_t, a < b ? a : b)
-LAB_EACH(__vminu4, uint8_t, a < b ? a : b)
-LAB_EACH(__vmaxs2, int16_t, a > b ? a : b)
-LAB_EACH(__vmins2, int16_t, a < b ? a : b)
-LAB_EACH(__vabsdiffu4, uint8_t, a > b ? a - b : b - a)
-LAB_EACH(__vcmpeq4, uint8_t, a == b ? 0xff : 0)
-LAB_EACH(__vcmpne4, uint8_t, a != b ? 0xff : 0)
-#undef LAB_EACH
-LAB_INLINE unsigned __vabs4(unsigned x) {
-  return lab::each<int8_t>(x, x, [](int8_t a, int8_t) { return a < 0 ? -a : a; });
+namespace lab {
+template <class T>
+LAB_INLINE int saturated(int x) {
+  constexpr int low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
+  return x < low ? low : x > high ? high : x;
 }
+}  // namespace lab
+#define LAB_OF_SIGN(n, g, T)                                                            \
+  LAB_EACH(__vcmpge##g##n, T, a >= b ? 0xffff : 0)                                      \
+  LAB_EACH(__vcmpgt##g##n, T, a > b ? 0xffff : 0)                                       \
+  LAB_EACH(__vcmple##g##n, T, a <= b ? 0xffff : 0)                                      \
+  LAB_EACH(__vcmplt##g##n, T, a < b ? 0xffff : 0)                                       \
+  LAB_EACH(__vmax##g##n, T, a > b ? a : b)                                              \
+  LAB_EACH(__vmin##g##n, T, a < b ? a : b)                                              \
+  LAB_EACH(__vadd##g##s##n, T, lab::saturated<T>(a + b))                                \
+  LAB_EACH(__vsub##g##s##n, T, lab::saturated<T>(a - b))                                \
+  LAB_EACH(__vabsdiff##g##n, T, a > b ? a - b : b - a)                                  \
+  LAB_INLINE unsigned __vsad##g##n(unsigned x, unsigned y) {                            \
+    unsigned sum = 0;                                                                   \
+    for (int i = 0; i < n; ++i) sum += abs(lab::part<T>(x, i) - lab::part<T>(y, i));    \
+    return sum;                                                                         \
+  }
+#define LAB_PARTS(n, S, U)                                                              \
+  LAB_EACH(__vadd##n, U, a + b)                                                         \
+  LAB_EACH(__vsub##n, U, a - b)                                                         \
+  LAB_EACH(__vcmpeq##n, U, a == b ? 0xffff : 0)                                         \
+  LAB_EACH(__vcmpne##n, U, a != b ? 0xffff : 0)                                         \
+  LAB_OF_SIGN(n, s, S)                                                                  \
+  LAB_OF_SIGN(n, u, U)                                                                  \
+  LAB_INLINE unsigned __vneg##n(unsigned x) { return __vsub##n(0, x); }                 \
+  LAB_INLINE unsigned __vnegss##n(unsigned x) { return __vsubss##n(0, x); }             \
+  LAB_INLINE unsigned __vabs##n(unsigned x) { return lab::each<S>(x, x, [](S a, S) { return abs(a); }); } \
+  LAB_INLINE unsigned __vabsss##n(unsigned x) { return __vmaxs##n(x, __vnegss##n(x)); }
+LAB_PARTS(2, int16_t, uint16_t)
+LAB_PARTS(4, int8_t, uint8_t)
+#undef LAB_PARTS
+#undef LAB_OF_SIGN
+#undef LAB_EACH
 
 // ---- warps, addresses, atomics ----
 template <class T>

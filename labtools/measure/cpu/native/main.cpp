@@ -63,9 +63,9 @@ static std::vector<OtherContent> others;
 
 // ---- the job ----
 
-static std::string word() {
-  char text[256];
-  if (scanf("%255s", text) != 1) give_up("the job ended early");
+static std::string word(const char* format = "%1023s") {
+  char text[1024];
+  if (scanf(format, text) != 1) give_up("the job ended early");
   return text;
 }
 
@@ -131,7 +131,7 @@ static void read_job() {
       ++num_buffers;
     } else if (key == "launch") {
       LaunchJob l;
-      l.entry = word();
+      l.entry = word(" %1023[^\n]");  // a template's may hold spaces
       for (lab_index* d : {&l.grid, &l.block}) *d = {unsigned(number()), unsigned(number()), unsigned(number())};
       l.smem_bytes = uint32_t(number());
       l.prepare = number() != 0;

@@ -23,8 +23,8 @@
 
 namespace lab {
 
-// RELEASE: an atomic or volatile write behind a fence of its thread, or such a read.
-enum : uint8_t { MANY_WARPS = 2, ATOMIC = 4, PENDING = 8, VOLATILE = 16, RELEASE = 32 };
+// RELEASE: an atomic or volatile write behind a fence of its thread, or such a read. DOUBT: below.
+enum : uint8_t { MANY_WARPS = 2, ATOMIC = 4, PENDING = 8, VOLATILE = 16, RELEASE = 32, DOUBT = 64 };
 
 struct Stamp {  // one access
   uint32_t block;    // serial; 0 means never
@@ -375,6 +375,29 @@ static inline void stamp(Stamp& s, uint64_t address, uint8_t flags) {
        1u << me.lane,   w.clock[me.lane], S.time,          uint16_t(me.id), flags};
 }
 
+// Of several threads of a block that write one value with one instruction, it does not matter which
+// comes last. What is written is seen only afterwards.
+struct Doubt {
+  const Region* region;
+  uintptr_t a;
+  Stamp other;
+  uint64_t address, value;
+};
+static std::vector<Doubt> doubts;
+
+static uint64_t value_at(const Region& r, uintptr_t a) {
+  uint64_t value = 0;
+  memcpy(&value, reinterpret_cast<const void*>(a), size_t(1) << r.shift);
+  return value;
+}
+
+LAB_COLD void settle_doubts() {
+  for (const Doubt& d : doubts)
+    if (value_at(*d.region, d.a) != d.value)
+      report_race(*d.region, d.a, d.other, true, true, d.address);
+  doubts.clear();
+}
+
 enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING, VOLATILE_READ, VOLATILE_WRITE };
 
 // A flag was read behind which another thread's fence stands: what that made visible may be read.
@@ -394,6 +417,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
   const bool reads = access == READ || access == VOLATILE_READ;
   const bool synchronises = access >= VOLATILE_READ || access == ATOMIC_UPDATE;
   bool excused = false, read_excused = false;
+  uint8_t flags = 0;
   if (__builtin_expect(synchronises, 0)) {
     if (access == ATOMIC_UPDATE) excused = c.write.flags & ATOMIC;
     const bool fenced = S.current->fenced != 0;
@@ -414,13 +438,21 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     if (__builtin_expect(c.write.flags & PENDING && c.write.block == S.block_serial, 0))
       report_unwritten(r, a, address, true);
   }
-  if (!excused && unordered(r, c.write, a, true)) report_race(r, a, c.write, true, !reads, address);
+  if (__builtin_expect(c.write.flags & DOUBT, 0)) settle_doubts();
+  if (!excused && unordered(r, c.write, a, true)) {
+    if (access == WRITE && c.write.block == S.block_serial && c.write.address == uint32_t(address)) {
+      doubts.push_back({&r, a, c.write, address, value_at(r, a)});
+      flags = DOUBT;
+    } else {
+      report_race(r, a, c.write, true, !reads, address);
+    }
+  }
   if (!reads) {
     if (!read_excused && unordered(r, c.read, a, false)) report_race(r, a, c.read, false, true, address);
-    uint8_t flags = access == ATOMIC_UPDATE    ? ATOMIC
-                    : access == COPY_PENDING   ? PENDING
-                    : access == VOLATILE_WRITE ? VOLATILE
-                                               : 0;
+    flags |= access == ATOMIC_UPDATE    ? ATOMIC
+             : access == COPY_PENDING   ? PENDING
+             : access == VOLATILE_WRITE ? VOLATILE
+                                        : 0;
     if (synchronises && S.current->fenced) flags |= RELEASE;
     if (synchronises && S.current->device_time && released_threads && &r != &shared_region)
       release_to_blocks();
@@ -428,7 +460,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     return;
   }
   // Remember who reads: one thread, several lanes of one warp, or several warps.
-  uint8_t flags = access == VOLATILE_READ ? VOLATILE : 0;
+  flags = access == VOLATILE_READ ? VOLATILE : 0;
   uint32_t lanes = 0, clock = 0;
   if (c.read.block == S.block_serial && c.read.epoch == S.epoch) {
     const Fiber& me = *S.current;

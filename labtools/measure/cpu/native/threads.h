@@ -124,6 +124,7 @@ static bool answer_active_masks() {
 
 // Leaves the current thread, which cannot go on, for one that can.
 static inline void run_another() {
+  if (__builtin_expect(!doubts.empty(), 0)) settle_doubts();
   Fiber* me = S.current;
   uint32_t from = 0;
   if (S.order == ROUND_ROBIN) {

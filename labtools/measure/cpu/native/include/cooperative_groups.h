@@ -6,18 +6,19 @@ namespace cooperative_groups {
 
 namespace of_cpu {
 LAB_INLINE unsigned thread_rank() {
-  const auto t = threadIdx, n = blockDim;
+  const lab_index t = lab_thread_index(), n = lab_block_dim();
   return t.x + n.x * (t.y + n.y * t.z);
 }
 LAB_INLINE unsigned block_size() { return blockDim.x * blockDim.y * blockDim.z; }
 LAB_INLINE unsigned block_rank() {
-  const auto b = blockIdx, n = gridDim;
+  const lab_index b = lab_block_index(), n = lab_grid_dim();
   return b.x + n.x * (b.y + n.y * b.z);
 }
 LAB_INLINE unsigned num_blocks() { return gridDim.x * gridDim.y * gridDim.z; }
-LAB_INLINE dim3 dim(lab_index i) { return dim3(i.x, i.y, i.z); }
+LAB_INLINE dim3 dim(uint3 i) { return dim3(i.x, i.y, i.z); }
 
-// Threads of one warp: the lanes of a mask, ranked in their order.
+// Threads of one warp: the lanes of a mask, ranked in their order. What is not a tile of a known
+// size may be a whole block, which has no mask.
 struct Lanes {
   unsigned mask;
   LAB_INLINE unsigned size() const { return unsigned(__popc(mask)); }
@@ -71,6 +72,10 @@ struct Lanes {
   LAB_INLINE unsigned match_any(T value) const {
     return packed(__match_any_sync(mask, value));
   }
+  template <class T>
+  LAB_INLINE unsigned match_all(T value, int& all) const {
+    return packed(__match_all_sync(mask, value, &all));
+  }
 };
 }  // namespace of_cpu
 
@@ -105,12 +110,34 @@ struct grid_group {
 };
 LAB_INLINE grid_group this_grid() { return {}; }
 
-struct thread_group : of_cpu::Lanes {};
-struct coalesced_group : thread_group {};
-LAB_INLINE coalesced_group coalesced_threads() { return {{{__activemask()}}}; }
+struct coalesced_group : of_cpu::Lanes {};
+LAB_INLINE coalesced_group coalesced_threads() { return {{__activemask()}}; }
+template <class Group, class Label>
+LAB_INLINE coalesced_group labeled_partition(const Group& group, Label label) {
+  return {{__match_any_sync(group.mask, label)}};
+}
+template <class Group>
+LAB_INLINE coalesced_group binary_partition(const Group& group, bool label) {
+  return labeled_partition(group, int(label));
+}
+
+struct thread_group : of_cpu::Lanes {
+  template <class Group>
+  LAB_INLINE thread_group(const Group& group) : Lanes{0} {
+    if constexpr (std::is_base_of<Lanes, Group>::value) mask = group.mask;
+  }
+  LAB_INLINE unsigned size() const { return mask ? Lanes::size() : of_cpu::block_size(); }
+  LAB_INLINE unsigned num_threads() const { return size(); }
+  LAB_INLINE unsigned thread_rank() const {
+    return mask ? Lanes::thread_rank() : of_cpu::thread_rank();
+  }
+  LAB_INLINE void sync() const { mask ? Lanes::sync() : __syncthreads(); }
+};
 
 template <unsigned N, class Parent = void>
-struct thread_block_tile : thread_group {
+struct thread_block_tile : thread_block_tile<N> {};
+template <unsigned N>
+struct thread_block_tile<N, void> : of_cpu::Lanes {
   static_assert(N <= 32 && (N & (N - 1)) == 0, "on the CPU a tile has at most 32 threads");
   static LAB_INLINE constexpr unsigned size() { return N; }
   static LAB_INLINE constexpr unsigned num_threads() { return N; }
@@ -131,7 +158,7 @@ LAB_INLINE thread_block_tile<N, Parent> tiled_partition(const Parent&) {
 }
 template <class Parent>
 LAB_INLINE thread_group tiled_partition(const Parent&, unsigned n) {
-  return {{of_cpu::tile_mask(n)}};
+  return coalesced_group{{of_cpu::tile_mask(n)}};
 }
 
 template <class Group>
@@ -199,5 +226,12 @@ LAB_INLINE void memcpy_async(const Group& group, void* to, const void* from, siz
   cuda::of_cpu::copy(group, to, from, bytes);
   lab_copy_commit();
 }
+template <class Group, class T>
+LAB_INLINE void memcpy_async(const Group& group, T* to, size_t room, const T* from, size_t count) {
+  memcpy_async(group, to, from, sizeof(T) * (count < room ? count : room));
+}
+
+__attribute__((error("the CPU runs blocks one after another, so those of a cluster cannot meet")))
+thread_block this_cluster();
 
 }  // namespace cooperative_groups

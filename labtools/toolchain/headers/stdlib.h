@@ -1,0 +1,2 @@
+// What a kernel takes from this one, such as abs, is the compiler's own.
+#pragma once

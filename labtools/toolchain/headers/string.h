@@ -1,0 +1,2 @@
+// memcpy, memset and the like are the compiler's own.
+#pragma once
