@@ -1,6 +1,6 @@
 # make lab      install into .venv, copy the pages into work/, open JupyterLab
-# make test     install what tests need, run all tests
-# make audit    the same with every case of those that make test draws
+# make test     install what tests need, run the tests: of slow ones the half that is drawn
+# make audit    the same with all of them
 # make check    format, lint, types, fast tests
 # make book     the static site, in _build/html
 # make regen    write anew what follows from sources alone, and say what changed
@@ -34,7 +34,7 @@ test:
 	@$(INSTALL) test
 	@$(RUN) -m tools.chromium
 	@# Four at a time, on two cores too: some tests wait for a browser or a time limit.
-	$(RUN) -m pytest tests -n 4 --dist worksteal $(ARGS)
+	$(RUN) -m pytest tests --drawn -n 4 --dist worksteal $(ARGS)
 
 audit:
 	@LABTOOLS_EVERY_CASE=1 $(MAKE) test

@@ -27,7 +27,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
         os.environ.setdefault(_library, "1")
 
 import tools.light_jsonschema  # noqa: E402, F401  (before nbformat)
-from tools.slow_list import is_left_out, measure_list, read_list, split_id, write_list  # noqa: E402
+from labtools.toolchain.cache import code_digest  # noqa: E402
+from tools.slow_list import is_drawn, is_left_out, measure_list, read_list, split_id, write_list  # noqa: E402
 
 try:
     from tools.nbpoll import poll_in_slices
@@ -48,6 +49,8 @@ else:
 SLOW_LIST = ROOT / "tests" / "slow.txt"
 SLOW_FIXTURES = {"measured_campaign"}
 """Whatever test asks first makes them, for longer than ``make check`` may take for a test."""
+PAGE_FIXTURES = {"page_run", "built_site"}
+EVERY_CASE = os.environ.get("LABTOOLS_EVERY_CASE") == "1"
 BUILD_LIMIT_S = 2400
 """The whole book, every page executed, on two cores that do other work as well."""
 THIS_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
@@ -57,6 +60,7 @@ _taken_s: dict[str, float] = {}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out slow, gpu and browser tests")
+    parser.addoption("--drawn", action="store_true", help="take half of the slow tests, as drawn")
     parser.addoption("--write-slow", action="store_true", help="measure tests/slow.txt anew")
 
 
@@ -155,6 +159,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     fast = config.getoption("--fast")
+    drawn_for = code_digest("") if config.getoption("--drawn") and not EVERY_CASE else ""
     listed = slow_list()
     items.sort(key=lambda item: order_of(getattr(item, "fixturenames", ())))
     for item in items:
@@ -172,7 +177,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = []
     for item in items:
         marked = [mark for mark in ("slow", "gpu", "browser") if item.get_closest_marker(mark)]
-        if fast and marked:
+        # The site is made of all pages.
+        page = not PAGE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        drawn = not drawn_for or page or "slow" not in marked or is_drawn(item.nodeid, drawn_for)
+        if (fast and marked) or not drawn:
             left_out.append(item)
         elif "gpu" in marked and not device:
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))

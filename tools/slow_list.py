@@ -1,12 +1,13 @@
-"""Which tests ``make check`` leaves out: ``tests/slow.txt``, measured and not kept by hand.
+"""Which tests ``make check`` leaves out, and of which ``make test`` takes half.
 
-A line names a test function whose cases together take longer than a second, and the case that is
+They stand in ``tests/slow.txt``, which is measured and not kept by hand. A line names a test function whose cases together take longer than a second, and the case that is
 still run where one is quick. ``pytest tests/cpu --write-slow`` measures anew; with ``--fast`` it
 adds what is slow without the others.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 
 SLOW_TEST_S = 1.0
@@ -38,6 +39,11 @@ def is_left_out(test: str, slow: Mapping[str, str]) -> bool:
     """Whether ``make check`` leaves a test out."""
     function, case = split_id(test)
     return function in slow and (not case or case != slow[function])
+
+
+def is_drawn(test: str, code: str) -> bool:
+    """Whether ``make test`` takes a slow test: one in two, drawn anew when the code changes."""
+    return hashlib.sha256(f"{code} {test}".encode()).digest()[0] % 2 == 0
 
 
 def measure_list(taken_s: Mapping[str, float]) -> dict[str, str]:

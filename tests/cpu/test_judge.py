@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from devices import some_of
 
 from labtools.measure import check
 from labtools.measure.case import checked_limits
@@ -71,7 +70,7 @@ SHOWN_BY_THE_BATTERY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", some_of(list(SHOWN_BY_THE_BATTERY), 5))
+@pytest.mark.parametrize("name", SHOWN_BY_THE_BATTERY)
 def test_some_case_of_the_battery_shows_it(name: str) -> None:
     wrong = edited(SHOWN_BY_THE_BATTERY[name])
     cases = battery(SMALL)

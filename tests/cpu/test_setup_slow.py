@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.slow_list import is_left_out, measure_list, read_list, write_list
+from tools.slow_list import is_drawn, is_left_out, measure_list, read_list, write_list
 
 ROOT = Path(__file__).resolve().parents[2]
 TAKEN_S = {
@@ -30,6 +30,13 @@ def test_the_longest_quick_case_is_kept() -> None:
         "tests/a.py::test_quick",
         "tests/a.py::test_cases[middle]",
     }
+
+
+def test_another_half_is_drawn_for_another_code() -> None:
+    tests = [f"tests/a.py::test_{number}" for number in range(400)]
+    first, again, other = ({test for test in tests if is_drawn(test, code)} for code in "aab")
+    assert first == again
+    assert all(150 < len(half) < 250 for half in (first, other, first ^ other))
 
 
 def test_the_list_reads_as_it_was_written() -> None:
