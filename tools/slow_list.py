@@ -1,8 +1,9 @@
 """Which tests ``make check`` leaves out, and of which ``make test`` takes half.
 
-They stand in ``tests/slow.txt``, which is measured and not kept by hand. A line names a test function whose cases together take longer than a second, and the case that is
-still run where one is quick. ``pytest tests/cpu --write-slow`` measures anew; with ``--fast`` it
-adds what is slow without the others.
+They stand in ``tests/slow.txt``, which is measured and not kept by hand. A line names a test
+function whose cases together take longer than a second, and the case that is still run where one
+is quick. ``pytest tests/cpu --write-slow`` measures anew; with ``--fast`` it adds what is slow
+without the others.
 """
 
 from __future__ import annotations
