@@ -93,7 +93,7 @@ class Wire:
             place = len(arrays)
             arrays += np.ascontiguousarray(value).tobytes()
             # A structure goes as its bytes: no more of it is passed to a kernel.
-            kind = f"V{value.itemsize}" if value.dtype.kind == "V" else str(value.dtype)
+            kind = f"V{value.itemsize}" if value.dtype.type is np.void else str(value.dtype)
             return ["array", kind, list(value.shape), place]
         if isinstance(value, str):
             return str.__str__(value)

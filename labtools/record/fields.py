@@ -51,11 +51,14 @@ def _only_fields_of(kind: type) -> BeforeValidator:
 
 
 def write_argument(argument: Any) -> str:
-    """A launch's argument as text: a buffer's name, or a scalar with its type, ``int32 8``."""
+    """A launch's argument as text: a buffer's name, or a scalar with its type, ``int32 8``; of a
+    structure its bytes."""
     if isinstance(argument, str):
         return argument
     if isinstance(argument, TensorMap):
         return "tensor_map " + json.dumps(dataclasses.asdict(argument))
+    if isinstance(argument, np.void):
+        return f"V{argument.itemsize} {argument.tobytes().hex()}"
     return f"{argument.dtype} {argument.item()!r}"
 
 
@@ -70,6 +73,8 @@ def read_argument(text: str) -> Any:
         cut: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in held}
         return TensorMap(**cut)
     dtype = element_dtype(name)
+    if dtype.type is np.void:
+        return np.frombuffer(bytes.fromhex(value), dtype)[0]
     if dtype.kind == "b":
         return dtype.type(value == "True")
     return dtype.type(int(value) if dtype.kind in "iu" else float(value))

@@ -13,6 +13,7 @@ from labtools.measure.cpu import run_on_cpu
 from labtools.measure.cpu.build import NATIVE, _compile_error, _Kernel, find_cuda_headers
 from labtools.predict.sheets import gpu_or_default
 from labtools.problem import LabError, Launch, Rung, Workload, load_rung, make_inputs
+from labtools.record.fields import read_argument, write_argument
 from labtools.toolchain import CompileError, compile_cubin, compile_rung
 
 SMALL = Workload(2, 4, 2, 40, 64)
@@ -393,6 +394,7 @@ def test_structures_are_passed_by_value(tmp_path, fields, dtype):
     def launch_one(workload, limits, knobs):
         (one,) = launch(workload, limits, knobs)
         value = np.array(tuple(one.args[5:]), np.dtype(dtype, align=True))[()]
+        assert read_argument(write_argument(value)).tobytes() == value.tobytes()
         return [Launch(entry, one.grid, one.block, args=(*one.args[:5], value))]
 
     source = tmp_path / "decode.cu"

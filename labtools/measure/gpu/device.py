@@ -339,6 +339,8 @@ def bind_launches(
 def _bound(arg: Any, buffers: Mapping[str, Any]) -> Any:
     if isinstance(arg, TensorMap):
         return encode_tensor_map(arg, buffers[arg.buffer].data.ptr)
+    if isinstance(arg, np.void):  # a structure, which CuPy passes by value as an array
+        return np.frombuffer(arg.tobytes(), f"V{arg.itemsize}")
     return buffers[arg] if isinstance(arg, str) else arg
 
 
