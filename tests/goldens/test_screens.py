@@ -27,8 +27,6 @@ COMPILED = """
     derive --gpu h200 --bits 4 -w 1,32,8,16384,128
     derive --gpu h200 --op prefill
     derive --gpu h200 --op gemm
-    derive --gpu h200 --op conv
-    derive --gpu h200 --op moe
 """
 PLAIN = """
     --help
