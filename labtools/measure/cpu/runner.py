@@ -642,4 +642,5 @@ def _argument_text(argument: Any, names: Sequence[str]) -> str:
         parts = [int.from_bytes(data[at : at + 8], "little") for at in starts]
         return " ".join(map(str, ("s", len(data), len(parts), *parts)))
     bits = int.from_bytes(data, "little")
-    return f"{value.dtype.kind} {value.dtype.itemsize} {bits}"
+    kind = "u" if value.dtype.kind == "b" else value.dtype.kind
+    return f"{kind} {value.dtype.itemsize} {bits}"

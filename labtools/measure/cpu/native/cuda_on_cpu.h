@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <sys/types.h>  // uint, ushort, ulong
@@ -85,6 +86,13 @@ LAB_INLINE dim3 sizes(lab_index i) { return {i.x, i.y, i.z}; }
 #define blockDim (lab::sizes(lab_block_dim()))
 #define gridDim (lab::sizes(lab_grid_dim()))
 #define warpSize 32
+
+// A kernel may have a heap, but whether it stays within what it got there is not watched.
+#define LAB_NO_HEAP __attribute__((error("the CPU runner has no heap for kernels")))
+LAB_NO_HEAP void* lab_malloc(size_t bytes);
+LAB_NO_HEAP void* operator new(size_t bytes);
+LAB_NO_HEAP void* operator new[](size_t bytes);
+#define malloc(bytes) lab_malloc(bytes)
 
 // ---- half: the same results as the header's conversions, by the CPU's own instruction ----
 // <immintrin.h> would make half of what is read here; gcc and clang know the instruction without it.
