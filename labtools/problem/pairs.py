@@ -46,7 +46,8 @@ def size_levels(values: Mapping[str, int], starts: Starts, ends: Ends) -> dict[s
     for name, value in values.items():
         levels[name] = size_level(value, starts.get(name, USUAL_STARTS))
         if name in ends:
-            levels[f"{name} end"] = ends[name].get(value % 16, "other")
+            rest = value % 16 if value > 1 else 3  # one alone is not one behind a tile
+            levels[f"{name} end"] = ends[name].get(rest, "other")
     return levels
 
 

@@ -55,9 +55,9 @@ _OUTLIER, _LEAST = 16.0, 2.0**-5
 _DIM, _LEAST_DIM = 2.0**-6, 0.5
 _OUTWEIGHS = 4.0
 
-SIDES = (1, 2, 7, 8, 15, 16, 17, 30, 31, 33, 40, 65, 71, 127, 128, 129, 136, 143, 144, 150, 151)
-SUMS = (1, 2, 7, 8, 15, 16, 17, 24, 30, 33, 40, 58, 63, 64, 65, 71, 129, 136, 143, 144, 155, 162)
-"""Rows or columns, and products of a sum, with every end of a tile and of 16 bytes."""
+SIDES = (1, 2, 7, 8, 15, 16, 17, 30, 40, 63, 64, 65, 71, 127, 128, 129, 136, 150, 151, 255, 256)
+SUMS = (1, 2, 7, 8, 24, 30, 31, 32, 40, 58, 63, 64, 65, 71, 129, 136, 155, 162, 191, 192)
+"""Rows or columns, and products of a sum, with every end of tiles of 64 and of 16 bytes."""
 EDGES = ((31, 63, 1000), (2, 3, 4099), (131, 261, 64), (261, 131, 155))
 """Sums longer by far, and more tiles one way than the other."""
 _LONGEST_DRAWN_SIDE, _LONGEST_DRAWN_SUM = 300, 1500
@@ -93,7 +93,8 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
         if 1 in (problem.n, problem.k):
             # What is near zero throughout a row is rounded by more than an output may be off.
             b = np.copysign(np.maximum(np.abs(b), _LEAST), b)
-            a = np.copysign(np.maximum(np.abs(a), _LEAST), b[0] if problem.n == 1 else a)
+            signs = b[0] * rng.choice((-1, 1), (problem.m, 1)) if problem.n == 1 else a
+            a = np.copysign(np.maximum(np.abs(a), _LEAST), signs)
         _shape_factors(a, b, problem.distribution, rng)
         dtype = element_dtype(problem.dtype)
         return GemmInputs(a.astype(dtype), b.astype(dtype), problem)

@@ -38,9 +38,9 @@ _SUNK_IN_BFLOAT16 = 1 / 32
 rounds by more than an output may be off."""
 _ONE_PEAK = ("sunk", "one_hot")
 """Where one key takes all the weight, and a mask may hide it."""
-_ENDS = (1, 2, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 70, 97, 127, 128, 129, 143, 160, 192, 200)
+_ENDS = (1, 2, 5, 7, 15, 16, 31, 32, 63, 64, 65, 70, 97, 127, 128, 129, 143, 160, 192, 200)
 FACTORS: Mapping[str, Sequence[Any]] = {
-    "kv_len": _ENDS,
+    "kv_len": (*_ENDS, 257, 271, 300, 320),
     "qo_len": (*(0,) * 4, *_ENDS),
     "batch": (1, 2, 3),
     "num_kv_heads": (1, 2, 3),
@@ -48,15 +48,18 @@ FACTORS: Mapping[str, Sequence[Any]] = {
     "causal": (False, True),
     "distribution": attention.DISTRIBUTIONS,
 }
-"""Keys and queries (0: as many) below, at and above what tiles hold, with every end."""
-_STARTS = {"S": (1, 2, 33, 129), "N": (1, 2, 33, 129), "B": (1, 2), "Hkv": (1, 2), "group": (1, 2)}
-MANY_KEYS = (
-    *((700, 33, "late_peaked", False), (700, 33, "late_peaked", True), (515, 70, "rising", True)),
-    *((1027, 5, "early_peaked", False), (1027, 5, "early_peaked", True), (900, 3, "normal", False)),
+"""Keys and queries (0: as many) below, at and above what tiles of 64 hold, with every end."""
+_STARTS = {
+    **{"S": (1, 2, 33, 129, 257), "N": (1, 2, 33, 129)},
+    **{"B": (1, 2), "Hkv": (1, 2), "group": (1, 2)},
+}
+LARGER = (
+    *((2, 2, 129, 128, "rising", True), (2, 1, 192, 127, "rising", True)),
+    *((1, 1, 190, 128, "rising", True), (1, 1, 700, 33, "late_peaked", False)),
+    *((1, 1, 700, 33, "late_peaked", True), (4, 2, 1027, 5, "early_peaked", True)),
 )
-"""Keys, queries, inputs and whether there is a mask: many tiles of keys."""
-MASK_EDGES = ((2, 2, 129, 128), (2, 1, 192, 127), (1, 1, 190, 128))
-"""Heads, KV heads, keys, queries: the mask ends one key behind the end of a tile, or before it."""
+"""Heads, KV heads, keys, queries, inputs and whether there is a mask: one that ends a key behind
+the end of a tile of any size, or before it; many tiles of keys."""
 MANY_SEQUENCES = 67
 """Sequences, more than a block takes."""
 
@@ -130,13 +133,11 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
 
         choices = {**FACTORS, "group": sorted({*FACTORS["group"], problem.group_size})}
         cases = [problem, *joint_cases(make, choices, self.levels_of, _cost, supports)]
-        edges = [(*one, "rising", True) for one in MASK_EDGES]
-        many = [(1, 1, *one) for one in MANY_KEYS]
-        for heads, kv_heads, keys, queries, one, causal in (*edges, *many):
+        for heads, kv_heads, keys, queries, one, causal in LARGER:
             case = small.replace(num_qo_heads=heads, num_kv_heads=kv_heads, kv_len=keys)
             cases.append(case.replace(qo_len=queries, distribution=one, causal=causal))
-        small = small.replace(batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9)
-        cases.append(small.replace(causal=True))
+        many = small.replace(batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9)
+        cases.append(many.replace(causal=True))
         return supported(cases, problem, supports)
 
     def levels_of(self, problem: Prefill) -> Levels:

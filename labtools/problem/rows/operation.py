@@ -1,6 +1,7 @@
 """RMSNorm of rows as an operation: inputs that find wrong kernels, the answer, the battery.
 
-The distributions of x, each row by itself; weight is about 1, so that leaving it out shows:
+The distributions of x, each row by itself; weight is about 1, but for ``normal`` of either sign, so
+that leaving it out shows:
 
 ``normal``       standard normal.
 ``late_peaked``  the last elements are the largest, so a kernel that drops them is far off.
@@ -10,7 +11,7 @@ The distributions of x, each row by itself; weight is about 1, so that leaving i
 ``one_hot``      one element is large and all others are small.
 ``constant``     every element of a row is the same.
 ``zero_rows``    every other row is zero throughout, whose mean of squares is nothing to divide by.
-``outliers``     some columns are 16 times as large, and weights have either sign and reach 8.
+``outliers``     some columns are 16 times as large, and weights reach 8.
 ``small_weight`` the weight is small, so that what is added to the output shows.
 """
 
@@ -173,13 +174,15 @@ class RowNorm(Operation[Rows, RowInputs]):
 
 
 def _draw_weight(problem: Rows, seed: int) -> np.ndarray:
-    """Weights around 1, ``[C]`` in the problem's type."""
+    """Weights around 1 or -1, ``[C]`` in the problem's type."""
     rng = np.random.default_rng([seed, problem.columns, 1])
     weight = 1 + WEIGHT_SPREAD * rng.standard_normal(problem.columns, dtype=np.float32)
     if problem.distribution == "outliers":
-        weight = np.copysign(_WEIGHT_OUTLIER * np.abs(weight - 1) + 0.5, weight - 1)
+        weight = _WEIGHT_OUTLIER * np.abs(weight - 1) + 0.5
     elif problem.distribution == "small_weight":
         weight *= _SMALL_WEIGHT
+    if problem.distribution != "normal":
+        weight = np.copysign(weight, rng.standard_normal(problem.columns))
     return weight.astype(element_dtype(problem.dtype))
 
 
