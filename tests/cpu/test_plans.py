@@ -62,7 +62,12 @@ def test_a_line_of_a_plan_names_choices(text: str, knobs: list[dict[str, int]]) 
 
 
 def test_every_shipped_plan_expands() -> None:
-    assert all(expand_plan(load_plan(name))[0] for name in plan_names())
+    for plan in map(load_plan, plan_names()):
+        assert expand_plan(plan)[0]
+        for section in plan.sections:
+            computed = {lp.operation_of(one).name for one in section.workloads}
+            of = {lp.load_baseline(name).operation for name in section.baselines}
+            assert of <= computed, f"{plan.name} has baselines of other operations"
     with pytest.raises(lp.LabError, match="There is no plan"):
         load_plan("nothing")
 

@@ -169,6 +169,17 @@ def test_a_base_is_right_on_the_battery(base: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("base", "group"),
+    some_of([(base, group) for base in ("many rows", "products") for group in (1, 4, 8)], 3),
+)
+def test_groups(base: str, group: int) -> None:
+    knobs = {**BASES[base], "gqa": 1}
+    workload = lp.Workload(2, 2 * group, 2, 61, 128, seq_lens=(61, 18), seed=group)
+    assert run_on_cpu(RUNG, workload, knobs).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("base", "old", "new"),
     [
         ("many rows", "if (MASKED && r * TEAMS + team_of_lane() >= valid)", "if (false)"),
