@@ -83,20 +83,24 @@ def read_workload(text: str) -> Problem:
 def choose_workload(
     text: str | None, target: Rung | Baseline | None = None, *, small: bool = False
 ) -> Problem:
-    """The workload that was typed, or the one that the target's operation takes for usual.
+    """The workload that was typed, or the one that the target's operation takes for usual, in the
+    first type and layout that the target takes.
 
     Args:
         text: what was typed, or None.
         target: decides the operation; None is decode.
         small: the one that the CPU and the sanitizers can take.
     """
-    from labtools.problem import DEFAULT_OPERATION, operation_of
+    from labtools.problem import DEFAULT_OPERATION, Rung, operation_of
 
     if text is not None:
         return read_workload(text)
     operation = operation_of(DEFAULT_OPERATION if target is None else target.operation)
     chosen: Problem = operation.small if small else operation.headline
-    return chosen
+    if not isinstance(target, Rung):
+        return chosen
+    with typed():
+        return next((one for one in operation.kinds(chosen) if not target.supports(one)), chosen)
 
 
 def read_rung(name: str) -> Rung:

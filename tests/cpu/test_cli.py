@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from labtools.cli import main, predictions
+from labtools.cli.given import choose_workload
 from labtools.cli.outcome import Answer, UsageProblem, plain, show_error, write_json
 from labtools.cli.recorded import _columns
 from labtools.measure.cpu.faults import CpuFault
@@ -24,7 +25,14 @@ from labtools.measure.cpu.runner import CpuRun
 from labtools.measure.worker import child_environment
 from labtools.notebook import pages
 from labtools.optimize.state import STEPS
-from labtools.problem import KernelError, LabError, Workload, repository_root
+from labtools.problem import (
+    KernelError,
+    LabError,
+    Workload,
+    kernel_supports,
+    load_rung,
+    repository_root,
+)
 from labtools.record.journal import Journal
 from labtools.toolchain import CompileError
 from labtools.toolchain.cache import SIZE_VARIABLE, kept
@@ -89,6 +97,11 @@ def test_help_lists_every_command_and_the_exit_statuses(cli: Any) -> None:
     words = " ".join(ended.out.split())
     for text in ("0 right", "1 the kernel is wrong", "2 the command line", "3 something needed"):
         assert text in words
+
+
+def test_a_kernel_for_another_type_is_asked_about_that_type() -> None:
+    rung = dataclasses.replace(load_rung("r03"), supports=kernel_supports(dtypes=("bfloat16",)))
+    assert choose_workload(None, rung, small=True).dtype == "bfloat16"
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *(f"loop {one}" for one in OF_A_LOOP)])
