@@ -333,6 +333,11 @@ def test_the_knob_of_r07_changes_what_is_kept_and_counted():
     assert sum(one.bytes for one in spaces.values()) == kept.kv_bytes(lp.HEADLINE)
 
 
+def test_groups_of_r07_are_right():
+    workload = lp.Workload(2, 2, 1, 70, 64, seq_lens=(70, 33))
+    assert run_on_cpu(lp.load_rung("r07_int4"), workload, BY_CHANNEL, orders=(0,)).ok
+
+
 def test_the_bench_shows_what_the_frontier_says(monkeypatch):
     sample = lp.Workload(1, 4, 2, 96, 128)
     few = {"BENCH_WORKLOAD": sample, "BENCH_SEEDS": (3,), "OUTLIERS": {"as is": OUTLIERS["half"]}}
