@@ -24,7 +24,6 @@ COMPILED = """
     compile r03 --arch sm_80,sm_90
     compile r09
     derive --gpu h200
-    derive --gpu h200 --bits 4 -w 1,32,8,16384,128
     derive --gpu h200 --op prefill
     derive --gpu h200 --op gemm
 """
