@@ -291,6 +291,13 @@ def test_an_answer_that_is_looked_up_is_found_out() -> None:
     assert not run.comparison.ok
 
 
+def test_lanes_need_not_be_active_together() -> None:
+    score = "warp_sum(dot(q_rmem, k_rmem))"
+    by_chance = "__shfl_sync(__activemask(), warp_sum(dot(q_rmem, k_rmem)), 31)"
+    run = run_on_cpu(edited((score, by_chance)), SMALL, orders=(0, 3))
+    assert {fault.kind for fault in run.faults} == {"collective"}
+
+
 def test_a_call_leaves_what_was_prepared_as_it_was() -> None:
     changes = "if (dim == 0) const_cast<half*>(k_scale)[0] = __float2half(1.f);"
     store = "store_row(out"

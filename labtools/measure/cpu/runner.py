@@ -554,7 +554,7 @@ def _run_child(
                 if stream is not None:
                     stream.close()
     code = child.returncode
-    if code in (0, 7):  # 7: no device variable was written
+    if code == 0:
         return ""
     if code == NEEDS_FINE:
         return None

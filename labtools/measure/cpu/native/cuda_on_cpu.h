@@ -372,12 +372,16 @@ inline float4 atomicAdd(float4* address, float4 more) {
 // ---- loads and stores with a cache hint: the hint says nothing about right or wrong ----
 #define LAB_LOAD(name) \
   template <class T> LAB_INLINE T name(const T* address) { return *address; }
-LAB_LOAD(__ldg)
 LAB_LOAD(__ldca)
 LAB_LOAD(__ldcg)
 LAB_LOAD(__ldcs)
 LAB_LOAD(__ldlu)
 #undef LAB_LOAD
+template <class T>
+LAB_INLINE T __ldg(const T* address) {
+  lab_read_only(address, sizeof(T));
+  return *address;
+}
 // Asked anew each time, as a flag is; of a vector each load is one anyway.
 template <class T>
 LAB_INLINE typename std::enable_if<std::is_arithmetic<T>::value, T>::type __ldcv(const T* address) {

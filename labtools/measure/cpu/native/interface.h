@@ -75,6 +75,7 @@ unsigned lab_phase_parity(void* barrier);  // of the phase that has not ended
 void lab_named_barrier(unsigned number, unsigned threads, int waits);
 long long lab_clock();
 int lab_is_shared(const void* address);
+void lab_read_only(const void* address, size_t bytes);  // by a cache that no write reaches
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill);
 void lab_copy_commit();
 void lab_copy_wait(size_t groups_left);

@@ -53,7 +53,7 @@ struct Region {
   Cell* cells = nullptr;  // null: reads only, nothing to remember
 };
 
-constexpr int NEEDS_FINE = 6, CONSTANT = 7;  // exit status
+constexpr int NEEDS_FINE = 6;  // exit status
 
 constexpr int SLOT_SHIFT = 33;  // 8 GiB of addresses for each buffer
 constexpr uint64_t SLOT_BYTES = 1ull << SLOT_SHIFT;
@@ -90,7 +90,6 @@ static uint32_t dynamic_offset = 0;
 
 static DeviceSection device_sections[2];  // those that begin with zero, and the others
 static uint32_t call_serial = 1;          // the first block of this call
-static uint32_t* device_written = nullptr;  // 1 once a kernel has written a device variable
 static bool fine = false;                 // every byte of a buffer is watched by itself
 
 static bool is_device(const Region& r) {
@@ -532,7 +531,6 @@ LAB_COLD void other_access(uintptr_t a, size_t n, Access access,
     const DeviceVariable* v = nearest_variable(s, a);
     if (!v || a + n > v->base + v->bytes) outside_variable(v, a, n, write, frame);
     if (v->ignored) return;
-    if (write) *device_written = 1;
     touch_all(s.region, a, n, access, address);
     return;
   }

@@ -34,11 +34,12 @@ struct AsyncCopy {
   uint32_t bytes, zero_fill, address;
 };
 
-struct Fiber {
+struct alignas(64) Fiber {  // what each switch touches lies in one line of the cache
   Context context;
   char* stack = nullptr;
   lab_index index{};
   uint32_t id = 0, lane = 0, warp = 0;
+  uint16_t position = 0;  // see State::at
   Waiting waiting = RUNNING;
   int operation = 0;         // which barrier or collective it waits at
   uint64_t address = 0;      // where it was called from
@@ -93,11 +94,11 @@ struct State {
   uint32_t arrived = 0, epoch = 0;
   uint64_t barrier_address = 0;
   int barrier_count = 0, barrier_operation = 0, barrier_result = 0;
-  // Scheduler: thread order[p] stands at position p; a bit a position that can run.
+  // Scheduler: which thread stands at each position; a bit a position that can run, and an end.
   Order order = ROUND_ROBIN;
   uint32_t seed = 0;
-  uint16_t thread_at[MAX_THREADS], position_of[MAX_THREADS];
-  uint64_t can_run[MAX_THREADS / 64];
+  Fiber* at[MAX_THREADS];
+  uint64_t can_run[MAX_THREADS / 64 + 1];
   // Launch
   void (*call)() = nullptr;
   const uint64_t* arguments = nullptr;

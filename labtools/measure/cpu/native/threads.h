@@ -11,7 +11,7 @@ namespace lab {
 // ---- scheduler ----
 
 static inline void set_can_run(const Fiber& f, bool can) {
-  const uint32_t p = S.position_of[f.id];
+  const uint32_t p = f.position;
   if (can)
     S.can_run[p >> 6] |= 1ull << (p & 63);
   else
@@ -24,13 +24,13 @@ static inline void go_on(Fiber& f) {
 }
 
 // The first position from `from` on, round the end, whose thread can run; -1 if there is none.
-static inline int find_runnable(uint32_t from) {
+static inline __attribute__((always_inline)) int find_runnable(uint32_t from) {
   const uint32_t words = (S.num_threads + 63) / 64;
   uint32_t word = from >> 6;
   uint64_t bits = S.can_run[word] & (~0ull << (from & 63));
-  for (uint32_t i = 0; i <= words; ++i) {
-    if (bits) return int(word * 64 + unsigned(__builtin_ctzll(bits)));
-    word = word + 1 == words ? 0 : word + 1;
+  for (uint32_t i = 0; i <= words + 1; ++i) {
+    if (__builtin_expect(bits != 0, 1)) return int(word * 64 + unsigned(__builtin_ctzll(bits)));
+    word = word + 1 >= words ? 0 : word + 1;
     bits = S.can_run[word];
   }
   return -1;
@@ -99,7 +99,8 @@ static const char* operation_name(Waiting waiting, int operation) {
 }
 
 // Lanes that ask who is active wait until nobody else can run: by then every lane that comes the
-// same way is there, which is what a GPU, running a warp in step, would answer.
+// same way is there, which is what a GPU, running a warp in step, would answer. It need not be in
+// step: in a drawn order some of them are answered alone.
 static bool answer_active_masks() {
   bool any = false;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
@@ -111,6 +112,7 @@ static bool answer_active_masks() {
       address = f.address;
       lanes |= 1u << f.lane;
     }
+    if (S.order == RANDOM) lanes &= next_random() | (lanes & -lanes);
     for (uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int l = __builtin_ctz(rest);
       Fiber& f = S.fibers[i * 32 + unsigned(l)];
@@ -122,37 +124,36 @@ static bool answer_active_masks() {
   return any;
 }
 
-// Leaves the current thread, which cannot go on, for one that can.
-static inline void run_another() {
+// Who goes on where nobody can run: whoever asks who is active, or what began the block.
+LAB_COLD Fiber* after_all() {
+  if (!S.live) return nullptr;
+  if (!answer_active_masks()) deadlock();
+  return S.at[find_runnable(0)];
+}
+
+// Leaves the current thread, which cannot go on, for one that can. In one frame with its caller:
+// the stacks of a block's threads are to stay in the cache.
+static inline __attribute__((always_inline)) void run_another() {
   if (__builtin_expect(!doubts.empty(), 0)) settle_doubts();
   Fiber* me = S.current;
   uint32_t from = 0;
   if (S.order == ROUND_ROBIN) {
-    from = (S.position_of[me->id] + 1u) % S.num_threads;
+    from = me->position + 1u;
   } else if (S.order == RANDOM) {
-    from = next_random() % S.num_threads;
+    from = uint32_t(uint64_t(next_random()) * S.num_threads >> 32);
   }
-  int p = find_runnable(from);
-  if (__builtin_expect(p < 0, 0)) {
-    if (!S.live) {
-      S.current = nullptr;
-      go(me->context, S.main);
-      return;
-    }
-    if (!answer_active_masks()) deadlock();
-    p = find_runnable(from);
-  }
-  Fiber* next = &S.fibers[S.thread_at[p]];
+  const int p = find_runnable(from);
+  Fiber* next = __builtin_expect(p < 0, 0) ? after_all() : S.at[p];
   if (next == me) return;
   S.current = next;
-  go(me->context, next->context);
+  go(me->context, next ? next->context : S.main);
 }
 
 // Leaves the current thread, which could go on, for the next one that can.
 LAB_COLD void give_way() {
   Fiber* me = S.current;
-  const int p = find_runnable((S.position_of[me->id] + 1u) % S.num_threads);
-  Fiber* next = p < 0 ? me : &S.fibers[S.thread_at[p]];
+  const int p = find_runnable(me->position + 1u);
+  Fiber* next = p < 0 ? me : S.at[p];
   if (next == me) {
     sched_yield();  // perhaps it waits for a block of another process
     return;
@@ -206,7 +207,7 @@ static void release_barrier() {
   }
 }
 
-static int barrier(int operation, int predicate, uint64_t address) {
+static inline int barrier(int operation, int predicate, uint64_t address) {
   Fiber& me = *S.current;
   me.operation = operation;
   me.address = address;
@@ -348,7 +349,7 @@ static void complete(Warp& w, Group& group, uint32_t warp_index, const void* fra
   group = w.groups[--w.num_groups];
 }
 
-static uint64_t collective(int operation, uint32_t mask, uint64_t value, int argument, int width,
+static inline __attribute__((always_inline)) uint64_t collective(int operation, uint32_t mask, uint64_t value, int argument, int width,
                            uint64_t address, const void* frame) {
   Fiber& me = *S.current;
   Warp& w = S.warps[me.warp];
@@ -418,10 +419,10 @@ static void choose_order(int order) {
   S.order = order == 0 ? ROUND_ROBIN : order == 1 ? FIRST_WARP_AHEAD : order == 2 ? LAST_WARP_AHEAD : RANDOM;
   S.seed = 0x9e3779b9u * uint32_t(order + 1) ^ (0x85ebca6bu * (S.linear_block + 1));
   if (!S.seed) S.seed = 1;
-  for (uint32_t i = 0; i < n; ++i) S.thread_at[i] = uint16_t(order == 2 ? n - 1 - i : i);
+  for (uint32_t i = 0; i < n; ++i) S.at[i] = &S.fibers[order == 2 ? n - 1 - i : i];
   if (S.order == RANDOM)
-    for (uint32_t i = n - 1; i > 0; --i) std::swap(S.thread_at[i], S.thread_at[next_random() % (i + 1)]);
-  for (uint32_t i = 0; i < n; ++i) S.position_of[S.thread_at[i]] = uint16_t(i);
+    for (uint32_t i = n - 1; i > 0; --i) std::swap(S.at[i], S.at[next_random() % (i + 1)]);
+  for (uint32_t i = 0; i < n; ++i) S.at[i]->position = uint16_t(i);
 }
 
 static void run_block(int order) {
@@ -466,7 +467,7 @@ static void run_block(int order) {
     set_can_run(f, true);
   }
   poison_shared();
-  S.current = &S.fibers[S.thread_at[0]];
+  S.current = S.at[0];
   go(S.main, S.current->context);
 }
 
@@ -732,6 +733,18 @@ void lab_copy_wait(size_t groups_left) {
     lab::land_copies(me.groups.front(), LAB_FRAME);
     me.groups.erase(me.groups.begin());
   }
+}
+
+void lab_read_only(const void* address, size_t bytes) {
+  using namespace lab;
+  const uintptr_t a = uintptr_t(address);
+  check(a, bytes, READ, LAB_CALLER, LAB_FRAME);
+  const uint64_t slot = (a - slots_base) >> SLOT_SHIFT;
+  if (slot >= uint64_t(num_buffers) || !buffers[slot].cells) return;
+  const Region& r = buffers[slot];
+  if (r.cells[(a - r.base) >> r.shift].write.block >= S.launch_serial)
+    end_with(RACE, LAB_FRAME, "__ldg() of %s, which this launch writes: it may get what was there before",
+             where(r, a).c_str());
 }
 
 void lab_trap(const char* what) {
