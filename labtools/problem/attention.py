@@ -14,8 +14,8 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
                  score that is kept in 16 bits. One row takes all the weight, whatever is rounded.
 ``one_hot``      one row takes all the weight, so the output is that row of v.
 ``constant_v``   v is the same in every row, so the weights must sum to one.
-``outliers``     some channels of q and of k are 4 times as large, and some rows of v 8 times: what
-                 clamps them shows.
+``outliers``     some channels of q and of k are 4 times as large, and some rows of v 8 times (in
+                 bfloat16 2 times): what clamps them shows.
 ``small_v``      as ``late_peaked``, and v is small: what adds a little to it shows.
 ``equal_keys``   all keys of a sequence are equal, and so are its weights.
 """
@@ -176,7 +176,11 @@ def draw_qkv(
         channels = rng.permutation(dim)[: dim // 32]
         for array, own in ((q, channels[::2]), (k, channels[1::2])):
             array[..., own] *= OUTLIER
-        v[:, :, rng.integers(16) :: 16] *= 2 * OUTLIER
+        # Rows of v have their signs in common, and in bfloat16, where rounding takes half of what
+        # an output may be off, they are smaller: no answer is a difference of large numbers.
+        times = OUTLIER / 2 if problem.dtype == "bfloat16" else 2 * OUTLIER
+        large = v[:, :, rng.integers(16) :: 16]
+        large[:] = times * np.copysign(large, large[:, :, :1])
     elif kind != "normal":
         # Give the query heads of a group a common direction u and lay t[n] along it in k[n]:
         # then q . k[n] / sqrt(D) is t[n] plus the noise of the normal parts.
