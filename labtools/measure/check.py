@@ -6,6 +6,7 @@ Its operation's battery, each with two draws: an answer left from the first fail
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from labtools.problem import Drawn, LabError, Problem, Rung, merge_comparisons, operation_of
+from labtools.problem import (
+    MOST_BIAS,
+    Drawn,
+    LabError,
+    Problem,
+    Rung,
+    merge_comparisons,
+    operation_of,
+)
 from labtools.problem.pairs import pair_cover, say_cover
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.cubin import refuse_launch
@@ -35,6 +44,8 @@ orders of warps on a sample of blocks."""
 LONG_VISITS, MANY_PARTS = 500, 60
 """`Problem.part_visits`, and parts of the output, above which a case is there for its length or for
 its many parts, and runs in one order a draw; the others show what the order of warps does."""
+ONE_DRAW_VISITS, ONE_DRAW_PARTS = 2000, 1000
+"""`Problem.visits` and parts, above which a case runs with one draw only, in a drawn order."""
 SAMPLED_BLOCKS = 8
 QUICK_CASES = 6
 CASES_AT_ONCE = COMPILED_AT_ONCE = 2  # one alone keeps no more than a core busy
@@ -42,6 +53,9 @@ ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
 MOST_DRAWN_VISITS = 5000
 _CANDIDATES = 24
+MOST_FAR_BYTES, MOST_FAR_THREADS, FAR_LIMIT_S = 2**24, 2**17, 2.0
+"""Of a case whose inputs lie far apart: bytes of workspaces, threads, and seconds of a block."""
+NOT_FAR = "inputs of 2^31 elements and more"
 MOST_PRINTED = 12  # lines of what a kernel prints that are shown
 
 
@@ -51,7 +65,7 @@ class CheckReport:
 
     rung: str  # id of the rung
     on: str  # ``cpu`` or ``gpu``
-    ok: bool  # every planned case was run and is right
+    ok: bool  # every planned case was run and is right, and they are not off to one side
     cases: list[CheckCase]  # those that were run, in order
     planned: int  # how many cases there were to run
     seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none was run
@@ -79,6 +93,15 @@ class CheckReport:
         """Largest relative error of one part of the output over the cases that ran to their end."""
         found = [case.comparison for case in self.cases if case.comparison]
         return merge_comparisons(found).worst_error if found else None
+
+    @property
+    def bias(self) -> float:
+        """By how much the outputs are too large on average over the cases, relative; 0 where that
+        is within what rounding of any kind may do."""
+        known = [case.comparison for case in self.cases if case.comparison]
+        mean = sum(one.bias or 0.0 for one in known) / max(1, len(known))
+        most = MOST_BIAS * max((one.tolerance or 0.0 for one in known), default=0.0)
+        return mean if abs(mean) > most else 0.0
 
     @property
     def covered(self) -> list[str]:
@@ -126,6 +149,12 @@ class CheckReport:
                 f"{self.rung} on {where}: right in all {len(self.cases)} cases"
                 f"{'' if ours else ' by its own reference'}, worst relative error "
                 f"{self.worst_error:.1e} (limit {limit:g})"
+            )
+        if self.bias and not wrong:
+            side = "large" if self.bias > 0 else "small"
+            return (
+                f"{self.rung} on {where}: wrong: in all {len(self.cases)} cases together the "
+                f"outputs are {abs(self.bias):.1e} too {side} on average, which is no rounding"
             )
         lines = [f"{self.rung} on {where}: wrong in {len(wrong)} of {len(self.cases)} cases"]
         if len(self.cases) < self.planned:
@@ -185,11 +214,14 @@ def check_rung(
         said = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
         not_checked += dict.fromkeys(chain.from_iterable(said))
         done = _check_on_cpu(rung, cases, knobs, progress)
+        whole = not quick and len(done) == len(cases)
+        not_checked += _check_far_apart(rung, cases[0], knobs) if whole else [NOT_FAR]
     else:
         done = _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done)
     seed = seed if len(done) > len(fixed) else None
-    return CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
+    report = CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
+    return dataclasses.replace(report, ok=ok and not report.bias)
 
 
 def _code_of(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
@@ -242,7 +274,6 @@ def _not_checked(rung: Rung, others: Sequence[Problem], on: str) -> list[str]:
         kinds = ", ".join(f"{one.dtype} {one.layout}" for one in others)
         said.append(f"{kinds}, which --all checks too")
     if on == "cpu":
-        said.append("indices past 4 GiB of a buffer, and what an int or a short cannot count")
         said.append("a pointer past the end of a thread's own array")
         said.append("how a GPU orders what no barrier orders; how fast it is")
     return said
@@ -295,6 +326,31 @@ def _check_on_cpu(
                 later = stack.enter_context(_side_by_side(rung, cases, knobs))
     progress("checked", len(done), len(cases))
     return done
+
+
+def _check_far_apart(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[str]:
+    """What is to be said of inputs that are larger than an int or an unsigned counts."""
+    from .cpu import run_on_cpu
+
+    said = [NOT_FAR]
+    pair = operation_of(workload).far_apart(workload)
+    if pair is None or any(rung.supports(one) for one in pair):
+        return said
+    near, far = pair
+    try:
+        launches = rung.launches(far, checked_limits(), knobs)
+        spaces = {space.name: space.bytes for launch in launches for space in launch.workspace}
+        threads = sum(one.num_blocks * one.num_threads for one in launches)
+        if sum(spaces.values()) > MOST_FAR_BYTES or threads > MOST_FAR_THREADS:
+            return said
+        if _code_of(rung, far, knobs) != _code_of(rung, workload, knobs):
+            return said
+        run = run_on_cpu(rung, near, knobs, orders=(0,), time_limit_s=FAR_LIMIT_S, laid_out=far)
+    except LabError:
+        return said
+    if run.ok or any(fault.kind == "hang" for fault in run.faults):
+        return [] if run.ok else said
+    return [f"{NOT_FAR}; with 2^32 between two planes it is wrong: an index does not reach"]
 
 
 class _Stopped(Exception):
@@ -354,6 +410,8 @@ def _check_case_on_cpu(
         (workload, orders, None),
         (second, (3,), None),
     ]
+    if index and (workload.visits > ONE_DRAW_VISITS or workload.num_parts > ONE_DRAW_PARTS):
+        plan = plan[1:]
     if workload.visits > MANY_VISITS:
         plan = [
             (workload, orders[1:], SAMPLED_BLOCKS),

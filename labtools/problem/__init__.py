@@ -6,6 +6,7 @@ numpy only, with ml_dtypes where bfloat16 is asked for.
 from .attention import DISTRIBUTIONS, head_dims, kernel_supports
 from .baseline import Baseline, list_baselines, load_baseline
 from .compare import (
+    MOST_BIAS,
     MOST_TOLERANCE,
     TOLERANCE,
     Comparison,

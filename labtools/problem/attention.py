@@ -13,11 +13,16 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
                  head): a maximum that starts at -10,000 or at the lowest half shows, and so does a
                  score that is kept in 16 bits. One row takes all the weight, whatever is rounded.
 ``one_hot``      one row takes all the weight, so the output is that row of v.
-``constant_v``   v is the same in every row, so the weights must sum to one.
-``outliers``     some channels of q and of k are 4 times as large, and some rows of v 8 times (in
-                 bfloat16 2 times): what clamps them shows.
-``small_v``      as ``late_peaked``, and v is small: what adds a little to it shows.
-``equal_keys``   all keys of a sequence are equal, and so are its weights.
+``sink``         an early row takes 98 % of the weight, and all others share the rest: a kernel that
+                 drops small weights is off by 2 %.
+``constant_v``   v is the same in every row and large, so the weights must sum to one.
+``outliers``     some channels of q and of k are 4 times as large, and some rows of v, each of one
+                 sign, 8 times (in bfloat16 2 times): what clamps them shows. Other rows of k and of
+                 v are zero, and so is a row of q.
+``small_v``      as ``late_peaked``; v and k are small, many of their elements subnormal, and q is
+                 large: what adds a little to v, or takes the smallest for zero, shows.
+``equal_keys``   all keys of a sequence are equal, and so are its weights; for every other
+                 (sequence, KV head) the scores climb by a little from key to key.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ from .problem import Buffer, Problem
 
 DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
-    *("outliers", "small_v", "equal_keys"),
+    *("outliers", "small_v", "equal_keys", "sink"),
 )
 LATE_PEAK = 12.0
 RISE = 15.0
@@ -44,7 +49,12 @@ SUNK, SUNK_PEAK = -1.6e6, -1.2e6
 SUNK_SCALE = 512.0
 """Of q, so that neither q nor k leaves the range of a half."""
 OUTLIER = 4.0
-SMALL_V = 2.0**-6
+CLIMB = 0.2
+SINK_REST = 0.02
+"""Of the weight, what all keys beside a sink have together."""
+LARGE_V = 2.0**9
+SMALL_V = {"bfloat16": 2.0**-28}
+USUAL_SMALL_V, SMALL_K = 2.0**-10, 2.0**-12
 _ALTERED = 8.0
 """Times a usual row of V: it shows though it is one of thousands."""
 
@@ -168,9 +178,7 @@ def draw_qkv(
     v = rng.standard_normal((batch, heads, length, dim), dtype=np.float32)
     kind = problem.distribution
     if kind == "constant_v":
-        v[:] = rng.standard_normal((batch, heads, 1, dim), dtype=np.float32)
-    elif kind == "equal_keys":
-        k[:] = k[:, :, :1]
+        v[:] = LARGE_V * rng.standard_normal((batch, heads, 1, dim), dtype=np.float32)
     elif kind == "outliers":
         # Channels of q, others of k, and rows of v: no score grows by the square.
         channels = rng.permutation(dim)[: dim // 32]
@@ -181,6 +189,7 @@ def draw_qkv(
         times = OUTLIER / 2 if problem.dtype == "bfloat16" else 2 * OUTLIER
         large = v[:, :, rng.integers(16) :: 16]
         large[:] = times * np.copysign(large, large[:, :, :1])
+        k[:, :, 1::8], v[:, :, 5::8], q[:, ::2, 1:2] = 0, 0, 0
     elif kind != "normal":
         # Give the query heads of a group a common direction u and lay t[n] along it in k[n]:
         # then q . k[n] / sqrt(D) is t[n] plus the noise of the normal parts.
@@ -189,9 +198,12 @@ def draw_qkv(
         q = 0.25 * q + u[:, :, None, :]
         if kind == "sunk":
             q, coefficient = SUNK_SCALE * q, coefficient / SUNK_SCALE
-        elif kind == "small_v":
-            v *= SMALL_V
+        elif kind == "equal_keys":
+            k[:] = k[:, :, :1]
         k = 0.25 * k + coefficient[..., None] * u[:, :, None, :]
+        if kind == "small_v":
+            q, k = q / SMALL_K, k * SMALL_K
+            v *= SMALL_V.get(problem.dtype, USUAL_SMALL_V)
     return q, k, v
 
 
@@ -203,37 +215,43 @@ def score_profile(
     row = np.zeros(length, np.float32)
     if not length:
         return row
+    # The last row as often as any other: what leaves it out shows.
+    peak = length - 1 if rng.integers(2) else int(rng.integers(length))
     if distribution in ("late_peaked", "small_v"):
         row[length - max(1, length // 64) :] = LATE_PEAK
     elif distribution == "early_peaked":
         row[: max(1, length // 64)] = LATE_PEAK
     elif distribution == "sunk":
-        low, peak = (-SUNK_PEAK, -SUNK) if odd else (SUNK, SUNK_PEAK)
-        row[:] = low
-        row[rng.integers(length)] = peak
+        row[:], row[peak] = (-SUNK_PEAK, -SUNK) if odd else (SUNK, SUNK_PEAK)
     elif distribution == "rising":
         row[:] = np.linspace(-RISE, RISE, length)
     elif distribution == "large":
         row[:] = LARGE_SPREAD * rng.standard_normal(length, dtype=np.float32)
-        row[rng.integers(length)] = LARGE_PEAK
+        row[peak] = LARGE_PEAK
         if odd:
             row -= max(float(row.max()), LARGE_PEAK) - LARGE_PEAK + LARGE_FALL
     elif distribution == "one_hot":
-        row[rng.integers(length)] = ONE_HOT_PEAK
+        row[peak] = ONE_HOT_PEAK
+    elif distribution == "sink":
+        row[rng.integers(1 + length // 8)] = np.log(length / SINK_REST)
+    elif distribution == "equal_keys" and odd:
+        row[:] = np.linspace(0, CLIMB, length)
     return row
 
 
 def altered_rows(
-    q: np.ndarray, keys: np.ndarray, rng: np.random.Generator
+    q: np.ndarray, keys: np.ndarray, values: np.ndarray, rng: np.random.Generator
 ) -> list[tuple[str, int, np.ndarray]]:
-    """Rows that give a query ``[D]`` that sees the keys ``[n, D]`` another answer by far: (buffer,
-    row, its new content). Another row of V where most weight is, and that row's key elsewhere too.
+    """Rows that give a query ``[D]`` that sees the keys and values ``[n, D]`` another answer by
+    far: (buffer, row, its new content). Another row of V where most weight is, and that row's key
+    elsewhere too.
     """
     if not len(keys):
         return []
     top = int(np.argmax(keys.astype(np.float32) @ q.astype(np.float32)))
     other = int(rng.integers(len(keys)))
-    fresh = _ALTERED * rng.standard_normal(len(q), dtype=np.float32)
+    usual = float(np.clip(np.abs(values.astype(np.float32)).mean(), 1, LARGE_V))
+    fresh = _ALTERED * usual * rng.standard_normal(len(q), dtype=np.float32)
     return [("v", top, fresh.astype(keys.dtype)), ("k", other, keys[top])]
 
 

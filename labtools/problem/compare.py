@@ -17,6 +17,9 @@ and what shows is the error of long sums."""
 MOST_TOLERANCE = {"float16": 4e-3, "bfloat16": 1.6e-2, "float32": 4e-3, "float64": 1e-6}
 """The largest error that a kernel may ask for by the type of the output, whatever it says. In fp32
 it leaves room for products that tensor cores round to TF32."""
+MOST_BIAS = 0.4
+"""Of the tolerance, by how much outputs may be too large or too small on average over a check: that
+is where rounding towards zero stays below."""
 MOST_TOLERANCE_IN_8_BITS = 0.05
 """The same for one whose preparation keeps inputs in eight bits and names no scheme of them."""
 
@@ -65,6 +68,8 @@ class Comparison:
     problems: list[str] = field(default_factory=list)  # what is wrong, in words; empty when ok
     cases: int = 1  # outputs that were compared
     pairs: int = 0  # parts that were compared, of decode (sequence, head) pairs
+    # by how much the parts are too large on average, relative; None where one is wrong
+    bias: float | None = field(default=None, repr=False)
 
     def of_output(self, name: str) -> Comparison:
         """The same, and its problems name the output."""
@@ -122,7 +127,8 @@ def compare_output(
             f"{wrong} of {len(parts)} {name_parts(axes)} are off, the worst by "
             f"{worst_error:.1e} relative at {_where(worst_index, axes)} (limit {tolerance:g})"
         )
-    return Comparison(not problems, worst_error, worst_index, tolerance, problems, pairs=len(parts))
+    seen = (not problems, worst_error, worst_index, tolerance, problems)
+    return Comparison(*seen, pairs=len(parts), bias=None if problems else _bias(found, wanted))
 
 
 def merge_outputs(found: Sequence[Comparison]) -> Comparison:
@@ -159,6 +165,13 @@ def _relative_error(out: np.ndarray, expected: np.ndarray) -> np.ndarray:
         error = difference / np.maximum(np.linalg.norm(expected, axis=-1), 1e-30)
     error[~np.isfinite(error)] = np.inf
     return error
+
+
+def _bias(out: np.ndarray, expected: np.ndarray) -> float:
+    """The mean over the parts of out . expected / expected . expected - 1; rounding cancels."""
+    size = np.square(expected).sum(axis=-1)
+    along = (out.astype(np.float64) * expected).sum(axis=-1)[size > 0]
+    return float(np.mean(along / size[size > 0] - 1)) if along.size else 0.0
 
 
 def name_parts(axes: Sequence[str]) -> str:

@@ -602,6 +602,11 @@ class Operation(ABC, Generic[P, D]):
         """The given problem, then small ones that cover what it may leave out, without those that
         the kernel refuses through ``supports``."""
 
+    def far_apart(self, problem: P) -> tuple[P, P] | None:
+        """A small problem of its type, and the same with inputs so long that no index of 32 bits
+        reaches from one plane of them to the next; None where there is none."""
+        return None
+
     def kinds(self, problem: P) -> list[P]:
         """The problem in every type and layout that problems have, itself first."""
         found = [problem]

@@ -216,7 +216,7 @@ ResourcesField = Annotated[Resources, _only_fields_of(Resources), PlainSerialize
 
 def _write_comparison(found: Comparison) -> dict[str, Any]:
     data = dataclasses.asdict(found)
-    problems, index = data.pop("problems"), data.pop("worst_index")
+    problems, index, _ = (data.pop(name) for name in ("problems", "worst_index", "bias"))
     where = {} if index is None else {"worst_index": index}
     return {**data, "problems": problems, **where}
 

@@ -111,7 +111,7 @@ def test_every_type_that_a_kernel_takes_is_checked_or_named() -> None:
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 1 to 4113; groups 1 to 16; B 1 to 131; D 64" in report.summary
+    assert "S 0 to 32771; groups 1 to 16; B 1 to 1027; D 64" in report.summary
     never = [both for one in report.cover for both in one["never"]]
     assert never == [("1", "ragged")] and "never: B 1 with lengths ragged" in report.summary
     assert "sunk" in report.summary
@@ -291,11 +291,13 @@ def test_an_answer_that_is_looked_up_is_found_out() -> None:
     assert not run.comparison.ok
 
 
-def test_lanes_need_not_be_active_together() -> None:
+@pytest.mark.parametrize(("those", "kinds"), [("true", set()), ("threadIdx.x & 1", {"collective"})])
+def test_lanes_of_a_branch_need_not_be_active_together(those: str, kinds: set[str]) -> None:
     score = "warp_sum(dot(q_rmem, k_rmem))"
-    by_chance = "__shfl_sync(__activemask(), warp_sum(dot(q_rmem, k_rmem)), 31)"
+    told = f"{those} ? __shfl_sync(__activemask(), sum, 31) : sum"
+    by_chance = f"[&] {{ const float sum = {score}; return {told}; }}()"
     run = run_on_cpu(edited((score, by_chance)), SMALL, orders=(0, 3))
-    assert {fault.kind for fault in run.faults} == {"collective"}
+    assert {fault.kind for fault in run.faults} == kinds
 
 
 def test_a_call_leaves_what_was_prepared_as_it_was() -> None:

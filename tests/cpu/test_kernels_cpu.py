@@ -144,6 +144,7 @@ ALWAYS = (
     Workload(2, 4, 2, 70, 64, distribution="outliers"),
     Workload(2, 4, 2, 66, 128, distribution="small_v"),
     Workload(2, 4, 2, 65, 64, distribution="equal_keys"),
+    Workload(2, 4, 2, 129, 128, distribution="sink"),
 )
 
 

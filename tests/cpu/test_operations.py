@@ -170,7 +170,7 @@ def test_some_parts_are_the_same_as_all(name: str) -> None:
 # single row that ends as a tile does, queries before the first key under a mask or of 257 keys.
 PAIRS = {
     **{"decode": (166, 1), "rows": (324, 8), "add_norm": (324, 8)},
-    **{"prefill": (687, 14), "gemm": (604, 14)},
+    **{"prefill": (716, 14), "gemm": (604, 14)},
 }
 
 
@@ -202,7 +202,9 @@ def test_altered_inputs_have_another_answer_in_every_part(name: str) -> None:
         second = operation.expect(altered)
         for name, first in operation.expect(inputs).items():
             moved = np.linalg.norm(first - second[name], axis=-1)
-            assert (moved > 0.02 * np.linalg.norm(first, axis=-1)).all(), (one, name)
+            size = np.linalg.norm(first, axis=-1)
+            empty = (size == 0) & bool(one.empty_parts)  # zero, whatever the inputs are
+            assert ((moved > 0.02 * size) | empty).all(), (one, name)
 
 
 @pytest.mark.parametrize("name", SHIPPED)

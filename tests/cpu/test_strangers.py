@@ -240,7 +240,7 @@ RIGHT = {
             GROUP_SUMS,
             "auto warp = cg::tiled_partition<32>(cg::this_thread_block());",
             "if (t % 3) { auto g = cg::coalesced_threads(); "
-            "if (g.shfl(t, 0) != 1 || g.size() != 21) wrong = true; }"
+            "if (g.shfl(t, g.thread_rank()) != t || g.size() > 21) wrong = true; }"
             "if (cg::exclusive_scan(warp, 1) != t "
             "|| cg::inclusive_scan(warp, t) != t * (t + 1) / 2) wrong = true;",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import mmap
 import os
 import re
@@ -89,6 +90,7 @@ def run_on_cpu(
     progress: Progress = silent,
     inputs: Drawn | None = None,
     workers: int | None = None,
+    laid_out: Problem | None = None,
 ) -> CpuRun:
     """Compile the rung's source for the CPU, run it and compare with the oracle.
 
@@ -102,6 +104,8 @@ def run_on_cpu(
             None runs all. A rung of several launches is always run whole.
         time_limit_s: seconds that one block may take before it counts as hanging.
         workers: processes to share the blocks; None takes two where there are two cores.
+        laid_out: what is launched in place of the workload: the same but for inputs with longer
+            axes, at whose beginning the workload's stand, and zeros behind them.
 
     Raises LabError: no compiler, the source does not compile, the workload is not supported, or
     there is not enough memory. What the *kernel* does wrong is never an exception.
@@ -112,7 +116,10 @@ def run_on_cpu(
     if workers is None:
         workers = min(2, len(os.sched_getaffinity(0)))
     limits = limits or checked_limits()
-    wanted = _Wanted(rung, knobs, limits, tuple(orders) or (0,), blocks, time_limit_s, workers)
+    wanted = _Wanted(
+        *(rung, knobs, limits, tuple(orders) or (0,), blocks, time_limit_s, workers),
+        laid_out or inputs.problem,
+    )
     try:
         return _run_built(wanted, inputs, progress)
     except FileNotFoundError:
@@ -158,7 +165,7 @@ def count_on_cpu(
     executable = build_for_cpu(rung, workload, knobs, limits, counted=True)
     launches = rung.launches(workload, limits, knobs)
     with contextlib.ExitStack() as stack:
-        given = _given_buffers(stack, inputs, launches)
+        given = _given_buffers(stack, inputs, launches, workload)
         page = stack.enter_context(_Buffer("trips", np.zeros(1, TRIPS), writable=True))
         counted = _Counted(launch, blocks[:MAX_COUNTED], page)
         job = _Job(executable, launches, 0, None, time_limit_s, 1, {}, counted)
@@ -197,13 +204,14 @@ class _Wanted:
     blocks: int | None
     time_limit_s: float
     workers: int
+    laid_out: Problem
 
 
 def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
     rung, workload, knobs, limits = wanted.rung, inputs.problem, wanted.knobs, wanted.limits
     orders, time_limit_s, workers = wanted.orders, wanted.time_limit_s, wanted.workers
-    launches = rung.launches(workload, limits, knobs)
-    executable = build_for_cpu(rung, workload, knobs, limits)
+    launches = rung.launches(wanted.laid_out, limits, knobs)
+    executable = build_for_cpu(rung, wanted.laid_out, knobs, limits)
     scheme = rung.scheme(workload, knobs)
     tolerance = rung.tolerance_for(workload, launches)
     blocks = wanted.blocks if len(launches) == 1 else None
@@ -220,10 +228,11 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
     printed = ""
     tried: list[int] = []
     with contextlib.ExitStack() as stack:
-        shared_inputs = _given_buffers(stack, inputs, launches)
+        shared_inputs = _given_buffers(stack, inputs, launches, wanted.laid_out)
         others = {
-            name: stack.enter_context(_Buffer(name, array, writable=False))
+            name: stack.enter_context(_Buffer(name, array, False))
             for name, array in _altered(executable, inputs).items()
+            if wanted.laid_out is workload
         }
         for order in orders:
             tried.append(order)
@@ -267,12 +276,19 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
 class _Buffer:
     """An array in memory that the child can map; gone with its last user, whatever happens."""
 
-    def __init__(self, name: str, array: np.ndarray, writable: bool, given: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        array: np.ndarray,
+        writable: bool,
+        given: bool = False,
+        shape: Sequence[int] | None = None,  # where the array is the beginning of a larger one
+    ) -> None:
         self.name = name
-        self.bytes = array.nbytes
+        self._shape, self._dtype = tuple(shape or array.shape), array.dtype
+        self.bytes = math.prod(self._shape) * array.dtype.itemsize
         self.item_bytes = array.dtype.itemsize
         self.writable, self.given = writable, given
-        self._shape, self._dtype = array.shape, array.dtype
         self.fd = os.memfd_create(f"labtools-{name}")
         try:
             os.ftruncate(self.fd, max(self.bytes, 1))
@@ -282,10 +298,10 @@ class _Buffer:
             what = f"There is no memory for the buffer {name}."
             why = f"it needs {self.bytes / 1e9:.2f} GB: {error.strerror}"
             raise LabError(what, why, "try a smaller workload") from error
-        self.array()[...] = array
+        self.array()[tuple(map(slice, array.shape))] = array
 
     def array(self) -> np.ndarray:
-        count = int(np.prod(self._shape))
+        count = math.prod(self._shape)
         flat = np.frombuffer(self._map, self._dtype, count)
         return flat.reshape(self._shape)
 
@@ -299,7 +315,7 @@ class _Buffer:
 
 
 def _given_buffers(
-    stack: contextlib.ExitStack, drawn: Drawn, launches: Sequence[Launch]
+    stack: contextlib.ExitStack, drawn: Drawn, launches: Sequence[Launch], seen: Problem
 ) -> dict[str, _Buffer]:
     """The inputs that no kernel writes. Raises LabError: a buffer is too large to be run with."""
     inputs, workload = drawn.buffers(), drawn.problem
@@ -315,7 +331,7 @@ def _given_buffers(
             )
     check_host_memory(workload, sum(sizes[name] for name in sizes if name not in inputs))
     return {
-        name: stack.enter_context(_Buffer(name, array, writable=False))
+        name: stack.enter_context(_Buffer(name, array, False, shape=seen.inputs[name].shape))
         for name, array in inputs.items()
         if name not in workload.outputs
     }

@@ -35,10 +35,20 @@ _STARTS = {"S": (1, 33, 257, 1001), "B": (1, 2, 19), "Hkv": (1, 2, 5), "group": 
 """Where each level of a size begins."""
 RAGGED = ("full", "equal", "ragged")
 """Sequences as long as the cache is wide; all of one length below it; of several lengths."""
-LONGEST_CASE = (1, 1, 4113)
-"""Heads, KV heads, keys of the longest case."""
-MANY = 131
-"""Sequences, more than a warp or a block takes at a time."""
+ALIKE: dict[str, dict[int, tuple[int, ...]]] = {
+    **{"batch": {3: (8, 3, 16, 2, 4)}, "num_kv_heads": {2: (2, 4, 3), 5: (8, 5, 6)}},
+    "group_size": {4: (4, 6), 7: (8, 7, 12, 7)},
+}
+"""Sizes of one level, which a kernel may tell apart all the same. They are taken in turn in cases
+of at most `MOST_ALIKE` visits."""
+MOST_ALIKE = 4000
+LONG, LONGEST = (447, 2113), 32771
+"""Keys: of a batch, and of one sequence more than a short counts or fixed shared memory holds."""
+MANY = 1027
+"""Sequences, more than a block has threads; with four heads more than blocks are resident."""
+MANY_HEADS = (((3, 1, 2, 3, 3, 2, 1, 3), 16, 8), ((31, 5), 8, 6))
+"""Lengths, KV heads and group: heads of large models."""
+HEAD_DIMS = (64, 128)
 EVERY_END = (tuple((29 * i + 40) % 64 + 1 for i in range(64)), (127, 257, 128, 255, 129, 256))
 """Every length of 1..64, shuffled, and those around 128 and 256: every way a tile can end. In two
 cases, since a short sequence takes as much of the cache as the longest beside it."""
@@ -48,26 +58,37 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     """The given workload, then small ones that cover what it may leave out, without those that the
     kernel refuses through ``supports``.
 
-    They keep the head dimension, element type and layout. Every two levels of `levels_of` meet in
-    one of them, as far as the kernel takes both; every distribution comes with short and with long
-    sequences; then each length of 1..64 as the end of a sequence, many sequences, a few thousand
-    keys, and if the workload is paged the other page size.
+    They keep element type and layout. Every two levels of `levels_of` meet in one of them, as far
+    as the kernel takes both; every distribution comes with short and with long sequences; then each
+    length of 1..64 as the end of a sequence, many sequences, many heads, many keys, no keys, the
+    other head dimension, and if the workload is paged the other page size.
     """
     kept = {name: getattr(workload, name) for name in ("head_dim", "dtype", "layout", "page_size")}
     small = Workload(3, 8, 2, 97, seed=workload.seed + 1, **kept)
     cases = [workload, *_joint_cases(small, workload.group_size, supports)]
+
+    def add(lengths: Sequence[int], width: int, kv_heads: int, group: int, drawn: str) -> None:
+        """The case with this group, or with the workload's own where that is refused."""
+        shape = {"batch": len(lengths), "num_kv_heads": kv_heads, "kv_len": width}
+        case = small.replace(**shape, num_qo_heads=kv_heads * group, distribution=drawn)
+        case = case.replace(seq_lens=tuple(lengths))
+        if supports(case):
+            case = case.replace(num_qo_heads=kv_heads * workload.group_size)
+        cases.append(case)
+
     # No sequence is full here.
-    for heads, lengths in enumerate(EVERY_END, start=1):
-        case = small.replace(batch=len(lengths), num_qo_heads=heads, num_kv_heads=1)
-        case = case.replace(kv_len=max(lengths) + 2, seq_lens=lengths)
-        cases.append(case.replace(distribution="late_peaked"))
-    heads, kv_heads, length = LONGEST_CASE
-    shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": length}
-    cases.append(small.replace(batch=1, **shape))
+    for group, lengths in enumerate(EVERY_END, start=1):
+        add(lengths, max(lengths) + 2, 1, group, "late_peaked")
+    add((LONGEST,), LONGEST, 1, 1, "sink")
+    add(LONG, max(LONG), 2, 2, "normal")
+    add([5 * i % 3 + 1 for i in range(MANY)], 3, 1, 4, "normal")
+    for lengths, kv_heads, group in MANY_HEADS:
+        add(lengths, max(lengths), kv_heads, group, "normal")
+    add((0, 5, 0), 5, 2, 4, "normal")
     cases.append(small.replace(kv_len=1, distribution="rising"))
-    lengths = tuple(5 * i % 11 + 1 for i in range(MANY))
-    many = small.replace(batch=MANY, num_qo_heads=1, num_kv_heads=1, kv_len=11)
-    cases.append(many.replace(seq_lens=lengths))
+    if supports(small.replace(head_dim=48)):  # else it says nothing of head dimensions
+        others = [small.replace(head_dim=dim) for dim in HEAD_DIMS if dim != workload.head_dim]
+        cases += [one.replace(seq_lens=(97, 1, 64), distribution="rising") for one in others]
     for size in PAGE_SIZES if workload.is_paged else ():
         other = small.replace(page_size=size, distribution="late_peaked", kv_len=2 * size + 1)
         cases.append(other)
@@ -98,6 +119,14 @@ def _joint_cases(small: Workload, group: int, supports: Supports) -> list[Worklo
     named = joint_cases(make, choices, *how)
     drawn = []
     for index, one in enumerate(named):
+        alike = [of.get(n := getattr(one, name), (n,)) for name, of in ALIKE.items()]
+        batch, kv_heads, shared = (ways[(index + i) % len(ways)] for i, ways in enumerate(alike))
+        levels = levels_of(one)
+        length = LENGTH_CLASSES[levels["S"]][[*LAST_TILE.values(), "other"].index(levels["S end"])]
+        shape = (batch, kv_heads * shared, kv_heads)
+        other = _of_lengths(small, shape, length[index % len(length)], levels["lengths"], index)
+        if other.visits <= MOST_ALIKE and levels_of(other) == levels:
+            one = one if supports(other) else other
         turn = index % len(DISTRIBUTIONS)
         ways = [one.replace(distribution=d) for d in DISTRIBUTIONS[turn:] + DISTRIBUTIONS[:turn]]
         drawn.append(next((way for way in ways if not supports(way)), one))
@@ -113,8 +142,12 @@ def _of_lengths(
     if ragged == "equal":
         lengths, width = (length,) * batch, length + 3 + number % 64
     elif ragged == "ragged":
-        # One has them all, at a place of its own; the others end anywhere.
-        drawn = np.random.default_rng([number, 403]).integers(1, length + 1, batch)
+        # One has them all, at a place of its own; the others end anywhere, half of them near the
+        # end of a tile.
+        rng = np.random.default_rng([number, 403])
+        drawn = rng.integers(1, length + 1, batch)
+        near = (drawn + 32) // 64 * 64 + rng.integers(-1, 2, batch)
+        drawn[::2] = np.clip(near[::2], 1, length)
         drawn[number % batch] = length
         lengths = tuple(int(n) for n in drawn)
         width = length + number % 2

@@ -44,6 +44,14 @@ class DecodeAttention(Operation[Workload, Inputs]):
         pairs = None if parts is None else [(one[0], one[1]) for one in parts]
         return attention_oracle(inputs, pairs)[0]
 
+    def far_apart(self, problem: Workload) -> tuple[Workload, Workload] | None:
+        """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows."""
+        if problem.is_paged:
+            return None
+        shape = {"batch": 1, "num_qo_heads": 2 * problem.group_size, "num_kv_heads": 2}
+        near = problem.replace(**shape, kv_len=64, seq_lens=(50,))
+        return near, near.replace(kv_len=2**32 // problem.head_dim + 1024)
+
     def kinds(self, problem: Workload) -> list[Workload]:
         """Every type, contiguous and in pages; a battery of one page size tries the other too."""
         lies = {"layout": "contiguous", "page_size": 0}, {"layout": "paged", "page_size": 16}
@@ -97,7 +105,7 @@ class DecodeAttention(Operation[Workload, Inputs]):
         """Another row of V where most weight is, and the key of that row at another place too."""
         sequence, head = part
         mine = self.read_part(problem, part, fetch)
-        for name, row, array in altered_rows(mine.q[0, 0], mine.k[0, 0], rng):
+        for name, row, array in altered_rows(mine.q[0, 0], mine.k[0, 0], mine.v[0, 0], rng):
             place: tuple[int, ...] = (sequence, head // problem.group_size, row)
             if problem.is_paged:
                 page = fetch("page_table", (sequence,))[row // problem.page_size]

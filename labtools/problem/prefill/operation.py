@@ -178,7 +178,8 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
     ) -> None:
         """Another row of V where most weight is, and the key of that row at another place too."""
         mine = self.read_part(problem, part, fetch)
-        for name, row, array in attention.altered_rows(mine.q[0, 0, 0], mine.k[0, 0], rng):
+        query, k, v = mine.q[0, 0, 0], mine.k[0, 0], mine.v[0, 0]
+        for name, row, array in attention.altered_rows(query, k, v, rng):
             store(name, (part[0], part[1] // problem.group_size, row), array)
 
 

@@ -55,7 +55,7 @@ struct Region {
 
 constexpr int NEEDS_FINE = 6;  // exit status
 
-constexpr int SLOT_SHIFT = 33;  // 8 GiB of addresses for each buffer
+constexpr int SLOT_SHIFT = 36;  // 64 GiB of addresses for each buffer
 constexpr uint64_t SLOT_BYTES = 1ull << SLOT_SHIFT;
 constexpr int MAX_BUFFERS = 15;
 

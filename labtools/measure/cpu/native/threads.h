@@ -99,8 +99,8 @@ static const char* operation_name(Waiting waiting, int operation) {
 }
 
 // Lanes that ask who is active wait until nobody else can run: by then every lane that comes the
-// same way is there, which is what a GPU, running a warp in step, would answer. It need not be in
-// step: in a drawn order some of them are answered alone.
+// same way is there, which is what a GPU, running a warp in step, would answer. Once lanes have gone
+// different ways it need not be in step: in a drawn order some of them are answered alone.
 static bool answer_active_masks() {
   bool any = false;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
@@ -112,7 +112,8 @@ static bool answer_active_masks() {
       address = f.address;
       lanes |= 1u << f.lane;
     }
-    if (S.order == RANDOM) lanes &= next_random() | (lanes & -lanes);
+    const bool whole = uint32_t(__builtin_popcount(lanes)) == std::min(32u, S.num_threads - i * 32);
+    if (S.order == RANDOM && !whole) lanes &= next_random() | (lanes & -lanes);
     for (uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int l = __builtin_ctz(rest);
       Fiber& f = S.fibers[i * 32 + unsigned(l)];
