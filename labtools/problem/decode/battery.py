@@ -35,20 +35,20 @@ _STARTS = {"S": (1, 33, 257, 1001), "B": (1, 2, 19), "Hkv": (1, 2, 5), "group": 
 """Where each level of a size begins."""
 RAGGED = ("full", "equal", "ragged")
 """Sequences as long as the cache is wide; all of one length below it; of several lengths."""
-ALIKE: dict[str, dict[int, tuple[int, ...]]] = {
+SIZES_OF_LEVEL: dict[str, dict[int, tuple[int, ...]]] = {
     **{"batch": {3: (8, 3, 16, 2, 4)}, "num_kv_heads": {2: (2, 4, 3), 5: (8, 5, 6)}},
     "group_size": {4: (4, 6), 7: (8, 7, 12, 7)},
 }
 """Sizes of one level, which a kernel may tell apart all the same. They are taken in turn in cases
-of at most `MOST_ALIKE` visits."""
-MOST_ALIKE = 4000
-LONG, LONGEST = (447, 2113), 32771
+of at most `MOST_SIZED_VISITS` visits."""
+MOST_SIZED_VISITS = 4000
+LONG_CASE, LONGEST_CASE = (447, 2113), 32771
 """Keys: of a batch, and of one sequence more than a short counts or fixed shared memory holds."""
 MANY = 1027
 """Sequences, more than a block has threads; with four heads more than blocks are resident."""
 MANY_HEADS = (((3, 1, 2, 3, 3, 2, 1, 3), 16, 8), ((31, 5), 8, 6))
 """Lengths, KV heads and group: heads of large models."""
-HEAD_DIMS = (64, 128)
+OTHER_HEAD_DIMS = (64, 128)
 EVERY_END = (tuple((29 * i + 40) % 64 + 1 for i in range(64)), (127, 257, 128, 255, 129, 256))
 """Every length of 1..64, shuffled, and those around 128 and 256: every way a tile can end. In two
 cases, since a short sequence takes as much of the cache as the longest beside it."""
@@ -79,15 +79,17 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     # No sequence is full here.
     for group, lengths in enumerate(EVERY_END, start=1):
         add(lengths, max(lengths) + 2, 1, group, "late_peaked")
-    add((LONGEST,), LONGEST, 1, 1, "sink")
-    add(LONG, max(LONG), 2, 2, "normal")
+    add((LONGEST_CASE,), LONGEST_CASE, 1, 1, "sink")
+    add(LONG_CASE, max(LONG_CASE), 2, 2, "normal")
     add([5 * i % 3 + 1 for i in range(MANY)], 3, 1, 4, "normal")
     for lengths, kv_heads, group in MANY_HEADS:
         add(lengths, max(lengths), kv_heads, group, "normal")
     add((0, 5, 0), 5, 2, 4, "normal")
     cases.append(small.replace(kv_len=1, distribution="rising"))
     if supports(small.replace(head_dim=48)):  # else it says nothing of head dimensions
-        others = [small.replace(head_dim=dim) for dim in HEAD_DIMS if dim != workload.head_dim]
+        others = [
+            small.replace(head_dim=dim) for dim in OTHER_HEAD_DIMS if dim != workload.head_dim
+        ]
         cases += [one.replace(seq_lens=(97, 1, 64), distribution="rising") for one in others]
     for size in PAGE_SIZES if workload.is_paged else ():
         other = small.replace(page_size=size, distribution="late_peaked", kv_len=2 * size + 1)
@@ -119,13 +121,13 @@ def _joint_cases(small: Workload, group: int, supports: Supports) -> list[Worklo
     named = joint_cases(make, choices, *how)
     drawn = []
     for index, one in enumerate(named):
-        alike = [of.get(n := getattr(one, name), (n,)) for name, of in ALIKE.items()]
+        alike = [of.get(n := getattr(one, name), (n,)) for name, of in SIZES_OF_LEVEL.items()]
         batch, kv_heads, shared = (ways[(index + i) % len(ways)] for i, ways in enumerate(alike))
         levels = levels_of(one)
         length = LENGTH_CLASSES[levels["S"]][[*LAST_TILE.values(), "other"].index(levels["S end"])]
         shape = (batch, kv_heads * shared, kv_heads)
         other = _of_lengths(small, shape, length[index % len(length)], levels["lengths"], index)
-        if other.visits <= MOST_ALIKE and levels_of(other) == levels:
+        if other.visits <= MOST_SIZED_VISITS and levels_of(other) == levels:
             one = one if supports(other) else other
         turn = index % len(DISTRIBUTIONS)
         ways = [one.replace(distribution=d) for d in DISTRIBUTIONS[turn:] + DISTRIBUTIONS[:turn]]
