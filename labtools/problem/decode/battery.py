@@ -79,7 +79,7 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     # No sequence is full here.
     for group, lengths in enumerate(EVERY_END, start=1):
         add(lengths, max(lengths) + 2, 1, group, "late_peaked")
-    add((LONGEST_CASE,), LONGEST_CASE, 1, 1, "sink")
+    add((LONGEST_CASE,), LONGEST_CASE, 1, 1, "normal")
     add(LONG_CASE, max(LONG_CASE), 2, 2, "normal")
     add([5 * i % 3 + 1 for i in range(MANY)], 3, 1, 4, "normal")
     for lengths, kv_heads, group in MANY_HEADS:
