@@ -65,6 +65,7 @@ struct Warp {
   uint32_t live = 0;   // lanes that exist and have not returned
   uint32_t epoch = 0;  // __syncwarp() of all live lanes so far
   bool partial = false;
+  bool parted = false;  // lanes have met without the others since the last __syncwarp() of all
   uint32_t clock[32];
   uint32_t seen[32][32];  // seen[l][k]: intervals of lane k that lane l knows to be over
   uint32_t acquired[MAX_THREADS / 32];  // fences of each other warp that it has heard of by a flag

@@ -112,8 +112,8 @@ static bool answer_active_masks() {
       address = f.address;
       lanes |= 1u << f.lane;
     }
-    const bool whole = uint32_t(__builtin_popcount(lanes)) == std::min(32u, S.num_threads - i * 32);
-    if (S.order == RANDOM && !whole) lanes &= next_random() | (lanes & -lanes);
+    const bool all = uint32_t(__builtin_popcount(lanes)) == std::min(32u, S.num_threads - i * 32);
+    if (S.order == RANDOM && (!all || S.warps[i].parted)) lanes &= next_random() | (lanes & -lanes);
     for (uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int l = __builtin_ctz(rest);
       Fiber& f = S.fibers[i * 32 + unsigned(l)];
@@ -253,6 +253,7 @@ static int source_lane(int operation, int lane, int argument, int width) {
 static void sync_clocks(Warp& w, uint32_t lanes) {
   if (lanes == w.live) {  // everybody knows everything: start afresh
     ++w.epoch;
+    w.parted = false;
     if (w.partial) {
       memset(w.clock, 0, sizeof w.clock);
       memset(w.seen, 0, sizeof w.seen);
@@ -308,6 +309,7 @@ static void multiply(Warp& w) {
 static void complete(Warp& w, Group& group, uint32_t warp_index, const void* frame) {
   const uint32_t lanes = group.arrived;
   const int operation = group.operation;
+  if (lanes != w.live) w.parted = true;
   if (operation >= LAB_SHFL && operation <= LAB_SHFL_DOWN) {
     for (uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int l = __builtin_ctz(rest);
@@ -441,7 +443,7 @@ static void run_block(int order) {
     w.live = lanes == 32 ? ~0u : (1u << lanes) - 1;
     w.epoch = 0;
     w.num_groups = 0;
-    w.partial = false;
+    w.partial = w.parted = false;
     w.acquire_epoch = NEVER;
     memset(w.acquired, 0, sizeof w.acquired);
     memset(w.clock, 0, sizeof w.clock);
