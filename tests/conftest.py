@@ -96,6 +96,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # Nobody is there to predict anything, whatever the terminal's environment says.
     os.environ["LABTOOLS_READER"] = "0"
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    if config.getoption("--drawn") and not EVERY_CASE:
+        # Goldens of the tests that are left out are unused.
+        config.option.warn_unused_snapshots = True
     if "hypothesis" in sys.modules:
         settings.load_profile("fast" if config.getoption("--fast") else "whole")
     if os.environ.get("LABTOOLS_REQUIRE_TORCH") == "1" and not has_module("torch"):
