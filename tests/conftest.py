@@ -28,7 +28,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import tools.light_jsonschema  # noqa: E402, F401  (before nbformat)
 from labtools.toolchain.cache import code_digest  # noqa: E402
-from tools.slow_list import is_drawn, is_left_out, measure_list, read_list, split_id, write_list  # noqa: E402
+from tools.slow_list import (  # noqa: E402
+    EVERY_CASE,
+    is_drawn,
+    is_left_out,
+    measure_list,
+    read_list,
+    split_id,
+    write_list,
+)
 
 try:
     from tools.nbpoll import poll_in_slices
@@ -50,7 +58,7 @@ SLOW_LIST = ROOT / "tests" / "slow.txt"
 SLOW_FIXTURES = {"measured_campaign"}
 """Whatever test asks first makes them, for longer than ``make check`` may take for a test."""
 PAGE_FIXTURES = {"page_run", "built_site"}
-EVERY_CASE = os.environ.get("LABTOOLS_EVERY_CASE") == "1"
+"""The site is made of all pages, so that what asks for one is never left to a draw."""
 BUILD_LIMIT_S = 2400
 """The whole book, every page executed, on two cores that do other work as well."""
 THIS_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
@@ -180,7 +188,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = []
     for item in items:
         marked = [mark for mark in ("slow", "gpu", "browser") if item.get_closest_marker(mark)]
-        # The site is made of all pages.
         page = not PAGE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
         drawn = not drawn_for or page or "slow" not in marked or is_drawn(item.nodeid, drawn_for)
         if (fast and marked) or not drawn:

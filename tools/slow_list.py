@@ -9,8 +9,11 @@ without the others.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 
+EVERY_CASE = os.environ.get("LABTOOLS_EVERY_CASE") == "1"
+"""Whether nothing is drawn, as ``make audit`` asks."""
 SLOW_TEST_S = 1.0
 """A function whose cases together take longer is left out."""
 QUICK_S = 0.4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tomllib
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import pytest
 from labtools.predict import load_gpu
 from labtools.toolchain import CompilerMissing, DeviceInfo, find_compiler, find_tool
 from labtools.toolchain.cache import code_digest
+from tools.slow_list import EVERY_CASE
 from tools.write_listings import locked_nvrtc
 
 T = TypeVar("T")
@@ -33,8 +33,9 @@ needs_tools = pytest.mark.skipif(not _HAS_TOOLS, reason="no compiler or no nvdis
 needs_locked = pytest.mark.skipif(
     not _HAS_TOOLS or locked_nvrtc() != NVRTC, reason="not the pinned compiler"
 )
-EVERY = "LABTOOLS_EVERY_CASE"
-"""Set to 1, nothing is drawn: tests of many alike cases take them all."""
+
+
+_CODE = code_digest("problem", "toolchain", "measure", "predict", "optimize")
 
 
 def some_of(every: Sequence[T], count: int, always: Sequence[T] = ()) -> list[T]:
@@ -42,10 +43,9 @@ def some_of(every: Sequence[T], count: int, always: Sequence[T] = ()) -> list[T]
 
     The draw follows from the code, since all processes of a test run must make the same one.
     """
-    if os.environ.get(EVERY) == "1":
+    if EVERY_CASE:
         return list(every)
-    code = code_digest("problem", "toolchain", "measure", "predict", "optimize")
-    rng = random.Random(code + "".join(str(getattr(case, "id", case)) for case in every))
+    rng = random.Random(_CODE + "".join(str(getattr(case, "id", case)) for case in every))
     left = [one for one in every if one not in always]
     chosen = rng.sample(left, min(count, len(left)))
     return [one for one in every if one in chosen or one in always]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,8 @@ from labtools.predict import half_tile, load_gpu, machine_of
 from labtools.problem import load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile, RingTile
 from labtools.toolchain import CompilerMissing, find_compiler
+from tools.slow_list import EVERY_CASE
 
-MANY = bool(os.environ.get("LABTOOLS_EVERY_CASE"))
 H200 = load_gpu("h200")
 
 
@@ -66,7 +65,7 @@ def walk(work: TiledWork, sizes: tuple[int, int, int], order: tuple[str, ...]) -
 def test_the_traffic_of_a_nest_is_what_a_walk_through_it_moves(sizes: tuple[int, int, int]) -> None:
     work = TiledWork("", (sizes[0],), sizes[1], sizes[2])
     for tile in itertools.product(*(range(1, size + 1) for size in sizes)):
-        if not MANY and sum(tile) % 3:
+        if not EVERY_CASE and sum(tile) % 3:
             continue
         (tiling,) = work.tilings(tile[0])
         said = [traffic for _, traffic, _ in nest_traffic(work, tiling, tile[1], tile[2])]
@@ -133,7 +132,7 @@ def test_the_pick_is_the_best_of_the_model(op: str, text: str, gpu: str) -> None
     model = TileModel(read_work(op, text), load_gpu(gpu))
     rng = np.random.default_rng(0)
     every = list(itertools.product(*(CHOICES[name] for name in CHOICES)))
-    places = range(len(every)) if MANY else rng.choice(len(every), 300, replace=False)
+    places = range(len(every)) if EVERY_CASE else rng.choice(len(every), 300, replace=False)
     fitting = 0
     for place in places:
         for stages in (2, 3, 5, 8):

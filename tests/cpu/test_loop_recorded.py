@@ -41,10 +41,11 @@ from labtools.record.bound import largest_stall, stall_shares
 from labtools.toolchain import find_compiler
 from labtools.toolchain.progress import silent
 from research.make_grid import changed_codes, draw_points
+from tools.slow_list import EVERY_CASE
 
 NEAREST, NEAR, FAR = 1.02, 1.05, 1.10
 SEEDS = int(os.environ.get("LABTOOLS_LOOP_SEEDS", "2"))
-RECOMPILED = 64 if os.environ.get("LABTOOLS_EVERY_CASE") == "1" else 8
+RECOMPILED = 64 if EVERY_CASE else 8
 DRAWS = 2000
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 
 import numpy as np
@@ -18,10 +17,11 @@ from labtools.problem.prefill.operation import PrefillInputs
 from labtools.record import RecordStore, shipped_records_dir
 from labtools.record.fields import read_argument, write_argument
 from labtools.toolchain.listings import machine_code
+from tools.slow_list import EVERY_CASE
 
 P00, P01, P02, P03 = (load_rung(name) for name in ("p00", "p01", "p02", "p03"))
 TILE = 64
-DRAWN = 100 if os.environ.get("LABTOOLS_EVERY_CASE") == "1" else 3
+DRAWN = 100 if EVERY_CASE else 3
 MOST_VISITS = 12_000
 """(query, key) pairs of a drawn problem: what a run on the CPU takes a second for."""
 
