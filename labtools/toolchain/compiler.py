@@ -43,7 +43,6 @@ from .sources import (
     kernels_in,
     normalise_source,
     odd_include,
-    source_words,
     used_headers,
 )
 
@@ -377,7 +376,7 @@ def compile_rung(
     `compile_cubin` raises.
     """
     target, defines = rung.target(arch or limits.arch), rung.defines(workload, limits, knobs)
-    entries = cpp_entries(rung, workload, limits, knobs)
+    entries = cpp_entries(expanded_text(rung), rung, workload, limits, knobs)
     return _compilation(rung, target, defines, compiler, entries)()
 
 
@@ -394,7 +393,7 @@ def compile_ahead(
     for rung, workload, knobs in asked:
         with contextlib.suppress(LabError):
             defines = rung.defines(workload, limits, knobs)
-            entries = cpp_entries(rung, workload, limits, knobs)
+            entries = cpp_entries(expanded_text(rung), rung, workload, limits, knobs)
             one = _compilation(rung, rung.target(limits.arch), defines, compiler, entries)
             left[repr(one.args)] = one  # many workloads have one code
 
@@ -433,13 +432,21 @@ def launched_entries(
     return list(dict.fromkeys(launch.entry for launch in rung.launches(workload, limits, knobs)))
 
 
+def expanded_text(rung: Rung) -> str:
+    """A rung's source with its own headers."""
+    return expand_includes(rung.source_text, rung.include_dirs)
+
+
 def cpp_entries(
-    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
+    text: str,
+    rung: Rung,
+    workload: Problem,
+    limits: Limits,
+    knobs: Mapping[str, int] | None = None,
 ) -> list[str]:
-    """`launched_entries` of a source that a compiler must be told them for; of others nothing."""
-    if not has_cpp_kernels(source_words(rung.source_text, rung.include_dirs)):
-        return []
-    return launched_entries(rung, workload, limits, knobs)
+    """`launched_entries` of a rung whose `expanded_text` a compiler must be told them for; of
+    others nothing."""
+    return launched_entries(rung, workload, limits, knobs) if has_cpp_kernels(text) else []
 
 
 def kernel_hashes(

@@ -24,7 +24,7 @@ from typing import Any
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir, repository_root
 
 from .cache import Recent, binary_mark, code_digest, content_key
-from .compiler import compile_cubin, cpp_entries, find_compiler, source_name
+from .compiler import compile_cubin, cpp_entries, expanded_text, find_compiler, source_name
 from .cubin import Cubin, Resources
 from .errors import CompileError, CompilerMissing
 from .options import C_HEADERS, all_include_dirs, check_arch, cuda_include_dir
@@ -39,7 +39,7 @@ from .sass import (
     is_disassembled,
     parse_listings,
 )
-from .sources import expand_includes, hash_source
+from .sources import hash_source
 
 INSTRUCTION_BYTES = 16
 """Length of one instruction from Volta on."""
@@ -128,8 +128,9 @@ def machine_code(
     arch = check_arch(arch or limits.arch)
     defines = rung.defines(workload, limits, knobs)
     # The text itself and not what it says: an added comment moves the line numbers.
-    entries = cpp_entries(rung, workload, limits, knobs)
-    key = (text_hash_of(rung), repr(sorted(defines.items())), arch, source_name(rung), *entries)
+    text = expanded_text(rung)
+    entries = cpp_entries(text, rung, workload, limits, knobs)
+    key = (hash_text(text), repr(sorted(defines.items())), arch, source_name(rung), *entries)
     known = _codes.get(key)
     if known is not None:
         return known
@@ -230,8 +231,12 @@ def _text_of_file(file: str, rung: Rung) -> str | None:
 
 
 def text_hash_of(rung: Rung) -> str:
-    """SHA-256 of a rung's text with its own headers, comments included."""
-    text = expand_includes(rung.source_text, rung.include_dirs)
+    """`hash_text` of a rung's source with its own headers."""
+    return hash_text(expanded_text(rung))
+
+
+def hash_text(text: str) -> str:
+    """SHA-256 of a text, comments included."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

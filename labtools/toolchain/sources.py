@@ -179,9 +179,11 @@ def kernels_in(words: str) -> list[str]:
     return list(found)
 
 
-def has_cpp_kernels(words: str) -> bool:
-    """Whether such a text has kernels that machine code calls otherwise than C++ does."""
-    return re.search(r'(?<!extern "C" )\b__global__\b', words) is not None
+@functools.lru_cache(maxsize=256)
+def has_cpp_kernels(text: str) -> bool:
+    """Whether a source, its own headers within it, has kernels that machine code calls otherwise
+    than C++ does."""
+    return re.search(r'(?<!extern "C" )\b__global__\b', normalise_source(text)) is not None
 
 
 _CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b(.*)")
