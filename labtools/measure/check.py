@@ -123,8 +123,11 @@ class CheckReport:
     @property
     def summary(self) -> str:
         """The verdict in plain text, and what it speaks for."""
-        lines = [self._verdict, f"covered: {'; '.join(self.covered)}"]
-        lines += [f"  {line}" for line in say_cover(self.cover)] if self.cases else []
+        return self.say([f"  {line}" for line in say_cover(self.cover)] if self.cases else [])
+
+    def say(self, cover: Sequence[str] = ()) -> str:
+        """`summary` with these lines for what `cover` says."""
+        lines = [self._verdict, f"covered: {'; '.join(self.covered)}", *cover]
         if self.seed is not None:
             lines.append(f"the last cases are drawn: --seed {self.seed} draws the same again")
         if self.not_checked:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from labtools.problem.pairs import cover_rows, say_never
+
 from .tables import BOX, Shown, badge, make_table
 
 if TYPE_CHECKING:
@@ -13,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def show_check(report: CheckReport) -> Shown:
-    """A check's verdict, every fault with its line, and the cases folded below; ``live`` from a GPU
-    and ``computed`` by the CPU."""
+    """A check's verdict, every fault with its line, and below, folded, the cases and which of their
+    properties met; ``live`` from a GPU and ``computed`` by the CPU."""
     word = "live" if report.on == "gpu" else "computed"
     border = "2px solid" if report.ok else "4px double"
-    lines = "<br>".join(html.escape(line) for line in report.summary.splitlines())
+    lines = "<br>".join(html.escape(line) for line in report.say().splitlines())
     verdict = "right" if report.ok else "wrong"
     shown = Shown(
         f'<div class="lt-check lt-check-{verdict}" style="{BOX};border:{border} currentColor">'
@@ -30,7 +32,11 @@ def show_check(report: CheckReport) -> Shown:
     columns = ["workload", "inputs", "verdict", "worst relative error"]
     cases = make_table(columns, [_case_row(case) for case in report.cases])
     count = f"{len(report.cases)} of {report.planned} cases"
-    folded = f'<details><summary style="cursor:pointer">{count}</summary>{cases.html}</details>'
+    inner = cases.html
+    if report.cases:
+        columns, *rows = cover_rows(report.cover)
+        inner += make_table(columns, rows).html + f"<p>{html.escape(say_never(report.cover))}</p>"
+    folded = f'<details><summary style="cursor:pointer">{count}</summary>{inner}</details>'
     return shown + Shown(folded, f"{count}\n{cases.text}")
 
 

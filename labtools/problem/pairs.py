@@ -127,25 +127,39 @@ def pair_cover(cases: Sequence[Levels]) -> list[dict[str, Any]]:
     return table
 
 
-def say_cover(table: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A `pair_cover` as lines of text, with the first levels that never meet."""
+def cover_rows(table: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """A `pair_cover` as rows of text: the heads, then a factor with its levels and the fewest cases
+    beside each other factor."""
     fewest = {one["factors"]: one["fewest"] for one in table}
-    rows = {one["factors"][0]: one["levels"][0] for one in table}
-    columns = list(dict.fromkeys(b for _, b in fewest))
-    heads = {a: f"{a}: {', '.join(levels)}" for a, levels in rows.items()}
-    wide = max(map(len, heads.values()))
-    lines = ["  ".join(["fewest cases of two".ljust(wide), *columns])]
-    for a, head in heads.items():
-        cells = (str(fewest.get((a, b), "")).rjust(len(b)) for b in columns)
-        lines.append("  ".join([head.ljust(wide), *cells]))
-    never: dict[str, list[str]] = {}
-    for one in table:
-        a, b = one["factors"]
-        for x, y in one["never"]:
-            never.setdefault(f"{a} {x}", []).append(f"{b} {y}")
-    said = [f"{first} with {', '.join(others)}" for first, others in never.items()]
-    said[_NAMED:] = [f"and {len(said) - _NAMED} more"] if len(said) > _NAMED else []
-    return [*lines, f"never: {'; '.join(said)}"] if said else lines
+    levels = {one["factors"][0]: one["levels"][0] for one in table}
+    others = list(dict.fromkeys(b for _, b in fewest))
+    rows = [["fewest cases of two", *others]]
+    for a, mine in levels.items():
+        rows.append([f"{a}: {', '.join(mine)}", *(str(fewest.get((a, b), "")) for b in others)])
+    return rows
+
+
+def say_never(table: Sequence[Mapping[str, Any]]) -> str:
+    """The first two levels of a `pair_cover` that never meet, and how many more; "" for none."""
+    said = [
+        f"{a} {x} with {b} {y}"
+        for one in table
+        for a, b in [one["factors"]]
+        for x, y in one["never"]
+    ]
+    more = [f"and {len(said) - _NAMED} more"] if len(said) > _NAMED else []
+    return f"never: {'; '.join([*said[:_NAMED], *more])}" if said else ""
+
+
+def say_cover(table: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A `pair_cover` as lines of text."""
+    (head, *others), *rows = cover_rows(table)
+    wide = max(len(row[0]) for row in [[head], *rows])
+    lines = ["  ".join([head.ljust(wide), *others])]
+    for first, *cells in rows:
+        right = (cell.rjust(len(b)) for cell, b in zip(cells, others, strict=True))
+        lines.append("  ".join([first.ljust(wide), *right]))
+    return [*lines, *filter(None, [say_never(table)])]
 
 
 def _in_order(level: str) -> tuple[int, str]:
