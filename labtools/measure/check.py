@@ -47,6 +47,9 @@ its many parts, and runs in one order a draw; the others show what the order of 
 ONE_DRAW_VISITS, ONE_DRAW_PARTS = 2000, 1000
 """`Problem.visits` and parts, above which a case runs with one draw only, in a drawn order."""
 SAMPLED_BLOCKS = 8
+OTHER_SMS = 108
+"""Multiprocessors that the second draw of a case is launched for."""
+_OTHER = f"launched as for {OTHER_SMS} multiprocessors"
 QUICK_CASES = 6
 CASES_AT_ONCE = COMPILED_AT_ONCE = 2  # one alone keeps no more than a core busy
 ALL_ORDERS = (0, 1, 2, 3)
@@ -112,8 +115,8 @@ class CheckReport:
     @property
     def cover(self) -> list[dict[str, Any]]:
         """Which levels met in the cases that were run, as `pair_cover` says."""
-        workloads = [case.workload for case in self.cases]
-        return pair_cover([operation_of(one).levels_of(one) for one in workloads] or [{}])
+        all_of = [(case.workload, operation_of(case.workload)) for case in self.cases]
+        return pair_cover([its.levels_of(one) for one, its in all_of if its.tells(one)] or [{}])
 
     @property
     def printed(self) -> str:
@@ -196,6 +199,10 @@ def check_rung(
     """
     if on not in ("cpu", "gpu"):
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")
+    # Of a launch that is kept for another problem by some of its sizes alone, that one comes first.
+    for other in workload.smaller():
+        with contextlib.suppress(LabError):
+            rung.launches(other, checked_limits(), knobs)
     # Refuses an unsupported workload before anything runs.
     rung.launches(workload, checked_limits(), knobs)
     operation = operation_of(workload)
@@ -298,12 +305,26 @@ def _compile_for_gpu(
             return ["whether a GPU's compiler takes it: there is none here"]
     refuse_kept_lines(rung, cubin)
     defines = rung.defines(workload, limits, knobs)
-    for case in cases:
-        if rung.defines(case, limits, knobs) == defines:
+    most = 0
+    for case in [*cases, *operation_of(workload).large(workload)]:
+        if rung.supports(case):
+            continue
+        same = rung.defines(case, limits, knobs) == defines
+        try:
             for launch in rung.launches(case, limits, knobs):
-                if launch.entry not in cubin.entries:  # another one of a template
-                    cubin = compile_rung(rung, case, limits, knobs)
-                refuse_launch(cubin, launch, limits)
+                # Other code is compiled where it has more threads: it may be bound to fewer.
+                if same or launch.num_threads > most:
+                    known = same and launch.entry in cubin.entries  # else another of a template
+                    code = cubin if known else compile_rung(rung, case, limits, knobs)
+                    refuse_launch(code, launch, limits)
+                most = max(most, launch.num_threads)
+        except LabError as error:
+            if case == workload:
+                raise
+            what = f"{rung.id} cannot run {case}, which its supports() takes."
+            raise LabError(
+                what, f"{error.what} {error.why}", "a supports() that says so"
+            ) from error
     hidden = [] if built.as_gpu else gpu_only_lines(rung.source_text)
     lines = ", ".join(f"{first} to {last}" for first, last in hidden)
     return (
@@ -353,7 +374,7 @@ def _check_far_apart(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
         return said
     if run.ok or any(fault.kind == "hang" for fault in run.faults):
         return [] if run.ok else said
-    return [f"{NOT_FAR}; with 2^32 between two planes it is wrong: an index does not reach"]
+    return [f"{NOT_FAR}; with keys that far apart it is wrong: an index does not reach"]
 
 
 class _Stopped(Exception):
@@ -428,7 +449,14 @@ def _check_case_on_cpu(
             inputs = operation_of(drawn).draw(drawn)
         workers = 1 if index else None  # the cases behind the first one share the cores
         how: dict[str, Any] = {"progress": progress, "inputs": inputs, "workers": workers}
+        if drawn is second:
+            # As on another GPU, where that changes the launch alone.
+            other = dataclasses.replace(checked_limits(), num_sms=OTHER_SMS)
+            if rung.defines(drawn, other, knobs) == rung.defines(drawn, checked_limits(), knobs):
+                how["limits"] = other
         run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, **how)
+        if drawn is second and run.comparison:
+            run = dataclasses.replace(run, comparison=run.comparison.of_output(_OTHER))
         results.append(run)
         if not run.ok:
             break

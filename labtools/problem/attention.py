@@ -13,16 +13,19 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
                  head): a maximum that starts at -10,000 or at the lowest half shows, and so does a
                  score that is kept in 16 bits. One row takes all the weight, whatever is rounded.
 ``one_hot``      one row takes all the weight, so the output is that row of v.
-``sink``         an early row takes 98 % of the weight, and all others share the rest: a kernel that
-                 drops small weights is off by 2 %.
+``sink``         an early row takes 98 % of the weight, and its v is small, so that the others
+                 still show: a kernel that drops small weights is off.
 ``constant_v``   v is the same in every row and large, so the weights must sum to one.
-``outliers``     some channels of q and of k are 4 times as large, and some rows of v, each of one
-                 sign, 8 times (in bfloat16 2 times): what clamps them shows. Other rows of k and of
-                 v are zero, and so is a row of q.
+``outliers``     some channels of q are 4 times as large, others of k have a mean of 8, and some
+                 rows of v, each of one
+                 sign, 8 times (in bfloat16 2 times): what clamps them shows. Two channels are large
+                 in q and in k, and their products cancel: what rounds q or k again shows. Other
+                 rows of k and of v are zero, and so is a row of q.
 ``small_v``      as ``late_peaked``; v and k are small, many of their elements subnormal, and q is
                  large: what adds a little to v, or takes the smallest for zero, shows.
 ``equal_keys``   all keys of a sequence are equal, and so are its weights; for every other
-                 (sequence, KV head) the scores climb by a little from key to key.
+                 (sequence, KV head) the scores climb by a little from key to key. Those of every
+                 other row of q lie by more than 200 below: a maximum of two rows shows.
 """
 
 from __future__ import annotations
@@ -39,6 +42,10 @@ DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
     *("outliers", "small_v", "equal_keys", "sink"),
 )
+USUAL_HEAD_DIMS, ODD_HEAD_DIM = (32, 64, 80, 96, 112, 128, 160, 192, 256), 48
+TELLING = ("normal", "outliers", "equal_keys", "sink")
+"""Where every key matters: an answer without it is another one."""
+NOT_TELLING = tuple(one for one in DISTRIBUTIONS if one not in TELLING)
 LATE_PEAK = 12.0
 RISE = 15.0
 LARGE_SPREAD = 60.0
@@ -48,13 +55,14 @@ ONE_HOT_PEAK = 60.0
 SUNK, SUNK_PEAK = -1.6e6, -1.2e6
 SUNK_SCALE = 512.0
 """Of q, so that neither q nor k leaves the range of a half."""
-OUTLIER = 4.0
+ROWS_APART, KEY_APART = 18.0, 64.0
+OUTLIER, PAIRED = 4.0, np.array((13.0, 11.0))
 CLIMB = 0.2
-SINK_REST = 0.02
+SINK_V, SINK_REST = 2.0**-8, 0.02
 """Of the weight, what all keys beside a sink have together."""
-LARGE_V = 2.0**9
+LARGE_V, LARGEST_V = 2.0**12, 6e4
 SMALL_V = {"bfloat16": 2.0**-28}
-USUAL_SMALL_V, SMALL_K = 2.0**-10, 2.0**-12
+SMALL_K = 2.0**-12
 _ALTERED = 8.0
 """Times a usual row of V: it shows though it is one of thousands."""
 
@@ -66,6 +74,8 @@ class AttentionProblem(Problem):
     shape_fields = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "head_dim")
     letters = "B,Hq,Hkv,S,D"
     distributions: ClassVar[tuple[str, ...]] = DISTRIBUTIONS
+    small_v: ClassVar[float] = 2.0**-10
+    """Of v where it is small: rounding takes more of smaller halves than an output may be off."""
 
     batch: int  # number of sequences, B
     num_qo_heads: int  # query (and output) heads, Hq; a multiple of ``num_kv_heads``
@@ -156,6 +166,15 @@ def kernel_supports(
     return supports
 
 
+def other_head_dims(problem: Any, supports: Callable[[Any], str | None]) -> list[Any]:
+    """The problem with each other usual head dimension that a kernel names; none where it takes an
+    odd one too, and so says nothing of them."""
+    if not supports(problem.replace(head_dim=ODD_HEAD_DIM)):
+        return []
+    others = (problem.replace(head_dim=d) for d in USUAL_HEAD_DIMS if d != problem.head_dim)
+    return [one for one in others if not supports(one)]
+
+
 def head_dims(*choices: int) -> Callable[[Any], str | None]:
     """A ``supports`` function for fp16 kernels over a contiguous cache, for certain dimensions."""
     return kernel_supports(choices)
@@ -182,8 +201,12 @@ def draw_qkv(
     elif kind == "outliers":
         # Channels of q, others of k, and rows of v: no score grows by the square.
         channels = rng.permutation(dim)[: dim // 32]
-        for array, own in ((q, channels[::2]), (k, channels[1::2])):
-            array[..., own] *= OUTLIER
+        q[..., channels[::2]] *= OUTLIER
+        k[..., channels[1::2]] += 2 * OUTLIER
+        # A pair of channels, as a rotary embedding has them.
+        both = np.array((channels[0] ^ 1, channels[0] ^ 3))
+        q[..., both] = np.sign(q[..., both[:1]]) * PAIRED
+        k[..., both] = k[..., both[:1]] * PAIRED[::-1] * (1, -1)
         # Rows of v have their signs in common, and in bfloat16, where rounding takes half of what
         # an output may be off, they are smaller: no answer is a difference of large numbers.
         times = OUTLIER / 2 if problem.dtype == "bfloat16" else 2 * OUTLIER
@@ -201,9 +224,13 @@ def draw_qkv(
         elif kind == "equal_keys":
             k[:] = k[:, :, :1]
         k = 0.25 * k + coefficient[..., None] * u[:, :, None, :]
+        if kind == "equal_keys":
+            q[..., ::2, 1], q[..., 1::2, 1], k[..., 1] = ROWS_APART, -ROWS_APART, KEY_APART
         if kind == "small_v":
             q, k = q / SMALL_K, k * SMALL_K
-            v *= SMALL_V.get(problem.dtype, USUAL_SMALL_V)
+            v *= SMALL_V.get(problem.dtype, problem.small_v)
+        elif kind == "sink":
+            v[coefficient > 0] *= SINK_V
     return q, k, v
 
 
@@ -252,6 +279,7 @@ def altered_rows(
     other = int(rng.integers(len(keys)))
     usual = float(np.clip(np.abs(values.astype(np.float32)).mean(), 1, LARGE_V))
     fresh = _ALTERED * usual * rng.standard_normal(len(q), dtype=np.float32)
+    fresh = np.clip(fresh, -LARGEST_V, LARGEST_V)
     return [("v", top, fresh.astype(keys.dtype)), ("k", other, keys[top])]
 
 

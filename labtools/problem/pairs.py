@@ -86,6 +86,18 @@ def joint_cases(
     return sorted((candidates[index] for index in found), key=cost_of)
 
 
+def in_turn(
+    cases: Sequence[Any], distributions: Sequence[str], supports: Callable[[Any], str | None]
+) -> list[Any]:
+    """The cases, each with the next of the distributions that ``supports`` takes of it."""
+    drawn, count = [], len(distributions)
+    for index, one in enumerate(cases):
+        names = (distributions[(index + turn) % count] for turn in range(count))
+        ways = [one.replace(distribution=name) for name in names]
+        drawn.append(next((way for way in ways if not supports(way)), one))
+    return drawn
+
+
 def cover_pairs(
     candidates: Sequence[Levels],
     costs: Sequence[float],

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
 
@@ -417,6 +417,17 @@ class Problem(ABC):
             cls.refuse(f"fields {sorted(fields)}", f"unknown: {unknown}; missing: {missing}")
         return cls(**fields)
 
+    def smaller(self) -> Iterator[Self]:
+        """The problem with half of one size, each of them in turn, where that is one."""
+        for name in self.shape_fields:
+            with contextlib.suppress(LabError):
+                yield self.replace(**{name: max(1, getattr(self, name) // 2)})
+
+    def place(self, name: str, array: np.ndarray) -> tuple[np.ndarray, int]:
+        """An input of the problem that this one lays out far apart, and where it begins on the
+        first axis of this one's."""
+        return array, 0
+
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON can hold them, and the operation unless it is the default one."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
@@ -578,6 +589,9 @@ class Operation(ABC, Generic[P, D]):
     # by letter of the shape: where the levels of each size begin, and which ends its tiles have
     starts: ClassVar[Starts] = {}
     ends: ClassVar[Ends] = {}
+    # distributions in which every element matters: only in cases of these have two sizes met; where
+    # none is named, two sizes and every distribution meet
+    telling: ClassVar[tuple[str, ...]] = ()
 
     @property
     def is_ours(self) -> bool:
@@ -602,6 +616,11 @@ class Operation(ABC, Generic[P, D]):
         """The given problem, then small ones that cover what it may leave out, without those that
         the kernel refuses through ``supports``."""
 
+    def large(self, problem: P) -> list[P]:
+        """Problems of the sizes that models have, of its type: what a kernel launches for them is
+        looked at, and not run."""
+        return []
+
     def far_apart(self, problem: P) -> tuple[P, P] | None:
         """A small problem of its type, and the same with inputs so long that no index of 32 bits
         reaches from one plane of them to the next; None where there is none."""
@@ -623,10 +642,15 @@ class Operation(ABC, Generic[P, D]):
 
     def levels_of(self, problem: P) -> Levels:
         """What a problem has of each factor whose levels are to meet in pairs in a battery: the
-        sizes of its shape, how they end, and the kind of its inputs."""
+        sizes of its shape, how they end, and unless some are `telling` the kind of its inputs."""
         fields = zip(self.problem.letters.split(","), self.problem.shape_fields, strict=True)
         sizes = {name: getattr(problem, field) for name, field in fields}
-        return {**size_levels(sizes, self.starts, self.ends), "values": problem.distribution}
+        values = {} if self.telling else {"values": problem.distribution}
+        return {**size_levels(sizes, self.starts, self.ends), **values}
+
+    def tells(self, problem: P) -> bool:
+        """Whether a problem counts in what meets in pairs."""
+        return not self.telling or problem.distribution in self.telling
 
     @abstractmethod
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[P]:

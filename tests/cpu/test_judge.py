@@ -87,6 +87,56 @@ def test_wide_rows_are_in_the_battery_of_rows() -> None:
     assert max(one.rows for one in cases) > 1024
 
 
+def relaunched(change: Any) -> Rung:
+    """r03 with what ``change(launch, problem, limits)`` makes of its launch."""
+
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        (usual,) = R03.launch(problem, limits, knobs)
+        return [change(usual, problem, limits)]
+
+    return dataclasses.replace(R03, launch=launch)
+
+
+def test_a_launch_that_is_kept_by_some_sizes_is_found() -> None:
+    kept: dict[Any, Launch] = {}
+    wrong = relaunched(lambda usual, one, _: kept.setdefault((one.num_qo_heads, one.kv_len), usual))
+    assert not check_rung(wrong, SMALL, quick=True).ok
+
+
+def test_a_number_of_multiprocessors_that_is_written_down_is_found() -> None:
+    few = LIMITS.num_sms - 1
+    wrong = relaunched(
+        lambda usual, _, limits: (
+            usual
+            if limits.num_sms > few
+            else dataclasses.replace(usual, grid=(usual.grid[0], 1, 1))
+        )
+    )
+    found = check_rung(wrong, SMALL, quick=True)
+    assert not found.ok and f"{check.OTHER_SMS} multiprocessors" in found.summary
+
+
+def test_a_large_problem_that_cannot_be_launched_is_to_be_refused() -> None:
+    wrong = relaunched(
+        lambda usual, one, _: dataclasses.replace(usual, grid=(1, one.num_qo_heads * one.batch, 1))
+    )
+    with pytest.raises(LabError, match="1024,128,8,64"):
+        check_rung(wrong, SMALL, quick=True)
+
+
+def test_the_pages_of_a_large_pool_are_reached() -> None:
+    right, one = load_rung("r09"), Workload.parse("2,8,2,48,64/paged16")
+    number = "page_table[n / PAGE_SIZE]"
+    wrong = edited((number, f"(unsigned short){number}"), base=right)
+    assert check._check_far_apart(right, one, None) == []
+    assert "does not reach" in check._check_far_apart(wrong, one, None)[0]
+
+
+def test_a_sample_of_blocks_need_not_write_whole_rows() -> None:
+    problem = operation_of("gemm").problem(130, 260, 16)
+    assert run_on_cpu(load_rung("g00"), problem, orders=(0,), blocks=2).ok
+
+
 def test_the_last_cases_are_drawn_and_can_be_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
     first, other = check_rung(R03, SMALL, seed=5), check_rung(R03, SMALL)
@@ -111,7 +161,7 @@ def test_every_type_that_a_kernel_takes_is_checked_or_named() -> None:
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 0 to 32771; groups 1 to 16; B 1 to 1027; D 64" in report.summary
+    assert "S 0 to 32771; groups 1 to 71; B 1 to 1027; D 64" in report.summary
     never = [both for one in report.cover for both in one["never"]]
     assert never == [("1", "ragged")] and "never: B 1 with lengths ragged" in report.summary
     assert "sunk" in report.summary

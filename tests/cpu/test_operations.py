@@ -170,7 +170,7 @@ def test_some_parts_are_the_same_as_all(name: str) -> None:
 # single row that ends as a tile does, queries before the first key under a mask or of 257 keys.
 PAIRS = {
     **{"decode": (166, 1), "rows": (324, 8), "add_norm": (324, 8)},
-    **{"prefill": (716, 14), "gemm": (604, 14)},
+    **{"prefill": (368, 13), "gemm": (324, 14)},
 }
 
 
@@ -184,7 +184,7 @@ def test_a_battery_begins_with_the_problem_and_keeps_its_type(name: str) -> None
         assert {case.dtype for case in cases} == {one.dtype}
         assert {case.distribution for case in cases} >= set(one.distributions)
         assert operation.battery(one, lambda problem: "no") == [one]
-        table = pair_cover([operation.levels_of(case) for case in cases])
+        table = pair_cover([operation.levels_of(case) for case in cases if operation.tells(case)])
         pairs = sum(len(row["levels"][0]) * len(row["levels"][1]) for row in table)
         assert (pairs, sum(len(row["never"]) for row in table)) == PAIRS[name]
 

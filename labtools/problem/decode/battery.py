@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..attention import DISTRIBUTIONS
-from ..pairs import case_cost, joint_cases, size_levels
+from ..attention import DISTRIBUTIONS, NOT_TELLING, TELLING, other_head_dims
+from ..pairs import case_cost, in_turn, joint_cases, size_levels
 from ..problem import (
     DRAWN_DTYPES,
     Rng,
@@ -24,14 +24,14 @@ from .workload import PAGE_SIZES, Workload
 
 LENGTH_CLASSES = {
     "1-32": ((16, 32), (17,), (7, 23, 31)),
-    "33-256": ((128, 64), (65, 129), (97, 130, 200)),
-    "257-1000": ((512, 384), (257, 513), (300, 700)),
-    "1001+": ((1024,), (1025,), (1100, 1301, 1030)),
+    "33-256": ((256, 64), (65, 129), (97, 130, 200)),
+    "257-700": ((512,), (257, 513), (300, 700)),
+    "701+": ((768,), (769,), (803, 1030, 775)),
 }
 """Keys of a sequence by length class: whole tiles, one key more, anything else. Taken in turn."""
 TILES, LAST_TILE = ("whole", "one more", "other"), {0: "16n", 1: "+1"}
 BATCH_SIZES, KV_HEADS, GROUPS = (1, 3, 19), (1, 2, 5), (1, 4, 7, 16)
-_STARTS = {"S": (1, 33, 257, 1001), "B": (1, 2, 19), "Hkv": (1, 2, 5), "group": (1, 2, 7, 16)}
+_STARTS = {"S": (1, 33, 257, 701), "B": (1, 2, 19), "Hkv": (1, 2, 5), "group": (1, 2, 7, 16)}
 """Where each level of a size begins."""
 RAGGED = ("full", "equal", "ragged")
 """Sequences as long as the cache is wide; all of one length below it; of several lengths."""
@@ -42,13 +42,15 @@ SIZES_OF_LEVEL: dict[str, dict[int, tuple[int, ...]]] = {
 """Sizes of one level, which a kernel may tell apart all the same. They are taken in turn in cases
 of at most `MOST_SIZED_VISITS` visits."""
 MOST_SIZED_VISITS = 4000
-LONG_CASE, LONGEST_CASE = (447, 2113), 32771
+LONG_CASE, LONGEST_CASE = (8209, 5, 4127, 2011), 32771
 """Keys: of a batch, and of one sequence more than a short counts or fixed shared memory holds."""
-MANY = 1027
-"""Sequences, more than a block has threads; with four heads more than blocks are resident."""
-MANY_HEADS = (((3, 1, 2, 3, 3, 2, 1, 3), 16, 8), ((31, 5), 8, 6))
+OTHER_LENGTHS = (17, 389, 97)
+"""Lengths of the case of each distribution that is not telling."""
+MANY = ((1027, 1, 4), (83, 8, 5))
+"""Sequences, KV heads and group: more than a block has threads, and more heads than blocks are
+resident."""
+MANY_HEADS = (((3, 1, 2, 3, 3, 2, 1, 3), 16, 8), ((31, 5), 8, 6), ((33, 5), 1, 71))
 """Lengths, KV heads and group: heads of large models."""
-OTHER_HEAD_DIMS = (64, 128)
 EVERY_END = (tuple((29 * i + 40) % 64 + 1 for i in range(64)), (127, 257, 128, 255, 129, 256))
 """Every length of 1..64, shuffled, and those around 128 and 256: every way a tile can end. In two
 cases, since a short sequence takes as much of the cache as the longest beside it."""
@@ -76,21 +78,24 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
             case = case.replace(num_qo_heads=kv_heads * workload.group_size)
         cases.append(case)
 
+    for number, values in enumerate(NOT_TELLING):
+        add(OTHER_LENGTHS, max(OTHER_LENGTHS) + number % 2, 2, 1 + number % 2, values)
     # No sequence is full here.
-    for group, lengths in enumerate(EVERY_END, start=1):
-        add(lengths, max(lengths) + 2, 1, group, "late_peaked")
-    add((LONGEST_CASE,), LONGEST_CASE, 1, 1, "normal")
-    add(LONG_CASE, max(LONG_CASE), 2, 2, "normal")
-    add([5 * i % 3 + 1 for i in range(MANY)], 3, 1, 4, "normal")
-    for lengths, kv_heads, group in MANY_HEADS:
-        add(lengths, max(lengths), kv_heads, group, "normal")
+    for group, ends in enumerate(EVERY_END, start=1):
+        add(ends, max(ends) + 2, 1, group, "late_peaked")
+    longest = LONGEST_CASE * (1 + workload.is_paged)  # the rows of a pool, too, past 16 bits
+    add((longest,), longest, 1, 1, "normal")
+    add(LONG_CASE, max(LONG_CASE), 1, 1, "sink")
+    for sequences, kv_heads, group in MANY:
+        add([5 * i % 3 + 1 for i in range(sequences)], 3, kv_heads, group, "large")
+    for few, kv_heads, group in MANY_HEADS:
+        add(few, max(few), kv_heads, group, "normal")
     add((0, 5, 0), 5, 2, 4, "normal")
     cases.append(small.replace(kv_len=1, distribution="rising"))
-    if supports(small.replace(head_dim=48)):  # else it says nothing of head dimensions
-        others = [
-            small.replace(head_dim=dim) for dim in OTHER_HEAD_DIMS if dim != workload.head_dim
-        ]
-        cases += [one.replace(seq_lens=(97, 1, 64), distribution="rising") for one in others]
+    cases += [
+        one.replace(seq_lens=(97, 1, 64), distribution="rising")
+        for one in other_head_dims(small, supports)
+    ]
     for size in PAGE_SIZES if workload.is_paged else ():
         other = small.replace(page_size=size, distribution="late_peaked", kv_len=2 * size + 1)
         cases.append(other)
@@ -99,7 +104,7 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
 
 
 def _joint_cases(small: Workload, group: int, supports: Supports) -> list[Workload]:
-    """Small workloads in which every two levels meet, and each distribution several times."""
+    """Small workloads in which every two levels meet, of telling distributions."""
     numbers = itertools.count()
     choices = {
         **{"klass": list(LENGTH_CLASSES), "tile": range(len(TILES)), "batch": BATCH_SIZES},
@@ -119,7 +124,7 @@ def _joint_cases(small: Workload, group: int, supports: Supports) -> list[Worklo
     # The costly ones come last, and each distribution falls on short and on long sequences.
     how = (levels_of, lambda one: case_cost(one.visits, one.kv_len), supports)
     named = joint_cases(make, choices, *how)
-    drawn = []
+    resized = []
     for index, one in enumerate(named):
         alike = [of.get(n := getattr(one, name), (n,)) for name, of in SIZES_OF_LEVEL.items()]
         batch, kv_heads, shared = (ways[(index + i) % len(ways)] for i, ways in enumerate(alike))
@@ -129,10 +134,8 @@ def _joint_cases(small: Workload, group: int, supports: Supports) -> list[Worklo
         other = _of_lengths(small, shape, length[index % len(length)], levels["lengths"], index)
         if other.visits <= MOST_SIZED_VISITS and levels_of(other) == levels:
             one = one if supports(other) else other
-        turn = index % len(DISTRIBUTIONS)
-        ways = [one.replace(distribution=d) for d in DISTRIBUTIONS[turn:] + DISTRIBUTIONS[:turn]]
-        drawn.append(next((way for way in ways if not supports(way)), one))
-    return drawn
+        resized.append(one)
+    return in_turn(resized, TELLING, supports)
 
 
 def _of_lengths(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attention import altered_rows
+from ..attention import TELLING, altered_rows
 from ..errors import LabError
 from ..problem import Fetch, Fill, Operation, Part, Rng, Store
 from ..storage import StorageFormat
@@ -17,7 +17,7 @@ from .oracle import attention_oracle
 from .outliers import errors_of_scheme
 from .quantise import dequantise_inputs
 from .scheme import Scheme
-from .workload import HEADLINE, Workload
+from .workload import HEADLINE, LargePool, Workload
 
 
 class DecodeAttention(Operation[Workload, Inputs]):
@@ -30,6 +30,7 @@ class DecodeAttention(Operation[Workload, Inputs]):
     bytes_name = "K and V"
     minimal_name = "K and V once, q, output"
     baseline = "sdpa"
+    telling = TELLING
 
     draw = staticmethod(make_inputs)  # type: ignore[assignment]  # it says workload for problem
     battery = staticmethod(battery)  # type: ignore[assignment]
@@ -44,12 +45,20 @@ class DecodeAttention(Operation[Workload, Inputs]):
         pairs = None if parts is None else [(one[0], one[1]) for one in parts]
         return attention_oracle(inputs, pairs)[0]
 
-    def far_apart(self, problem: Workload) -> tuple[Workload, Workload] | None:
-        """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows."""
-        if problem.is_paged:
-            return None
+    def large(self, problem: Workload) -> list[Workload]:
+        """Many sequences of many heads, and a long one."""
+        shapes = ((1024, 128, 8, 64), (1, 64, 8, 32768))
+        names = ("batch", "num_qo_heads", "num_kv_heads", "kv_len")
+        same = problem.replace(seq_lens=None)
+        return [same.replace(**dict(zip(names, shape, strict=True))) for shape in shapes]
+
+    def far_apart(self, problem: Workload) -> tuple[Workload, Workload]:
+        """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows; or the last pages
+        of a large pool."""
         shape = {"batch": 1, "num_qo_heads": 2 * problem.group_size, "num_kv_heads": 2}
         near = problem.replace(**shape, kv_len=64, seq_lens=(50,))
+        if problem.is_paged:
+            return problem, LargePool(**vars(problem))
         return near, near.replace(kv_len=2**32 // problem.head_dim + 1024)
 
     def kinds(self, problem: Workload) -> list[Workload]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,6 +32,8 @@ class Workload(AttentionProblem):
         **{f"paged{size}": {"layout": "paged", "page_size": size} for size in PAGE_SIZES},
         **WARM,
     }
+
+    small_v = 2.0**-12
 
     # tokens of each sequence, B values in 0..S; None means S for all. One without tokens has an
     # output of zeros.
@@ -80,6 +82,10 @@ class Workload(AttentionProblem):
         if self.seq_lens is not None:
             data["seq_lens"] = list(self.seq_lens)
         return data
+
+    def smaller(self) -> Iterator[Workload]:
+        """As of every problem, each sequence as long as the cache is wide."""
+        return super(Workload, self.replace(seq_lens=None)).smaller()
 
     def remarks(self) -> list[str]:
         """As `Problem.remarks`; the lengths themselves are not listed."""
@@ -230,3 +236,21 @@ class Workload(AttentionProblem):
 
 HEADLINE = Workload(8, 32, 8, 4096, 128)
 """The guide's headline workload: Llama-3-8B heads, batch 8, 4096 cached tokens, fp16."""
+
+
+@dataclass(frozen=True)
+class LargePool(Workload):
+    """A paged workload whose pages are the last of a pool of 2^31 elements and more."""
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the pool."""
+        page = self.num_kv_heads * self.page_size * self.head_dim
+        return 2**31 // page + 2 * super().num_pages
+
+    def place(self, name: str, array: np.ndarray) -> tuple[np.ndarray, int]:
+        """The last pages, and the table of them."""
+        first = self.num_pages - super().num_pages
+        if name == PAGE_TABLE:
+            return array + np.int32(first), 0
+        return array, first if name in ("k", "v") else 0

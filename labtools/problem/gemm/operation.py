@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..pairs import CHUNK_ENDS, TILE_ENDS, Ends, Starts, case_cost, joint_cases
+from ..pairs import CHUNK_ENDS, TILE_ENDS, Ends, Starts, case_cost, in_turn, joint_cases
 from ..problem import (
     DRAWN_DTYPES,
     DrawnArrays,
@@ -60,6 +60,10 @@ SUMS = (1, 2, 7, 8, 24, 30, 31, 32, 40, 58, 63, 64, 65, 71, 129, 136, 155, 162, 
 """Rows or columns, and products of a sum, with every end of tiles of 64 and of 16 bytes."""
 EDGES = ((31, 63, 1000), (2, 3, 4099), (131, 261, 64), (261, 131, 155))
 """Sums longer by far, and more tiles one way than the other."""
+OF_MODELS = ((1, 72, 11016), (5, 24, 11016), (1592, 1600, 16))
+"""Sums of a large model, and more tiles than multiprocessors."""
+OTHER_SIZES = ((5, 136, 300), (129, 40, 64), (70, 63, 1000), (33, 257, 31))
+"""Sizes with each distribution that is not telling."""
 _LONGEST_DRAWN_SIDE, _LONGEST_DRAWN_SUM = 300, 1500
 _MOST_DRAWN_PRODUCTS = 2**20
 
@@ -84,6 +88,7 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
     minimal_name = "A, B and out, each once"
     baseline = "torch_matmul"
     starts: ClassVar[Starts] = {"M": (1, 2, 18, 129), "N": (1, 2, 18, 129), "K": (1, 2, 33, 129)}
+    telling = tuple(x for x in GEMM_DISTRIBUTIONS if x not in ("one_hot", "rising_columns"))
     ends: ClassVar[Ends] = {"M": TILE_ENDS, "N": CHUNK_ENDS, "K": CHUNK_ENDS}
 
     def draw(self, problem: Gemm) -> GemmInputs:
@@ -110,10 +115,20 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
     def battery(self, problem: Gemm, supports: Supports = takes_all) -> list[Gemm]:
         """The given problem, then small ones in which every two levels of `levels_of` meet."""
         small = Gemm(37, 45, 83, dtype=problem.dtype, seed=problem.seed + 1)
-        choices = {"m": SIDES, "n": SIDES, "k": SUMS, "distribution": GEMM_DISTRIBUTIONS}
-        cases = [problem, *joint_cases(small.replace, choices, self.levels_of, _cost, supports)]
+        choices = {"m": SIDES, "n": SIDES, "k": SUMS}
+        sized = joint_cases(small.replace, choices, self.levels_of, _cost, supports)
+        cases = [problem, *in_turn(sized, self.telling, supports)]
+        for values in (one for one in GEMM_DISTRIBUTIONS if one not in self.telling):
+            cases += [small.replace(m=m, n=n, k=k, distribution=values) for m, n, k in OTHER_SIZES]
         cases += [small.replace(m=m, n=n, k=k, distribution="late_peaked") for m, n, k in EDGES]
+        cases += [small.replace(m=m, n=n, k=k) for m, n, k in OF_MODELS]
         return supported(cases, problem, supports)
+
+    def large(self, problem: Gemm) -> list[Gemm]:
+        """The logits of a prompt, and a few rows of a large layer."""
+        return [
+            problem.replace(m=m, n=n, k=k) for m, n, k in ((32768, 128256, 64), (16, 16384, 53248))
+        ]
 
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Gemm]:
         """Seeded random problems: sides and sums of any length, short as often as long."""

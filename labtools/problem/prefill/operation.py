@@ -8,6 +8,7 @@ second one that every query sees, half as high.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import attention
-from ..pairs import TILE_ENDS, Levels, case_cost, joint_cases, size_level, size_levels
+from ..pairs import TILE_ENDS, Levels, case_cost, in_turn, joint_cases, size_level, size_levels
 from ..problem import (
     DRAWN_DTYPES,
     DrawnArrays,
@@ -46,7 +47,6 @@ FACTORS: Mapping[str, Sequence[Any]] = {
     "num_kv_heads": (1, 2, 3),
     "group": (1, 3, 4),
     "causal": (False, True),
-    "distribution": attention.DISTRIBUTIONS,
 }
 """Keys and queries (0: as many) below, at and above what tiles of 64 hold, with every end."""
 _STARTS = {
@@ -55,11 +55,14 @@ _STARTS = {
 }
 LARGER = (
     *((2, 2, 129, 128, "rising", True), (2, 1, 192, 127, "rising", True)),
-    *((1, 1, 190, 128, "rising", True), (1, 1, 700, 33, "late_peaked", False)),
-    *((1, 1, 700, 33, "late_peaked", True), (4, 2, 1027, 5, "early_peaked", True)),
+    *((1, 1, 190, 128, "rising", True), (1, 1, 144, 144, "late_peaked", True)),
+    *((1, 1, 700, 33, "late_peaked", True), (4, 2, 2049, 5, "sink", True)),
+    *((1, 1, 20003, 2, "normal", False), (7, 1, 17, 2051, "normal", False)),
 )
 """Heads, KV heads, keys, queries, inputs and whether there is a mask: one that ends a key behind
-the end of a tile of any size, or before it; many tiles of keys."""
+the end of a tile of any size, or before it; many tiles of keys, and of queries."""
+OTHER_SHAPES = ((7, 33, True), (150, 150, True), (129, 70, False), (1, 271, False))
+"""Queries, keys and the mask with each distribution that is not telling."""
 MANY_SEQUENCES = 67
 """Sequences, more than a block takes."""
 
@@ -99,6 +102,7 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
     bytes_name = "q, k, v and the output"
     minimal_name = "q, k, v and the output, each once"
     baseline = "prefill_sdpa"
+    telling = attention.TELLING
 
     def draw(self, problem: Prefill) -> PrefillInputs:
         rng = np.random.default_rng([problem.seed, *problem.shape_words()])
@@ -132,16 +136,28 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
             return small.replace(num_qo_heads=fields["num_kv_heads"] * group, **fields)
 
         choices = {**FACTORS, "group": sorted({*FACTORS["group"], problem.group_size})}
-        cases = [problem, *joint_cases(make, choices, self.levels_of, _cost, supports)]
+        sized = joint_cases(make, choices, self.levels_of, _cost, supports)
+        cases = [problem, *in_turn(sized, self.telling, supports)]
+        for heads, values in zip(itertools.cycle((2, 4)), attention.NOT_TELLING):
+            kind = small.replace(num_qo_heads=heads, distribution=values)
+            cases += [kind.replace(qo_len=n, kv_len=s, causal=mask) for n, s, mask in OTHER_SHAPES]
         for heads, kv_heads, keys, queries, one, causal in LARGER:
             case = small.replace(num_qo_heads=heads, num_kv_heads=kv_heads, kv_len=keys)
             cases.append(case.replace(qo_len=queries, distribution=one, causal=causal))
         many = small.replace(batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9)
         cases.append(many.replace(causal=True))
+        cases += attention.other_head_dims(small, supports)
         return supported(cases, problem, supports)
 
+    def large(self, problem: Prefill) -> list[Prefill]:
+        """One query of many sequences, and a long prompt in part and as a whole."""
+        shapes = ((1024, 128, 8, 16, 1), (1, 64, 8, 32768, 128), (2, 32, 8, 8192, 8192))
+        names = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "qo_len")
+        same = problem.replace(causal=True)
+        return [same.replace(**dict(zip(names, shape, strict=True))) for shape in shapes]
+
     def levels_of(self, problem: Prefill) -> Levels:
-        """As of every operation; keys ahead of the first query, and the mask."""
+        """As of every operation, the group, keys ahead of the first query, and the mask."""
         sizes = {"S": problem.kv_len, "N": problem.num_queries, "B": problem.batch}
         sizes |= {"Hkv": problem.num_kv_heads, "group": problem.group_size}
         ahead = problem.kv_len - problem.num_queries
@@ -149,7 +165,6 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
             **size_levels(sizes, _STARTS, {"S": TILE_ENDS, "N": TILE_ENDS}),
             "ahead": size_level(ahead, (0, 1, 64)) if ahead >= 0 else "N > S",
             "mask": "causal" if problem.causal else "none",
-            "values": problem.distribution,
         }
 
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Prefill]:

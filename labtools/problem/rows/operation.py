@@ -54,7 +54,15 @@ COLUMN_COUNTS = (
     *(257, 264, 512, 515, 770, 1000, 1023, 2049, 2056, 2303, 2304, 2310, 3001),
 )
 """Below, at and above what a warp or a block takes at a time, with every end."""
-_WIDE = ((33003, "late_peaked"), (16384, "early_peaked"), (20011, "constant"), (9001, "tiny"))
+MANY_ROWS = (4003, 72)
+"""More rows than blocks are resident."""
+_WIDE = (
+    (33003, "late_peaked"),
+    (36872, "late_peaked"),
+    (16384, "early_peaked"),
+    (20011, "constant"),
+    (9001, "tiny"),
+)
 WEIGHT_SPREAD = 0.25
 _OUTWEIGHS = 4.0
 
@@ -122,7 +130,12 @@ class RowNorm(Operation[Rows, RowInputs]):
         # So wide that no block holds a row, and so long that a sum of small squares must not drown.
         cases += [small.replace(rows=2, columns=count, distribution=one) for count, one in _WIDE]
         cases += [small.replace(rows=1031, columns=3, distribution="one_hot")]
+        cases += [small.replace(rows=MANY_ROWS[0], columns=MANY_ROWS[1])]
         return supported(cases, problem, supports)
+
+    def large(self, problem: Rows) -> list[Rows]:
+        """Heads of many tokens, and a wide model."""
+        return [problem.replace(rows=r, columns=c) for r, c in ((2**20, 128), (8192, 16384))]
 
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Rows]:
         """Seeded random problems: any width, short as often as long, every kind of rows."""

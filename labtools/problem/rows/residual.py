@@ -77,6 +77,8 @@ class ResidualNorm(RowNorm):
         """The inputs of a problem; x and residual are of the same kind."""
         x, weight = super().draw(problem).buffers().values()
         residual = super().draw(problem.replace(seed=problem.seed + 2**31)).x
+        if problem.distribution == "zero_rows":  # a zero row of one is added to each kind of rows
+            residual = np.roll(residual, len(residual) // 2, axis=0)
         return AddNormInputs(x, weight, problem, residual)
 
     def oracle(self, inputs: RowInputs, parts: Iterable[Part] | None = None) -> Arrays:

@@ -332,8 +332,10 @@ struct same {  // keeps the second argument from taking part in deduction: atomi
   LAB_INLINE T name(T* address, typename lab::same<T>::type value) {      \
     return lab::atomic<T>(address, op, value);                            \
   }
-#define LAB_ATOMIC(name, op) \
-  LAB_ATOMIC_NAMED(name, op) LAB_ATOMIC_NAMED(name##_block, op) LAB_ATOMIC_NAMED(name##_system, op)
+#define LAB_ATOMIC(name, op)                       \
+  LAB_ATOMIC_NAMED(name, op)                       \
+  LAB_ATOMIC_NAMED(name##_block, op | LAB_IN_BLOCK) \
+  LAB_ATOMIC_NAMED(name##_system, op)
 LAB_ATOMIC(atomicAdd, LAB_ATOMIC_ADD)
 LAB_ATOMIC(atomicMin, LAB_ATOMIC_MIN)
 LAB_ATOMIC(atomicMax, LAB_ATOMIC_MAX)
@@ -345,19 +347,19 @@ LAB_ATOMIC(atomicInc, LAB_ATOMIC_INC)
 LAB_ATOMIC(atomicDec, LAB_ATOMIC_DEC)
 #undef LAB_ATOMIC
 #undef LAB_ATOMIC_NAMED
-#define LAB_ATOMIC(scope)                                                                 \
+#define LAB_ATOMIC(scope, more)                                                           \
   template <class T>                                                                      \
   LAB_INLINE T atomicSub##scope(T* address, typename lab::same<T>::type value) {          \
-    return lab::atomic<T>(address, LAB_ATOMIC_ADD, T(0) - value);                         \
+    return lab::atomic<T>(address, LAB_ATOMIC_ADD | more, T(0) - value);                  \
   }                                                                                       \
   template <class T>                                                                      \
   LAB_INLINE T atomicCAS##scope(T* address, typename lab::same<T>::type compare,          \
                                 typename lab::same<T>::type value) {                      \
-    return lab::atomic<T>(address, LAB_ATOMIC_CAS, value, compare);                       \
+    return lab::atomic<T>(address, LAB_ATOMIC_CAS | more, value, compare);                \
   }
-LAB_ATOMIC()
-LAB_ATOMIC(_block)
-LAB_ATOMIC(_system)
+LAB_ATOMIC(, 0)
+LAB_ATOMIC(_block, LAB_IN_BLOCK)
+LAB_ATOMIC(_system, 0)
 #undef LAB_ATOMIC
 inline float2 atomicAdd(float2* address, float2 more) {
   return {atomicAdd(&address->x, more.x), atomicAdd(&address->y, more.y)};

@@ -22,6 +22,7 @@ enum lab_barrier_op : int { LAB_BARRIER, LAB_BARRIER_COUNT, LAB_BARRIER_AND, LAB
 enum lab_atomic_op : int {
   LAB_ATOMIC_ADD, LAB_ATOMIC_MIN, LAB_ATOMIC_MAX, LAB_ATOMIC_EXCHANGE, LAB_ATOMIC_CAS,
   LAB_ATOMIC_AND, LAB_ATOMIC_OR, LAB_ATOMIC_XOR, LAB_ATOMIC_INC, LAB_ATOMIC_DEC,
+  LAB_IN_BLOCK = 16,  // added to one of these: atomic towards the threads of the block alone
 };
 
 enum lab_number : int { LAB_INT, LAB_UNSIGNED, LAB_LONG, LAB_UNSIGNED_LONG, LAB_FLOAT, LAB_DOUBLE, LAB_SHORT };

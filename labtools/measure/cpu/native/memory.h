@@ -233,13 +233,14 @@ LAB_COLD void report_race(const Region& r, uintptr_t a, const Stamp& other,
   publish(f);
 }
 
-LAB_COLD void report_unwritten(const Region& r, uintptr_t a, uint64_t address, bool pending) {
+LAB_COLD void report_unwritten(const Region& r, uintptr_t a, uint64_t address, bool pending, bool reads = true) {
   if (!first_time(address, 0)) return;
   FaultRecord* f = fault_or_stop(pending ? ASYNC_COPY : UNINITIALISED, 1);
   one_address(f->places[0], address);
   Text text(f);
   if (pending)
-    text.add("reads %s, where an asynchronous copy has not been waited for", where(r, a).c_str());
+    text.add("%s %s, where an asynchronous copy has not been waited for", reads ? "reads" : "writes",
+             where(r, a).c_str());
   else
     text.add("reads %s, which nobody has written%s", where(r, a).c_str(),
              &r == &shared_region ? " in this block" : "");
@@ -397,7 +398,7 @@ LAB_COLD void settle_doubts() {
   doubts.clear();
 }
 
-enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING, VOLATILE_READ, VOLATILE_WRITE };
+enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING, COPY_LANDED, VOLATILE_READ, VOLATILE_WRITE, BLOCK_UPDATE };
 
 // A flag was read behind which another thread's fence stands: what that made visible may be read.
 static inline void acquire(const Stamp& written) {
@@ -413,6 +414,8 @@ static inline void acquire(const Stamp& written) {
 }
 
 static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_t address) {
+  const bool in_block = access == BLOCK_UPDATE, is_mine = c.write.block == S.block_serial;
+  if (__builtin_expect(in_block, 0)) access = ATOMIC_UPDATE;
   const bool reads = access == READ || access == VOLATILE_READ;
   const bool synchronises = access >= VOLATILE_READ || access == ATOMIC_UPDATE;
   bool excused = false, read_excused = false;
@@ -425,21 +428,21 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     read_excused = !reads && fenced && c.read.flags & (VOLATILE | ATOMIC);
     excused |= !reads && fenced && c.write.flags & (VOLATILE | ATOMIC);
     if (access != VOLATILE_WRITE && c.write.flags & RELEASE) acquire(c.write);
+    if (in_block) excused &= is_mine;
   }
   if (reads || access == ATOMIC_UPDATE) {
-    const bool written =
-        &r == &shared_region ? c.write.block == S.block_serial : c.write.block != 0;
+    const bool written = &r == &shared_region ? is_mine : c.write.block != 0;
     if (is_device(r)) {
       if (__builtin_expect(reads && carried(r, c, a), 0)) report_carried(r, a, address);
     } else if (__builtin_expect(!written && !r.given, 0)) {
       report_unwritten(r, a, address, false);
     }
-    if (__builtin_expect(c.write.flags & PENDING && c.write.block == S.block_serial, 0))
-      report_unwritten(r, a, address, true);
   }
+  if (__builtin_expect(c.write.flags & PENDING && is_mine, 0) && access != COPY_PENDING && access != COPY_LANDED)
+    report_unwritten(r, a, address, true, reads || access == ATOMIC_UPDATE);
   if (__builtin_expect(c.write.flags & DOUBT, 0)) settle_doubts();
   if (!excused && unordered(r, c.write, a, true)) {
-    if (access == WRITE && c.write.block == S.block_serial && c.write.address == uint32_t(address)) {
+    if ((access == WRITE || access == COPY_LANDED) && is_mine && c.write.address == uint32_t(address)) {
       doubts.push_back({&r, a, c.write, address, value_at(r, a)});
       flags = DOUBT;
     } else {

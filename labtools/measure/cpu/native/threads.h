@@ -582,7 +582,7 @@ static void land_copies(const std::vector<AsyncCopy>& copies, const void* frame)
     char* to = static_cast<char*>(c.shared);
     if (data) memcpy(to, c.global, data);
     if (c.zero_fill) memset(to + data, 0, c.zero_fill);
-    check(uintptr_t(c.shared), c.bytes, WRITE, c.address, frame);
+    check(uintptr_t(c.shared), c.bytes, COPY_LANDED, c.address, frame);
   }
 }
 
@@ -639,8 +639,10 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
   // Blocks of one launch run in several processes. What is remembered of an access is more than
   // one word, so two atomics on one address must not write it at the same time.
   lab::AtomicTurn turn;
-  lab::check(uintptr_t(address), bytes, lab::ATOMIC_UPDATE, LAB_CALLER, LAB_FRAME);
-  if (!lab_is_shared(address)) lab::acquire_from_blocks();
+  const bool in_block = op & LAB_IN_BLOCK;
+  op &= ~LAB_IN_BLOCK;
+  lab::check(uintptr_t(address), bytes, in_block ? lab::BLOCK_UPDATE : lab::ATOMIC_UPDATE, LAB_CALLER, LAB_FRAME);
+  if (!lab_is_shared(address) && !in_block) lab::acquire_from_blocks();
   switch (number) {
     case LAB_SHORT: return lab::update(static_cast<uint16_t*>(address), op, operand, compare);
     case LAB_INT: return lab::update(static_cast<int32_t*>(address), op, operand, compare);
