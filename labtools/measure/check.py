@@ -306,9 +306,8 @@ def _compile_for_gpu(
     refuse_kept_lines(rung, cubin)
     defines = rung.defines(workload, limits, knobs)
     most = 0
-    for case in [*cases, *operation_of(workload).large(workload)]:
-        if rung.supports(case):
-            continue
+    large = (one for one in operation_of(workload).large(workload) if not rung.supports(one))
+    for case in [*cases, *large]:
         same = rung.defines(case, limits, knobs) == defines
         try:
             for launch in rung.launches(case, limits, knobs):
@@ -455,7 +454,7 @@ def _check_case_on_cpu(
             if rung.defines(drawn, other, knobs) == rung.defines(drawn, checked_limits(), knobs):
                 how["limits"] = other
         run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, **how)
-        if drawn is second and run.comparison:
+        if "limits" in how and run.comparison:
             run = dataclasses.replace(run, comparison=run.comparison.of_output(_OTHER))
         results.append(run)
         if not run.ok:

@@ -17,15 +17,15 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
                  still show: a kernel that drops small weights is off.
 ``constant_v``   v is the same in every row and large, so the weights must sum to one.
 ``outliers``     some channels of q are 4 times as large, others of k have a mean of 8, and some
-                 rows of v, each of one
-                 sign, 8 times (in bfloat16 2 times): what clamps them shows. Two channels are large
-                 in q and in k, and their products cancel: what rounds q or k again shows. Other
-                 rows of k and of v are zero, and so is a row of q.
+                 rows of v, each of one sign, are 8 times as large (in bfloat16 2 times): what
+                 clamps them shows. Two channels are large in q and in k, and their products cancel:
+                 what rounds q or k again shows. Other rows of k and of v are zero, and so is a row
+                 of q.
 ``small_v``      as ``late_peaked``; v and k are small, many of their elements subnormal, and q is
                  large: what adds a little to v, or takes the smallest for zero, shows.
 ``equal_keys``   all keys of a sequence are equal, and so are its weights; for every other
                  (sequence, KV head) the scores climb by a little from key to key. Those of every
-                 other row of q lie by more than 200 below: a maximum of two rows shows.
+                 other row of q lie far below: one maximum for two rows of q shows.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ROWS_APART, KEY_APART = 18.0, 64.0
 OUTLIER, PAIRED = 4.0, np.array((13.0, 11.0))
 CLIMB = 0.2
 SINK_V, SINK_REST = 2.0**-8, 0.02
-"""Of the weight, what all keys beside a sink have together."""
+"""Of a sink's v, and of the weight what all keys beside it have together."""
 LARGE_V, LARGEST_V = 2.0**12, 6e4
 SMALL_V = {"bfloat16": 2.0**-28}
 SMALL_K = 2.0**-12

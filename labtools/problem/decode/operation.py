@@ -48,9 +48,9 @@ class DecodeAttention(Operation[Workload, Inputs]):
     def large(self, problem: Workload) -> list[Workload]:
         """Many sequences of many heads, and a long one."""
         shapes = ((1024, 128, 8, 64), (1, 64, 8, 32768))
-        names = ("batch", "num_qo_heads", "num_kv_heads", "kv_len")
+        names = problem.shape_fields  # the head dimension stays
         same = problem.replace(seq_lens=None)
-        return [same.replace(**dict(zip(names, shape, strict=True))) for shape in shapes]
+        return [same.replace(**dict(zip(names, shape, strict=False))) for shape in shapes]
 
     def far_apart(self, problem: Workload) -> tuple[Workload, Workload]:
         """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows; or the last pages

@@ -151,10 +151,12 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
 
     def large(self, problem: Prefill) -> list[Prefill]:
         """One query of many sequences, and a long prompt in part and as a whole."""
-        shapes = ((1024, 128, 8, 16, 1), (1, 64, 8, 32768, 128), (2, 32, 8, 8192, 8192))
-        names = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "qo_len")
-        same = problem.replace(causal=True)
-        return [same.replace(**dict(zip(names, shape, strict=True))) for shape in shapes]
+        shapes = {1: (1024, 128, 8, 16), 128: (1, 64, 8, 32768), 8192: (2, 32, 8, 8192)}
+        names = problem.shape_fields  # the head dimension stays
+        return [
+            problem.replace(causal=True, qo_len=queries, **dict(zip(names, shape, strict=False)))
+            for queries, shape in shapes.items()
+        ]
 
     def levels_of(self, problem: Prefill) -> Levels:
         """As of every operation, the group, keys ahead of the first query, and the mask."""
