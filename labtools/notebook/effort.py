@@ -14,7 +14,7 @@ from pathlib import Path
 from labtools.problem import LabError, repository_root
 
 from .cells import code_cells, is_plumbing
-from .tables import Shown, show_table
+from .tables import Shown, make_note, show_table
 
 WORDS_A_MINUTE = 120
 LINES_A_MINUTE = 12
@@ -112,3 +112,10 @@ def show_route(page: str, heading: str) -> Shown:
     )
     columns = ("page", "minutes", "questions", "exercises")
     return show_table(columns, rows, word="computed", note=note)
+
+
+def show_minutes(page: str) -> Shown:
+    """How long one page takes, for its top."""
+    one = effort_of((repository_root() / page).read_text())
+    more = "; the exercises come on top" if one.exercises else ""
+    return make_note(f"This page takes about {round(one.minutes)} minutes{more}.", "computed")

@@ -89,7 +89,7 @@ def test_pictures_say_what_they_show_and_are_reproducible() -> None:
     pictures = [
         plot_roofline([load_gpu("rtx4090"), gpu], HEADLINE),
         plot_in_flight(gpu, 4800.0, 240.0, 256),
-        plot_copy(HEADLINE, load_gpu("rtx4090"), 1360.0, 713.0, 157.7),
+        plot_copy(HEADLINE, load_gpu("rtx4090"), 1360.0, 713.0, 157.7, 133.0),
         plot_online_softmax(make_inputs(small), make_inputs(small.replace(distribution="rising"))),
     ]
     assert all(re.search(r'alt="[^"]{60,}"', picture.html) for picture in pictures)

@@ -12,19 +12,24 @@ from ...tables import Shown
 
 
 def plot_copy(
-    workload: Workload, gpu: Gpu, expanded_us: float, kernel_us: float, fair_us: float
+    workload: Workload,
+    gpu: Gpu,
+    expanded_us: float,
+    kernel_us: float,
+    fair_us: float,
+    floor_us: float,
 ) -> Shown:
     """What the bytes of an expanding baseline cost at a GPU's memory rate, beside the times that
-    were claimed."""
+    were claimed and the floor."""
     if gpu.dram_gb_per_s is None:
         raise LabError(f"{gpu.title} has no memory rate here.", "", "draw it for another GPU")
     per_us = gpu.dram_gb_per_s * 1e3
     read, written = workload.kv_bytes / per_us, workload.group_size * workload.kv_bytes / per_us
     parts = (("read the cache", read), ("write the copies", written), ("read the copies", written))
     claimed = (
-        ("baseline that expands", expanded_us),
+        ("SDPA that copies", expanded_us),
         ("the kernel", kernel_us),
-        ("baseline that does not", fair_us),
+        ("SDPA that does not", fair_us),
     )
 
     def paint(axes: Axes) -> None:
@@ -37,7 +42,8 @@ def plot_copy(
             axes.barh(row, us, color=GREYS[1], edgecolor=GREYS[0])
             axes.text(us + 10, row, f"{us:.0f} us claimed", va="center", fontsize=9)
         axes.text(left + 10, 0, f"{left:.0f} us computed", va="center", fontsize=9)
-        axes.set_yticks(range(4), ["bytes of the expansion", *(name for name, _ in claimed)])
+        axes.axvline(floor_us, color=GREYS[0], linestyle="--", label=f"floor, {floor_us:.0f} us")
+        axes.set_yticks(range(4), ["bytes of the copy", *(name for name, _ in claimed)])
         axes.invert_yaxis()
         axes.set_xlim(0, expanded_us * 1.25)
         axes.set_xlabel("us")
@@ -49,11 +55,11 @@ def plot_copy(
         ", ".join(f"{name} {us:.0f}" for name, us in bars) for bars in (parts, claimed)
     )
     alt = (
-        f"Bars in microseconds. The bytes of the expansion at peak rate: {total:.0f} in three "
-        f"parts, {three}. Claimed: {others}."
+        f"Bars in microseconds. The bytes of the copy at peak rate: {total:.0f} in three "
+        f"parts, {three}. Claimed: {others}. The floor is at {floor_us:.0f}."
     )
     caption = (
-        f"First bar computed from bytes at {gpu.dram_gb_per_s:.0f} GB/s ({gpu.title}); the others "
-        "claimed."
+        f"First bar and floor computed from bytes at {gpu.dram_gb_per_s:.0f} GB/s ({gpu.title}); "
+        "the other bars claimed."
     )
     return draw_picture(paint, alt, caption, size=(7.2, 2.6))
