@@ -1,43 +1,257 @@
-"""What the ladder's pages show together: all rungs, and the confound of unrolling."""
+"""What the ladder's pages show together: where it stands, a row of each loop, and the confound."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from labtools.predict import DEFAULT_GPU, floors, load_gpu
+from labtools.predict import DEFAULT_GPU, load_gpu, sheet_floor_us
 from labtools.problem import HEADLINE, Problem, list_rungs, load_rung
-from labtools.record import Record, RecordStore, Tried, best_read_gb_per_s, describe_records, select
+from labtools.record import (
+    Record,
+    RecordStore,
+    Tried,
+    as_variant,
+    describe_records,
+    fair_peers,
+    freshness,
+    measured_together,
+    pair,
+    say_timed,
+)
+from labtools.record.headline import at_default_knobs
+from labtools.toolchain.listings import machine_code
+from labtools.toolchain.sass import SKETCH_LETTERS, Loop
 
-from .figures import GREYS, LINES, MARKERS, Axes, bar_of_record, draw_picture, show_bars
-from .records import NO_RECORD, GpuRecords
-from .tables import Shown, make_note
+from .figures import GREYS, LINES, MARKERS, Axes, draw_box, draw_picture, draw_sketch
+from .ratios import read_ratio, say_ratio
+from .records import NO_RECORD
+from .tables import Shown, make_note, say_time
 
-LADDER_BASELINES = ("sdpa", "sdpa_flash", "flashinfer")
-"""Fair baselines that the ladder's figure shows, where they are recorded."""
+BEHIND, HERE, BAND = "#1f5a94", "#d96f00", "#fbe8cf"
+"""Colours of the rungs so far and of the page's own, which in grey differ by their marks."""
+PARENT_AT: dict[str, Tried] = {"r01_online_softmax": ("r01", {"prefetch_v": 1})}
+"""The knobs at which a rung's child is compared with it, where they are not its defaults."""
 
 
-def plot_ladder(store: RecordStore, workload: Problem = HEADLINE, last: str = "") -> Shown:
-    """Every recorded rung at its default knobs, up to ``last``, fair baselines, and the floor."""
-    records = GpuRecords(DEFAULT_GPU, store)
-    end = load_rung(last).id if last else None
-    tried: dict[str, Tried] = {}
-    for rung in list_rungs():
-        if end is None or rung.id <= end:
-            label = rung.id.split("_")[0]
-            tried[label] = (rung.id, rung.resolve_knobs())
-            if any(knob.name == "prefetch_v" for knob in rung.knobs):
-                tried[f"{label}, V early"] = (rung.id, rung.resolve_knobs({"prefetch_v": 1}))
-    tried |= {name: f"baseline:{name}" for name in LADDER_BASELINES}
-    found = {label: records.find(one, workload) for label, one in tried.items()}
-    chosen = {label: record for label, record in found.items() if record is not None}
-    if not chosen:
+def plot_ladder(
+    page: str = "",
+    *,
+    after: bool = False,
+    workload: Problem = HEADLINE,
+    store: RecordStore | None = None,
+) -> Shown:
+    """Where a rung's page stands: the times so far beside the fastest fair library and the floor of
+    each cache, and what the last step gave. All times are of one campaign.
+
+    The page's own rung is a question mark, and ``after`` the answer it is drawn. Without a page
+    every rung is.
+    """
+    every = (store or RecordStore()).query(DEFAULT_GPU, workload=workload, latest=False)
+    together = measured_together(at_default_knobs(every))
+    found = {record.candidate: record for record in together if record.kind == "rung"}
+    if not found:
         return make_note(NO_RECORD.format(what="the ladder", workload=workload))
-    rate = best_read_gb_per_s(select(records.every))
-    floor = floors(workload, load_gpu(DEFAULT_GPU), rate)
-    floor_us = floor.time_at_given_us or floor.time_us
-    bars = [bar_of_record(record, label) for label, record in chosen.items()]
-    where = describe_records(chosen.values())
-    return show_bars(bars, f"The ladder at {workload}", floor_us=floor_us, where=where)
+    own = load_rung(page).id if page else ""
+    names = [rung.id for rung in list_rungs()]
+    shown = [n for n in names if n in found and (not own or n < own or (after and n == own))]
+    library = next(iter(fair_peers(together)), None)
+    used = [found[name] for name in shown] + ([library] if library else [])
+    floors = {
+        name: floor
+        for name, record in found.items()
+        if (name in shown or name == own)
+        and (floor := sheet_floor_us(record.read_bytes, record.provenance.gpu_slug))
+    }
+    step = _say_step(shown[-1], every, workload) if own and shown else ""
+
+    def paint(axes: Axes) -> None:
+        axes.set_xscale("log")
+        axes.set_xlim(5, 2e5)  # right of the times stand two columns
+        axes.set_ylim(len(names) - 0.4, -1.3)
+        axes.set_xticks([10, 100, 1000], ["10", "100", "1000 us"])
+        axes.minorticks_off()
+        axes.set_yticks(range(len(names)), [_short(name) for name in names])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", visible=False)
+        place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
+        for x, text in ((0.83, "us"), (1.0, "x floor")):
+            axes.text(x, -0.9, text, ha="right", fontsize=9, **place)
+        for row, (name, label) in enumerate(zip(names, axes.get_yticklabels(), strict=True)):
+            here = name == own
+            if here:
+                axes.axhspan(row - 0.5, row + 0.5, color=BAND, zorder=0)
+                label.set_fontweight("bold")
+            label.set_color(GREYS[0] if here or name in shown else GREYS[2])
+            if name in floors:
+                axes.plot([floors[name]] * 2, [row - 0.5, row + 0.5], color="black", linewidth=2)
+            if name not in shown:
+                if here:
+                    axes.text(0.83, row, "?", ha="right", fontweight="bold", **place)
+                continue
+            time, colour = found[name].median_us, HERE if here else BEHIND
+            start = floors.get(name, time)
+            axes.plot([start, time], [row, row], color=colour, linewidth=3 if here else 1.5)
+            axes.plot(time, row, "D" if here else "o", color=colour, markersize=7 if here else 6)
+            cells = [(0.83, say_time(time)), (1.0, f"{time / start:.1f}")]
+            for x, text in cells[: 1 + (name in floors)]:
+                weight = "bold" if here else "normal"
+                axes.text(x, row, text, ha="right", fontsize=9, fontweight=weight, **place)
+        at: dict[str, Any] = {"y": -0.9, "fontsize": 9, "va": "center"}
+        if floors:
+            floor = max(floors.values())
+            axes.text(x=floor * 0.93, s=f"floor {floor:.1f}", ha="right", **at)
+        if library:
+            axes.axvline(library.median_us, color=GREYS[1], linestyle="--", linewidth=1.2)
+            text = f"{library.name} {library.median_us:.1f}"
+            axes.text(x=library.median_us * 1.08, s=text, color="#555555", **at)
+
+    told = [
+        f"{_short(name)} {say_time(found[name].median_us)} us"
+        + (f" ({found[name].median_us / floors[name]:.1f}x its floor)" if name in floors else "")
+        for name in shown
+    ]
+    told += [f"{_short(own)}, this page, is still a question"] if own and own not in shown else []
+    told += [f"{library.name}, the fastest library, {library.median_us:.1f} us"] if library else []
+    told += [f"floor {max(floors.values()):.1f} us"] if floors else []
+    title = f"Last step: {step}" if step else "The ladder so far" if own else "The ladder"
+    caption = (
+        f"{workload.short()}; {describe_records(used)}; logarithmic. Floor (black): the cache "
+    )
+    caption += "read at the data sheet's rate"
+    other = [one for one in used if say_timed(one) != say_timed(used[0])]
+    for timed in dict.fromkeys(map(say_timed, other)):
+        who = ", ".join(_short(one.candidate) for one in other if say_timed(one) == timed)
+        caption += f"; {who}: {timed}"
+    if own in shown and not (state := freshness(found[own])).fresh:
+        caption += f"; the record of {_short(own)} is stale: {state.reason}"
+    alt = f"{'; '.join(told)}."
+    return draw_picture(paint, alt, f"{caption}.", "recorded", size=(4.9, 3.6), title=title)
+
+
+def _short(name: str) -> str:
+    return name.split("_")[0]
+
+
+def _say_step(name: str, every: Sequence[Record], workload: Problem) -> str:
+    """What a rung gave against its parent; nothing where the two were not timed alike."""
+    parent = load_rung(name).parent
+    if parent is None:
+        return ""
+    before = PARENT_AT.get(parent, parent)
+    both = pair(every, before, name, workload)
+    speedup = read_ratio(both, "recorded")
+    if both is None or speedup is None or say_timed(both[0]) != say_timed(both[1]):
+        return ""
+    early = ", V early" if as_variant(before).knobs.get("prefetch_v") else ""
+    ratio = say_ratio(speedup.value, speedup.interval)
+    return f"{_short(name)} is {ratio} than {_short(parent)}{early}"
+
+
+_LOOKS = {
+    "L": ("#1f5a94", 1.5),
+    "s": ("#f2b766", 0.9),
+    "w": ("#bfe0c8", 0.8),
+    "r": ("#bfe0c8", 0.8),
+    "e": ("#eeeeee", 0.8),
+    "|": ("black", 0.45),
+}
+"""Colour and width of a run of instructions, by the letter of a sketch."""
+
+
+def draw_loops(
+    *variants: tuple[str, Tried], rows: Sequence[str] = ("K", "V"), workload: Problem = HEADLINE
+) -> Shown:
+    """What a block does at one row of K and V, a strip a kernel and in it a lane a warp, from the
+    machine code with one row in a trip of the loop; ``rows`` names its loads in their order.
+
+    Between the first and the second of three barriers only the first warp works, which is how
+    ``block_sum`` of ``block.cuh`` is written.
+    """
+    limits = load_gpu(DEFAULT_GPU).limits
+    strips = []
+    for title, tried in variants:
+        one = as_variant(tried)
+        rung = load_rung(one.candidate)
+        knobs = {**one.knobs, "unroll": 1}
+        (kernel,) = machine_code(rung, workload, limits, knobs).entries.values()
+        (launch,) = rung.launches(workload, limits, knobs)
+        strips.append((title, launch.num_threads // 32, kernel.innermost_loops))
+    wide = max(sum(map(_loop_width, loops)) for _, _, loops in strips)
+    high = sum(1.5 + warps * 0.8 for _, warps, _ in strips)
+
+    def paint(axes: Axes) -> None:
+        top = 0.0
+        for title, warps, loops in strips:
+            axes.text(0, top + 0.5, title, va="center", fontsize=10, fontweight="bold")
+            top, left = top + 1.0, 0.0
+            for number, loop in enumerate(loops):
+                names = ["score", "V"] if number else list(rows)
+                _paint_loop(axes, loop, names, (left, top), warps)
+                left += _loop_width(loop)
+            top += warps * 0.8 + 0.5
+        left = 0.0
+        for letter, text, room in (
+            *(("L", "load", 2.0), ("s", "shuffles", 2.7)),
+            *(("w", "shared memory", 4.0), ("|", "barrier", 2.1), ("e", "exp", 1.0)),
+        ):
+            draw_box(axes, (left, high), (0.35, 0.6), shade=_LOOKS[letter][0])
+            axes.text(left + 0.5, high + 0.3, text, va="center", fontsize=9)
+            left += (room + 0.35) * max(wide, 12.0) / 14.0
+
+    told = "; ".join(
+        f"{title}, {warps} warp{'s' if warps > 1 else ''} a block: "
+        + ", then ".join(_say_loop(loop) for loop in loops)
+        for title, warps, loops in strips
+    )
+    return draw_sketch(
+        paint,
+        f"The steps of one row of K and V, in program order. {told}.",
+        "One row of K and V in program order, a lane for each warp of a block; w writes, r reads "
+        "shared memory",
+        extent=(max(wide, 12.0), high + 0.7),
+        size=(4.9, 0.27 * (high + 0.7)),
+        word="computed",
+    )
+
+
+def _runs(loop: Loop) -> list[tuple[str, int]]:
+    return [(run[0], int(run[1:] or 1)) for run in loop.sketch(SKETCH_LETTERS).split()]
+
+
+def _loop_width(loop: Loop) -> float:
+    return sum(_LOOKS[letter][1] for letter, _ in _runs(loop)) + 0.8
+
+
+def _say_loop(loop: Loop) -> str:
+    names = {"L": "load", "s": "shuffle", "w": "shared write", "r": "shared read"}
+    names |= {"|": "barrier", "e": "exponential"}
+    return ", ".join(
+        f"{count} {names[letter]}" + "s" * (count > 1) for letter, count in _runs(loop)
+    )
+
+
+def _paint_loop(
+    axes: Axes, loop: Loop, names: list[str], corner: tuple[float, float], warps: int
+) -> None:
+    """One loop's strip: each run of like instructions a box in every warp that does it."""
+    left, top = corner
+    runs = _runs(loop)
+    alone, seen = sum(letter == "|" for letter, _ in runs) == 3, 0
+    for letter, count in runs:
+        shade, width = _LOOKS[letter]
+        if letter == "|":
+            seen += 1
+            draw_box(axes, (left + 0.12, top - 0.1), (0.18, warps * 0.8 + 0.1), shade=shade)
+        else:
+            text = {"L": " ".join(names[:count]), "s": str(count)}.get(letter, letter)
+            if letter == "L":
+                del names[:count]
+            few = alone and seen == 1 and letter != "L"
+            for warp in range(1 if few else warps):
+                at = (left + 0.04, top + warp * 0.8)
+                draw_box(axes, at, (width - 0.08, 0.68), text, shade=shade, fontsize=9)
+        left += width
 
 
 def plot_confound(store: RecordStore, workload: Problem = HEADLINE) -> Shown:

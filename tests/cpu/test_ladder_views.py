@@ -17,12 +17,13 @@ from labtools.notebook.book.baseline.figures import plot_copy
 from labtools.notebook.book.decode.figures import plot_roofline, prefill_intensity
 from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
-from labtools.notebook.ladder import plot_confound, plot_ladder
+from labtools.notebook.ladder import draw_loops, plot_confound, plot_ladder
 from labtools.notebook.ratios import say_ratio
-from labtools.notebook.tables import format_value, make_table
-from labtools.predict import load_gpu
+from labtools.notebook.tables import format_value, make_table, say_time
+from labtools.predict import load_gpu, sheet_floor_us
 from labtools.problem import HEADLINE, Workload, load_rung, make_inputs
-from labtools.record import Record, RecordStore
+from labtools.record import Record, RecordStore, fair_peers, measured_together
+from labtools.record.headline import at_default_knobs
 
 
 def make_record(
@@ -49,19 +50,49 @@ def store(tmp_path: Path) -> RecordStore:
 
 
 def test_ladder_shows_every_rung_and_the_floor(store: RecordStore) -> None:
-    shown = plot_ladder(store)
-    labels = ("r00 1004.0", "r01 904.0", "r01, V early 904.0", "r02", "r03", "sdpa 40.0", "floor")
+    shown = plot_ladder(store=store)
+    labels = ("r00 1004 us", "r01 904.0 us", "r02", "r03", "sdpa", "40.0 us", "floor 28.0 us")
     assert [label for label in labels if label not in shown.text] == []
-    # A page need not give away the rungs behind it.
-    text = plot_ladder(store, last="r02").text
-    assert "r02" in text and "r03" not in text
+
+
+def test_a_page_gives_its_rung_away_only_after_its_answer(store: RecordStore) -> None:
+    before, after = (plot_ladder("r02", after=late, store=store).text for late in (False, True))
+    assert "r02, this page, is still a question" in before
+    assert "r01 904.0 us" in before and "r02 804.0 us" not in before and "r03" not in before
+    assert "r02 804.0 us" in after and "r03" not in after
+    assert "Last step: r01 is 1.11x faster than r00" in before
+    # Its parent was measured with V asked for early, which the page says.
+    assert re.search(r"Last step: r02 is \S+x faster than r01, V early", after)
+
+
+def test_the_ladder_of_the_pages_is_that_of_the_records() -> None:
+    """Each time, the library and the floor are those of the campaign that the README shows."""
+    text = plot_ladder().text
+    records = measured_together(
+        at_default_knobs(RecordStore().query("h200", workload=HEADLINE, latest=False))
+    )
+    for record in records:
+        if record.kind == "rung":
+            floor = sheet_floor_us(record.read_bytes, "h200")
+            assert floor
+            told = f"{say_time(record.median_us)} us ({record.median_us / floor:.1f}x its floor)"
+            assert f"{record.candidate.split('_')[0]} {told}" in text
+    assert f"{fair_peers(records)[0].median_us:.1f} us" in text
 
 
 def test_no_record_no_picture(tmp_path: Path) -> None:
     empty = RecordStore([tmp_path])
-    assert "no record" in plot_ladder(empty).text
+    assert "no record" in plot_ladder(store=empty).text
     assert "no record" in plot_confound(empty).text
-    assert "<img" not in plot_ladder(empty).html
+    assert "<img" not in plot_ladder(store=empty).html
+
+
+def test_a_row_is_drawn_as_its_machine_code_runs() -> None:
+    text = draw_loops(("a", ("r01", {"prefetch_v": 1})), ("b", "r02"), ("c", "r03")).text
+    strips = re.findall(r"([abc]), (\d) warps? a block: ([^;.]*)", text)
+    assert [(name, int(warps), steps.count("barrier")) for name, warps, steps in strips] == [
+        *(("a", 4, 3), ("b", 4, 1), ("c", 1, 0)),
+    ]
 
 
 def test_confound_has_a_line_a_variant(store: RecordStore) -> None:
