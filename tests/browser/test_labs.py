@@ -184,7 +184,7 @@ def test_kernels_are_coloured_and_plumbing_is_folded(lab_server: Server, page: A
     others = [one for one in cells if one is not kernel]
     assert {mime for _, mime, _ in others} == {"text/x-ipython"}
     for source, _, hidden in others:
-        assert hidden == (is_plumbing(source) and not source.startswith("# launch of")), source
+        assert hidden == is_plumbing(source), source
 
 
 def kernel_is_idle(server: Server, path: str) -> bool:
