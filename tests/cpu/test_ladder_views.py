@@ -15,6 +15,7 @@ pytest.importorskip("matplotlib")
 from labtools.notebook.book.attention.figures import plot_online_softmax
 from labtools.notebook.book.baseline.figures import plot_copy
 from labtools.notebook.book.decode.figures import plot_roofline, prefill_intensity
+from labtools.notebook.book.fusion.figures import plot_passes
 from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
 from labtools.notebook.ladder import draw_loops, plot_confound, plot_ladder
@@ -120,6 +121,7 @@ def test_pictures_say_what_they_show_and_are_reproducible() -> None:
     pictures = [
         plot_roofline([load_gpu("rtx4090"), gpu], HEADLINE),
         plot_in_flight(gpu, 4800.0, 240.0, 256),
+        plot_passes({"two kernels": ["x read", "residual read", "out written"]}, 67.0),
         plot_copy(HEADLINE, load_gpu("rtx4090"), 1360.0, 713.0, 157.7, 133.0),
         plot_online_softmax(make_inputs(small), make_inputs(small.replace(distribution="rising"))),
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from labtools.predict import Gpu
@@ -13,10 +15,17 @@ from ...tables import Shown
 _SCHEDULERS, _LANES = 4, 32
 
 
-def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int) -> Shown:
+def plot_in_flight(
+    gpu: Gpu,
+    gb_per_s: float,
+    latency_ns: float,
+    row_bytes: int,
+    tried: Mapping[int, float] | None = None,
+) -> Shown:
     """Read rate by bytes in flight an SM, from Little's law and the memory's limit; rows of K or V
-    have ``row_bytes``."""
+    have ``row_bytes``. ``tried`` is what a launch has in flight, by its rows a trip."""
     knee = gb_per_s * latency_ns / gpu.sm_count
+    marks = {n: held for n, held in (tried or {}).items() if held <= 3 * knee}
     in_flight = np.linspace(0, 3 * knee, 100)
 
     def paint(axes: Axes) -> None:
@@ -30,6 +39,12 @@ def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int)
         axes.set_ylabel("GB/s at most")
         axes.set_xlim(left=0)
         axes.set_ylim(0, gb_per_s * 1.15)
+        for rows, held in marks.items():
+            reached = min(held / latency_ns * gpu.sm_count, gb_per_s)
+            axes.plot(held / 1024, reached, "s", color=GREYS[1])
+            here = (held / 1024, reached)
+            label = f"{rows} a trip"
+            axes.annotate(label, here, xytext=(7, -9), textcoords="offset points", fontsize=8)
         # Rows are a multiple of KiB: the same ticks, named twice, need no second axis.
         step = max(1, round(knee / row_bytes / 4)) * row_bytes
         ticks = np.arange(0, 3 * knee, step)
@@ -41,6 +56,9 @@ def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int)
         f"the memory's {gb_per_s:.0f} GB/s at {knee / 1024:.1f} KiB, which is "
         f"{knee / row_bytes:.0f} rows; beyond that it is flat."
     )
+    for rows, held in marks.items():
+        reached = min(held / latency_ns * gpu.sm_count, gb_per_s)
+        alt += f" {rows} rows a trip: {held / 1024:.1f} KiB, {reached:.0f} GB/s."
     caption = f"Little's law with a latency of {latency_ns:.0f} ns, {gpu.title}."
     return draw_picture(paint, alt, caption, "computed", size=(7.2, 3.4))
 

@@ -1,0 +1,1 @@
+"""Drawn for `book/fusion.md`."""
