@@ -8,14 +8,11 @@ from typing import Any
 import pytest
 from driver import settle, shoot
 
+from tools.reading import HELD, SHOW_ALL, count_page, over
 from tools.toc import toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
-
-# What waits behind the questions too, with the questions still asked.
-SHOW_ALL = """document.querySelectorAll(".lt-gate-static").forEach(
-    gate => { gate.dataset.open = "yes"; })"""
 
 # Each widget is drawn behind its script, some time after the page is there.
 WIDGETS_DRAWN = """() => [...document.querySelectorAll("script[type*='widget-view']")].every(
@@ -71,6 +68,13 @@ def test_every_page_works_without_a_network(built_site: Path, page: Any) -> None
     outside = [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))]
     assert outside == []
     assert broken == []
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_page_that_was_made_short_stays_so(built_site: Path, page: Any, name: str) -> None:
+    page.set_viewport_size({"width": 1280, "height": 900})
+    counts = count_page(page, built_site / f"{name}.html")
+    assert over(name, counts) == [], counts
 
 
 @pytest.mark.slow
