@@ -23,6 +23,7 @@ GREYS = ("#1a1a1a", "#6b6b6b", "#a8a8a8", "#d4d4d4")
 HATCHES = ("", "///", "...", "xx")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINES = ("-", "--", "-.", ":")
+_NARROW_PT = 360.0  # what is no wider can be read when it is made to fit a telephone
 Spot = tuple[float, float]
 """A place or a size: x and y, or width and height."""
 
@@ -66,8 +67,10 @@ def make_picture(svg: str, alt: str, caption: str, word: str | None = None) -> S
     from."""
     mark = f" {badge(word)}" if word else ""
     data = base64.b64encode(svg.encode()).decode()
+    wide = re.search(r'<svg[^>]* width="([\d.]+)pt"', svg)
+    narrow = ' class="lt-narrow"' if wide and float(wide[1]) < _NARROW_PT else ""
     markup = (
-        '<figure style="margin:1em 0;text-align:left">'
+        f'<figure{narrow} style="margin:1em 0;text-align:left">'
         f'<img src="data:image/svg+xml;base64,{data}" alt="{html.escape(alt)}" '
         'style="max-width:100%;height:auto;background:white"/>'
         f"<figcaption>{html.escape(caption)}{mark}</figcaption></figure>"

@@ -61,6 +61,7 @@ class Gate:
         self.baseline, self.candidate = baseline, candidate
         self._todo, self._on_commit = todo, on_commit
         self._stopped_a_run = False
+        self.holds_page = True  # on the site the rest of the page waits for the answer
         self.page = page or page_name()
         self._has_reader = reader_present() if reader is None else reader
         self._journal: Journal | None = None
@@ -120,11 +121,13 @@ class Gate:
         recorded: Any = None,
         forecast: Any = None,
         no_measurement: str = "no GPU here",
+        below: Callable[[], Shown] | None = None,
     ) -> Shown:
         """Show predicted, measured and recorded side by side, and score the guess.
 
         Each result is what `read_ratio` understands, or a function that returns it, called only
-        when the gate is open; ``no_measurement`` is said in place of one that is None. Raises
+        when the gate is open; ``no_measurement`` is said in place of one that is None, and what
+        ``below`` returns stands below. Raises
         PredictionPending: a reader is here and has not committed; LabError: a result that holds no
         ratio.
         """
@@ -148,6 +151,7 @@ class Gate:
         caption = f"{self.candidate} against {self.baseline}"
         table = ratio_table(self.baseline, self.candidate, rows, caption)
         shown = table + self._say_score(scored, answer, model)
+        shown = shown + below() if below else shown
         if self._has_reader:
             return shown
         return static_result(shown, self.question_id, answer.scored if answer else {})
@@ -248,18 +252,27 @@ class Gate:
             "and by what factor? Write it down, then open the result below."
         )
         form = {"kind": "ratio", "baseline": self.baseline, "candidate": self.candidate}
-        bare = static_question(self.question_id, self.text, advice, form)
+        holds = {"holds_page": self.holds_page}
+        bare = static_question(self.question_id, self.text, advice, form, **holds)
         display(self.view if self.view is not None else bare)
 
 
 def ask(
-    question_id: str, text: str, baseline: str, candidate: str, *, page: str | None = None
+    question_id: str,
+    text: str,
+    baseline: str,
+    candidate: str,
+    *,
+    page: str | None = None,
+    holds_page: bool = True,
 ) -> Gate:
     """Ask for a prediction and show the form in this cell; `Gate.result` belongs in the next one.
 
-    ``candidate`` may be faster or slower. By default ``page`` is the notebook's name.
+    ``candidate`` may be faster or slower. By default ``page`` is the notebook's name, and on the
+    site the rest of the page waits for the answer.
     """
     gate = Gate(question_id, text, baseline, candidate, page=page)
+    gate.holds_page = holds_page
     gate.show()
     return gate
 

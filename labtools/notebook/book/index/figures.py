@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from labtools.predict import DEFAULT_GPU, floors, load_gpu
+from labtools.problem import HEADLINE
+
 from ...figures import GREYS, Axes, draw_arrow, draw_box, draw_sketch
+from ...records import GpuRecords
 from ...tables import Shown
+
+
+def sdpa_against_floor() -> float | None:
+    """The floor over the recorded time of PyTorch's attention, both of the headline workload."""
+    record = GpuRecords(DEFAULT_GPU).find("baseline:sdpa", HEADLINE)
+    if record is None:
+        return None
+    return floors(HEADLINE, load_gpu(DEFAULT_GPU)).time_us / record.median_us
 
 
 def step_drawing() -> Shown:
