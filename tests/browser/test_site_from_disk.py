@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from driver import settle, shoot
 
-from tools.reading import HELD, SHOW_ALL, count_page, over
+from tools.reading import KEPT_SHORT, SHOW_ALL, count_page, over
 from tools.toc import toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ def test_every_page_works_without_a_network(built_site: Path, page: Any) -> None
     assert broken == []
 
 
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", KEPT_SHORT)
 def test_a_page_that_was_made_short_stays_so(built_site: Path, page: Any, name: str) -> None:
     page.set_viewport_size({"width": 1280, "height": 900})
     counts = count_page(page, built_site / f"{name}.html")
