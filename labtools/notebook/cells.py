@@ -2,7 +2,8 @@
 
 Open is what a page teaches: kernels, launches, and the short cells that a reader may change.
 Folded, by one rule that ``make regen`` writes into the pages, are imports, questions, and whatever
-is long, but for a cell that carries the tag ``lesson``.
+is long, but for a cell that carries the tag ``lesson``; kernels from a length at which nobody reads
+them line by line.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import yaml
 MOST_OPEN_LINES = 6
 """Lines of Python that a cell may have and stay open; empty lines do not count."""
 
+MOST_KERNEL_LINES = 70
+"""Lines of a kernel or a launch that stays open."""
+
 LESSON = "lesson"
 
 _FENCE = re.compile(r"^(?P<ticks>`{3,}|~{3,})\{code-cell\}")
@@ -25,7 +29,10 @@ _SOLUTION = re.compile(r"%%solution\b")
 _SET_UP = re.compile(r"%load_ext|import |from ")
 _QUESTION = re.compile(r"^(?:\w+ = )?(?:ask\(|\w+\.result\()", re.MULTILINE)
 _WRITTEN = ("tags", "jupyter", "mystnb")
-_PROMPTS = {"code_prompt_show": "Show the solution", "code_prompt_hide": "Hide the solution"}
+
+
+def _prompts(what: str) -> dict[str, str]:
+    return {"code_prompt_show": f"Show the {what}", "code_prompt_hide": f"Hide the {what}"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ def is_plumbing(source: str) -> bool:
 
 def fold_options(options: Sequence[str], source: str) -> list[str]:
     """A cell's option lines as the rule wants them; the same lines where they fit it."""
-    if not source.strip() or _KERNEL.match(source):
+    if not source.strip():
         return list(options)
     found = _read_options(options)
     tags = [tag for tag in found.get("tags", ()) if tag not in ("hide-input", "hide-cell")]
@@ -85,17 +92,22 @@ def fold_options(options: Sequence[str], source: str) -> list[str]:
     wanted = {name: found[name] for name in found if name not in _WRITTEN}
     if _SOLUTION.match(source):
         tags, hidden = ["hide-cell", *tags], {**hidden, "source_hidden": True}
-        wanted["mystnb"] = _PROMPTS
+        wanted["mystnb"] = _prompts("solution")
+    elif _KERNEL.match(source):
+        if sum(bool(line.strip()) for line in source.splitlines()) > MOST_KERNEL_LINES:
+            tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
+            wanted["mystnb"] = _prompts("whole kernel")
     elif is_plumbing(source) and LESSON not in tags:
         tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
     wanted |= {name: value for name, value in (("tags", tags), ("jupyter", hidden)) if value}
     if wanted == found:
         return list(options)
     names = [*(name for name in _WRITTEN if name in wanted), *sorted(set(wanted) - set(_WRITTEN))]
-    written = [
-        f":{name}: {yaml.safe_dump(wanted[name], default_flow_style=True, width=1000).strip()}"
-        for name in names
-    ]
+    dumped = {
+        name: yaml.safe_dump(wanted[name], default_flow_style=True, width=1000) for name in names
+    }
+    # YAML ends a bare word with a line of dots.
+    written = [f":{name}: {text.splitlines()[0]}" for name, text in dumped.items()]
     return [*written, ""] if written else []
 
 

@@ -16,7 +16,7 @@ from labtools.record.claims import VERDICTS, Claim, Finding, say_number
 from labtools.record.headline import compare_rungs, find_headline, say_headline
 
 from .reader import reader_present
-from .tables import Cell, Link, Shown, Word, make_note, make_table, recorded, say_time
+from .tables import Cell, Shown, badge, make_note, make_table, mark_code, recorded, say_time
 
 
 @functools.lru_cache(maxsize=1)
@@ -35,15 +35,18 @@ def redo(group: str) -> Shown:
 
 
 def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> Shown:
-    """Some claims of the ledger with their verdicts, in this order, for a page that tells of them.
+    """Some claims of the ledger as a list, in this order, for a page that tells of them: statement,
+    verdict and our value, and the reason to be opened.
 
     ``book`` is the way from the page to the folder of the book. Raises LabError: no such claim.
     """
     evidence = evidence or _evidence()
     claims = [evidence.ledger.find(claim_id) for claim_id in ids]
-    rows = [_row(claim, check_claim(claim, evidence), book) for claim in claims]
-    columns = ("claim", "claimed", "ours (95 %)", "verdict, and why", "holds within")
-    return make_table((*columns, "where from", "redo"), rows, stacked=True)
+    items = [_item(claim, check_claim(claim, evidence), book) for claim in claims]
+    markup = "".join(item.html for item in items)
+    style = "list-style:none;margin:0.4em 0;padding:0"
+    text = "\n".join(item.text for item in items)
+    return Shown(f'<ul class="lt-claims" style="{style}">{markup}</ul>', text)
 
 
 def show_side_by_side(rows: Mapping[str, Sequence[str]]) -> Shown:
@@ -75,21 +78,32 @@ def show_side_by_side(rows: Mapping[str, Sequence[str]]) -> Shown:
     return make_table(columns, table, f"computed: {caption}")
 
 
-def _row(claim: Claim, found: Finding, book: str) -> list[Cell]:
+def _item(claim: Claim, found: Finding, book: str) -> Shown:
     ours = say_number(found.value, claim.unit)
     if found.interval:
         ours += f" {_interval(*found.interval)}"
-    origin: Cell = Word(found.origin, found.where) if found.origin else ""
-    claimed: Cell = ""
-    within = ""
+    known = [f"Why: {found.reason.removesuffix('.')}."]
     if claim.value is not None:
-        claimed = Word("claimed", say_number(claim.value, claim.unit))
-        within = f"{100 * claim.tolerance:g} %" if claim.tolerance else "0"
-    why = f"{found.verdict}: {found.reason}"
+        within = f"within {100 * claim.tolerance:g}\u00a0%" if claim.tolerance else "if equal"
+        held = f"; it holds {within}" if claim.check else ""
+        known.append(f"Claimed: {say_number(claim.value, claim.unit)}{held}.")
+    if found.where:
+        known.append(f"From: {found.where}.")
     # In JupyterLab a page is its file; on the site it is one of HTML.
     ending = "md" if reader_present() else "html"
-    redone = Link(claim.id, f"{book}{claim.page}.{ending}#{claim.cell}")
-    return [claim.text, claimed, ours, why, within if claim.check else "", origin, redone]
+    href = html.escape(f"{book}{claim.page}.{ending}#{claim.cell}")
+    verdict = f"{found.verdict}{f', ours {ours}' if ours else ''}"
+    origin = found.origin if ours else None
+    mark = f" {badge(origin)}" if origin else ""
+    summary = f"{mark_code(claim.text)} <strong>{html.escape(verdict)}</strong>{mark}"
+    markup = (
+        '<li style="margin:0;padding:0.35em 0;border-bottom:1px solid #8888"><details>'
+        f'<summary style="cursor:pointer">{summary}</summary>'
+        f'<div style="padding:0.2em 0 0.2em 1.1em">{mark_code(" ".join(known))} '
+        f'<a href="{href}">{claim.id}</a></div></details></li>'
+    )
+    told = f"{claim.text} {verdict}{f' [{origin}]' if origin else ''}."
+    return Shown(markup, " ".join([told, *known]))
 
 
 def _interval(low: float, high: float) -> str:

@@ -165,7 +165,7 @@ def show_use(
         f"{workload}. Operations and bytes: those of the problem, the bytes each once, over time "
         "and the data sheet's peak. Counted: by Nsight Compute, - where it was not"
     )
-    return make_table(columns, rows, note, stacked=True)
+    return make_table(columns, rows, note)
 
 
 def newest_counter(records: Sequence[Record], name: str) -> float | None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import difflib
 import html
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from labtools.problem import LabError, Rung, load_rung
 from labtools.problem.rung import function_text
 
-from .tables import Shown, badge
+from .tables import Shown, badge, mark_code
 
 _CONTEXT_LINES = 3
+_MOST_OPEN = 100
+"""Lines of a diff that are read one by one; of a longer one a page says what changes."""
+_FUNCTION = re.compile(
+    r"^(?!static_assert)[A-Za-z_][^;={}#]*?\b([a-z]\w*)\((?=[^;]*?\{)", re.MULTILINE
+)
 _LOOKS = {
     "+": ("added", "background:#2e7d3230;border-left:4px solid #2e7d32"),
     "-": ("removed", "background:#c6282830;border-left:4px double #c62828"),
@@ -51,7 +57,8 @@ def _changes(old: str, new: str) -> Iterator[str]:
 
 def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
     """The diff of a rung, with its edits, from its parent or the one given, with the count of
-    lines.
+    lines. A long one is folded below what it changes: the rung's idea, and the functions that come
+    and go.
 
     Raises LabError: there is no such rung, or it has no parent.
     """
@@ -68,12 +75,28 @@ def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
         name, style = _LOOKS.get(line[0], _LOOKS[" "])
         style = f"display:block;padding-left:0.5em;{style}"
         body += f'<span class="lt-{name}" style="{style}">{html.escape(line)}</span>'
+    told = "" if len(diff.lines) <= _MOST_OPEN else _say_idea(parent, rung)
     markup = (
-        f'<details open class="lt-diff"><summary style="cursor:pointer">{html.escape(count)} '
-        f"{badge('computed')}</summary>"
+        f"{f'<p>{mark_code(told)}</p>' if told else ''}"
+        f'<details{"" if told else " open"} class="lt-diff"><summary style="cursor:pointer">'
+        f"{html.escape(count)} {badge('computed')}</summary>"
         '<pre style="overflow-x:auto;line-height:1.35;font-size:0.85em;margin:0.4em 0" '
-        f'tabindex="0" aria-label="{html.escape(count)}">'
+        f'tabindex="0" role="region" aria-label="{html.escape(count)}">'
         '<code style="display:inline-block;min-width:100%">'
         f"{body}</code></pre></details>"
     )
-    return Shown(markup, "\n".join([f"{count} [computed]", *diff.lines]))
+    said = [told] if told else []
+    return Shown(markup, "\n".join([*said, f"{count} [computed]", *diff.lines]))
+
+
+def _say_idea(parent: Rung, rung: Rung) -> str:
+    """What a rung changes in a sentence, and which functions of the kernel are new or gone."""
+    old, new = (list(dict.fromkeys(_FUNCTION.findall(one.source_text))) for one in (parent, rung))
+    idea = f"{rung.idea[0].upper()}{rung.idea[1:].removesuffix('.')}."
+    for word, names in (
+        ("New functions", [name for name in new if name not in old]),
+        (f"Functions of {parent.id} that are gone", [name for name in old if name not in new]),
+    ):
+        if names:
+            idea += f" {word}: {', '.join(f'`{name}`' for name in names)}."
+    return idea

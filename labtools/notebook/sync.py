@@ -19,7 +19,7 @@ from pathlib import Path
 from labtools.problem import KernelError, repository_root
 from labtools.record.whole import write_whole
 
-from .cells import code_cells, fold_options
+from .cells import PageCell, code_cells, fold_options
 from .pages import list_pages
 
 _CUDA = re.compile(r"^%%cuda\s+(?P<name>\w+)")
@@ -116,7 +116,9 @@ def _sync_page(page: Path, root: Path) -> tuple[list[SyncedCell], str]:
         if folded != options:
             found.append(SyncedCell(name, cell.body + 1, "", _FOLDING, "behind"))
             lines[cell.start + 1 : cell.body] = folded
-            continue  # such a cell is none of those that kernels/ supplies
+            more = len(folded) - len(options)
+            cell = PageCell(cell.start, cell.body + more, cell.end + more)
+            options = folded
         first = lines[cell.body]
         supplied = _find_source(first, root, f"{name}:{cell.body + 1}")
         if supplied is None:

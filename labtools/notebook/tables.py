@@ -29,6 +29,7 @@ _BADGE = (
 )
 _CELL = "padding:0.25em 0.7em;text-align:left;vertical-align:top"
 _LAST = "9em"  # a narrow screen scrolls rather than breaking every word
+_LONG = 20  # letters of a cell that is more than a number and its unit
 _RULE = "border-bottom:1px solid #8888"
 BOX = "border:1px solid #8888;border-radius:4px;padding:0.6em 0.9em;margin:0.4em 0"
 
@@ -79,18 +80,7 @@ class Word:
         return f"{words}: {self.detail}" if self.detail else words
 
 
-@dataclass(frozen=True)
-class Link:
-    """A cell that leads somewhere."""
-
-    text: str  # what is read
-    href: str  # where it leads, from the page that shows it
-
-    def __str__(self) -> str:
-        return self.text
-
-
-Cell = str | Word | Link
+Cell = str | Word
 
 
 def recorded(*records: Record) -> Word:
@@ -100,7 +90,7 @@ def recorded(*records: Record) -> Word:
 
 
 _NEVER_STACKED = 16.0  # em: what needs no more fits every telephone
-_SENTENCES_STACKED = 62.0  # em up to which rows of several sentences are lists
+_MOST_STACKED = 37.0  # em: from about 600 px on a table stays a table, and scrolls in its box
 _COMPACT = 0.8  # size of the letters of a table that does not quite fit
 _TABLE_LETTERS = 0.95  # size of a table's letters where there is room, in those of the page
 _SPARE = 1.02  # faces differ a little in width
@@ -108,7 +98,7 @@ _SPARE = 1.02  # faces differ a little in width
 
 def _narrow_style(name: str, fits: float, compact: float) -> str:
     """What becomes of a table whose column of the page, not of the screen, is narrower than it
-    needs: smaller letters, and where that is not enough a list of cells with their columns' heads.
+    needs: smaller letters, and on a telephone a list of cells with their columns' heads.
     """
     return (
         f"<style>.{name}{{container-type:inline-size}}"
@@ -120,7 +110,8 @@ def _narrow_style(name: str, fits: float, compact: float) -> str:
         f".{name} thead{{display:none}}"
         f".{name} :is(table,tbody,tr,td){{display:block;width:auto!important}}"
         f".{name} tr{{border-bottom:2px solid #8888;padding:0.5em 0}}"
-        f".{name} td{{border:0!important;padding:0.1em 0!important;overflow-wrap:anywhere}}"
+        f".{name} td{{border:0!important;padding:0.1em 0!important;min-width:0!important;"
+        "overflow-wrap:anywhere}"
         f".{name} td:empty{{display:none}}"
         f'.{name} td::before{{content:attr(data-column) ": ";font-weight:600}}'
         f'.{name} td[data-column=""]::before{{content:""}}'
@@ -128,26 +119,23 @@ def _narrow_style(name: str, fits: float, compact: float) -> str:
     )
 
 
-def make_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "", stacked: bool = False
-) -> Shown:
-    """A table that fits the column of the page which holds it, see `_narrow_style`; a cell a
-    column.
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Shown:
+    """A table that fits the column of the page which holds it, see `_narrow_style`, or scrolls
+    within its own box; a cell a column.
 
-    Where all rows name one GPU and day, the caption does. Where recorded numbers of one workload
+    What all rows say of their origin, the caption says once. Where recorded numbers of one workload
     differ in their processes, timing, cache layout or oracle, columns say so; see `distinguish`.
     """
     columns, grid, caption = _with_circumstances(columns, [list(row) for row in rows], caption)
-    grid, caption = _with_one_origin(grid, caption)
+    columns, grid, caption, words = _with_one_origin(columns, grid, caption)
     least = _least_widths(columns, grid)
     fits, compact = _needed_widths(columns, grid, least)
-    if stacked:
-        fits = compact = max(_SENTENCES_STACKED, fits)
+    compact = min(compact, _MOST_STACKED)
     narrow = compact > _NEVER_STACKED
     widths = [f";min-width:{least[n]}" if n in least else "" for n in range(len(columns))]
     named = [f' data-column="{html.escape(name)}"' if narrow else "" for name in columns]
     head = "".join(
-        f'<th scope="col" style="{_CELL};{_RULE}{width}">{_text(column)}</th>'
+        f'<th scope="col" style="{_CELL};{_RULE}{width}">{mark_code(column)}</th>'
         for column, width in zip(columns, widths, strict=True)
     )
     body = ""
@@ -155,33 +143,52 @@ def make_table(
         pairs = zip(named, row, strict=True)
         cells = (f'<td style="{_CELL};{_RULE}"{name}>{_html(cell)}</td>' for name, cell in pairs)
         body += f"<tr>{''.join(cells)}</tr>"
+    told = " ".join([caption, *(f"[{word}]" for word in words)]).strip()
     # As wide as what can be seen: a table's own caption would be as wide as the table.
-    title = f'<div style="position:sticky;left:0">{_text(caption)}</div>' if caption else ""
+    title = " ".join([mark_code(caption), *map(badge, words)]).strip()
+    title = f'<div style="position:sticky;left:0">{title}</div>' if title else ""
     style, name = "", ""
     if narrow:
         box = f"lt-stacked-{fits:g}-{compact:g}"
-        style, name = _narrow_style(box, fits, compact), f' class="lt-stacked {box}"'
+        style, name = _narrow_style(box, fits, compact), f" lt-stacked {box}"
     markup = (
-        f'{style}<div{name} style="overflow-x:auto;margin:0.4em 0" tabindex="0" role="region" '
-        f'aria-label="{html.escape(caption or "table")}">'
+        f'{style}<div class="lt-scrolls{name}" style="overflow-x:auto;margin:0.4em 0" tabindex="0" '
+        f'role="region" aria-label="{html.escape(told or "table")}">'
         f'{title}<table style="border-collapse:collapse;margin:0;font-size:{_TABLE_LETTERS}em">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
-    return Shown(markup, plain_table(columns, grid, caption))
+    return Shown(markup, plain_table(columns, grid, told))
 
 
-def _with_one_origin(grid: list[list[Cell]], caption: str) -> tuple[list[list[Cell]], str]:
-    """The table with what all rows say of their origin in the caption, and the bare words left."""
-    said = [(at, cell) for row in grid for at, cell in enumerate(row) if isinstance(cell, Word)]
-    details = {(at, cell.detail) for at, cell in said}
-    if len(said) < 2 or len(details) != 1 or not said[0][1].detail:
-        return grid, caption
-    detail = said[0][1].detail
-    for row in grid:
-        row[:] = [replace(cell, detail="") if isinstance(cell, Word) else cell for cell in row]
-    told = f"{caption.removesuffix('.')}; {detail}" if caption else detail
-    return grid, caption if detail in caption else told
+def _with_one_origin(
+    columns: Sequence[str], grid: list[list[Cell]], caption: str
+) -> tuple[Sequence[str], list[list[Cell]], str, tuple[str, ...]]:
+    """The table without what all its rows say of their origin, and the words that the caption
+    ends in: with one GPU and day their column goes, else it keeps these."""
+    for at in reversed(range(1, len(columns))):
+        said = [row[at] for row in grid if row[at] != ""]
+        words = [cell for cell in said if isinstance(cell, Word)]
+        if not words or len(words) < len(said):
+            continue
+        details = list(dict.fromkeys(cell.detail for cell in words))
+        if len(grid) == 1 and details[0]:
+            continue  # its one row says it once
+        kinds = {(cell.word, cell.also) for cell in words}
+        if len(details) == 1 and details[0] and details[0] not in caption:
+            caption = "; ".join(filter(None, [caption.removesuffix("."), details[0]]))
+        if len(kinds) == 1 and len(details) == 1:
+            columns = (*columns[:at], *columns[at + 1 :])
+            grid = [[*row[:at], *row[at + 1 :]] for row in grid]
+        else:
+            for row in grid:
+                if isinstance(cell := row[at], Word):
+                    bare = replace(cell, detail="") if len(details) == 1 else cell
+                    row[at] = cell.detail if len(kinds) == 1 else bare
+        if len(kinds) > 1:
+            continue
+        return columns, grid, caption, tuple(filter(None, kinds.pop()))
+    return columns, grid, caption, ()
 
 
 def _with_circumstances(
@@ -208,8 +215,8 @@ class _ErrorText(RecordedText):
 def _least_widths(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> dict[int, str]:
     """Which columns must not be squeezed, and their least widths: sentences, and one more.
 
-    That is the one that says where a number comes from, or the last one. Where that holds bare
-    words, which never break, the room goes to the first one, which names the row.
+    That is the one that says where a number comes from, or the last one. Where that holds numbers
+    or bare words, the room goes to the first one, which names the row.
     """
     number, least = _wide_column(columns, grid)
     sentences: dict[int, str] = {}
@@ -227,7 +234,7 @@ def _wide_column(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> tupl
         cells = [row[number] for row in grid]
         if any(isinstance(cell, Word) and len(cell.detail) > 8 for cell in cells):
             return number, _LAST
-    if any(not isinstance(row[-1], Word) for row in grid):
+    if any(len(str(row[-1])) > _LONG for row in grid):
         return len(columns) - 1, _LAST
     longest = max((len(str(row[0])) for row in grid), default=0)
     return 0, f"min({min(9.0, 0.5 * longest + 1.5):.1f}em, 22vw)"
@@ -277,7 +284,7 @@ def make_note(text: str, word: str | None = None) -> Shown:
     """One sentence in a box, with its provenance word if it holds a number."""
     mark = f" {badge(word)}" if word else ""
     plain = f"{text} [{word}]" if word else text
-    return Shown(f'<div style="{BOX}">{_text(text)}{mark}</div>', plain)
+    return Shown(f'<div style="{BOX}">{mark_code(text)}{mark}</div>', plain)
 
 
 def show_table(
@@ -335,11 +342,10 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption:
 def _html(cell: Cell) -> str:
     if isinstance(cell, Word):
         badges = " ".join(badge(word) for word in (cell.word, cell.also) if word)
-        return f"{badges} {_text(cell.detail)}".rstrip()
-    if isinstance(cell, Link):
-        return f'<a href="{html.escape(cell.href)}">{_text(cell.text)}</a>'
-    return _text(cell).replace(" %", "\u00a0%")  # a sign alone on a line belongs to nothing
+        return f"{badges} {mark_code(cell.detail)}".rstrip()
+    return mark_code(cell).replace(" %", "\u00a0%")  # a sign alone on a line belongs to nothing
 
 
-def _text(text: str) -> str:
+def mark_code(text: str) -> str:
+    """HTML of a text whose words in back-quotes are code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -79,7 +79,7 @@ def test_what_differs_is_said_in_its_row() -> None:
         ("what", "us"), [("a", RecordedTime.of(R03)), ("b", RecordedTime.of(CALLED))],
         word="recorded",
     ).text  # fmt: skip
-    first, second = text.splitlines()[1:]
+    first, second = text.splitlines()[2:]
     assert "graph replay" in first and "call by call, allocation in the call" in second
     assert "contiguous" in distinguish([(R03,), (PAGES,)])[LAYOUT]
     assert "pages of 16" in distinguish([(R03,), (PAGES,)])[LAYOUT]

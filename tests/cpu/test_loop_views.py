@@ -19,7 +19,7 @@ HARMS = replace(
 def test_a_table_says_what_is_decided_and_what_is_not() -> None:
     shown = show_attributions([HELPS, OPEN, HARMS], "recorded", "a kernel").text
     caption, heads, *rows = shown.splitlines()
-    assert caption == "a kernel; threshold 2 %" and heads.split()[-2:] == ["verdict", "kind"]
+    assert caption == "a kernel; threshold 2 % [recorded]" and heads.split()[-1] == "verdict"
     said = [row.split()[0] + " " + " ".join(row.split()[3:]) for row in rows]
     assert "counts" in said[0] and "undecided" in said[1] and "does not count" in said[2]
     assert "-3.0\u00a0to\u00a0-1.0" in rows[2]

@@ -27,7 +27,7 @@ from labtools.notebook import (
 )
 from labtools.notebook.claims import show_claims
 from labtools.notebook.labs.lab01_occupancy.view import Choices, occupancy_tables
-from labtools.notebook.tables import Link, Shown
+from labtools.notebook.tables import Shown
 from labtools.predict import achieved_occupancy, floors, list_gpus, load_gpu, occupancy
 from labtools.problem import HEADLINE, LabError, Workload, load_rung
 
@@ -158,6 +158,9 @@ def test_the_diff_counts_its_lines() -> None:
     edited = diff_rungs(rung, rung.with_source(rung.source_text + "\n// one more line\n"))
     assert "+// one more line" in edited.lines and edited.removed == 0
     assert diff_rungs(rung, rung).lines == ()
+    assert '<details open class="lt-diff">' in shown.html
+    long = show_diff("r09")
+    assert '<details class="lt-diff">' in long.html and "New functions: `swizzled`" in long.text
     with pytest.raises(LabError):
         show_diff("r00")  # has no parent
 
@@ -171,12 +174,9 @@ def test_bars_have_alt_text_and_words() -> None:
     assert "no record yet" in show_bars([], "Nothing").text
 
 
-def test_a_stacked_table_names_the_column_of_each_cell() -> None:
-    cells = [["a sentence", Link("here & there", "page.html#cell")]]
-    shown = make_table(["what is <said>", "redo"], cells, stacked=True)
+def test_a_table_that_may_be_stacked_names_the_column_of_each_cell() -> None:
+    shown = make_table(["what is <said>", "why"] * 3, [["a sentence that is long", "x"] * 3])
     assert 'data-column="what is &lt;said&gt;"' in shown.html
-    assert '<a href="page.html#cell">here &amp; there</a>' in shown.html
-    assert "here & there" in shown.text
     assert "lt-stacked" not in make_table(["a"], [["b"]]).html
 
 
@@ -186,27 +186,41 @@ def widths(shown: Shown) -> tuple[float, float]:
     return float(found[0]), float(found[1])
 
 
-def test_a_table_that_needs_more_room_is_a_list_in_wider_columns() -> None:
-    few = make_table(["workload"] * 4, [["8,32,8,4096,128"] * 4])
+def test_a_table_is_a_list_on_a_telephone_alone() -> None:
+    few = make_table(["workload"] * 3, [["8,32,8,4096,128"] * 3])
     many = make_table(["workload"] * 8, [["8,32,8,4096,128"] * 8])
     for shown in (few, many):
         fits, compact = widths(shown)
-        assert compact < fits
+        assert compact < fits and compact <= 37  # 592 px of a page's letters
         assert shown.html.count('data-column="workload"') == shown.html.count("<td ")
+        assert 'tabindex="0" role="region" aria-label="table"' in shown.html
     assert all(more > less for more, less in zip(widths(many), widths(few), strict=True))
-    assert widths(make_table(["said"], [["a sentence"]], stacked=True)) == (62, 62)
 
 
-def test_one_origin_of_all_rows_stands_in_the_caption() -> None:
+def test_what_all_rows_say_of_their_origin_stands_in_the_caption() -> None:
     where, other = "NVIDIA H200, 2026-01-02", "NVIDIA H200, 2026-01-03"
     one = make_table(["a", "from"], [["x", Word("recorded", where)]] * 3, "A caption")
     assert one.html.count(where) == 2  # once to be seen, once for who hears the table
-    assert one.html.count("prov-recorded") == 3
-    assert one.text.count(where) == 1 and f"A caption; {where}" in one.text
+    assert one.html.count("prov-recorded") == 1 and ">from<" not in one.html
+    assert one.text.count(where) == 1 and f"A caption; {where} [recorded]" in one.text
     two = make_table(["a", "from"], [["x", Word("recorded", day)] for day in (where, other)])
-    assert two.text.count(where) == two.text.count(other) == 1
+    assert two.text.count(where) == two.text.count(other) == two.text.count("recorded") == 1
+    mixed = make_table(["a", "from"], [["x", Word(word)] for word in ("recorded", "forecast")])
+    assert (
+        mixed.html.count("prov-") == 2 * mixed.html.count('class="prov ') and ">from<" in mixed.html
+    )
     single = make_table(["a", "from"], [["x", Word("recorded", where)]], "A caption")
     assert f"A caption; {where}" not in single.text and where in single.text
+    bare = make_table(["a", "kind"], [["x", Word("computed")]])
+    assert bare.text.splitlines()[0] == "[computed]" and ">kind<" not in bare.html
+
+
+def test_claims_are_a_list_whose_reasons_open() -> None:
+    shown = show_claims("loop-slots", "full-occupancy")
+    assert shown.html.count("<details>") == 2 and "<table" not in shown.html
+    statement, reason = re.search(r"<summary[^>]*>(.*?)</summary>(.*?)</details>", shown.html)[1, 2]
+    assert "<strong>" in statement and "ours" in statement and "Why:" in reason
+    assert "Claimed:" in reason and "[computed]" in shown.text
 
 
 @pytest.mark.parametrize(("reader", "ending"), [("0", "html"), ("1", "md")])
