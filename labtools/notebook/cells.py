@@ -84,7 +84,9 @@ def is_plumbing(source: str) -> bool:
 
 def fold_options(options: Sequence[str], source: str) -> list[str]:
     """A cell's option lines as the rule wants them; the same lines where they fit it."""
-    if not source.strip():
+    kernel = _KERNEL.match(source)
+    length = sum(bool(line.strip()) for line in source.splitlines())
+    if not source.strip() or (kernel and length <= MOST_KERNEL_LINES):
         return list(options)
     found = _read_options(options)
     tags = [tag for tag in found.get("tags", ()) if tag not in ("hide-input", "hide-cell")]
@@ -93,10 +95,9 @@ def fold_options(options: Sequence[str], source: str) -> list[str]:
     if _SOLUTION.match(source):
         tags, hidden = ["hide-cell", *tags], {**hidden, "source_hidden": True}
         wanted["mystnb"] = _prompts("solution")
-    elif _KERNEL.match(source):
-        if sum(bool(line.strip()) for line in source.splitlines()) > MOST_KERNEL_LINES:
-            tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
-            wanted["mystnb"] = _prompts("whole kernel")
+    elif kernel:
+        tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
+        wanted["mystnb"] = _prompts("whole kernel")
     elif is_plumbing(source) and LESSON not in tags:
         tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
     wanted |= {name: value for name, value in (("tags", tags), ("jupyter", hidden)) if value}

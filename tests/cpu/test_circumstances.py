@@ -69,7 +69,7 @@ def test_a_table_that_mixes_says_so(records, headings) -> None:
         for heading in (TOGETHER, TIMED, LAYOUT, ORACLE):
             wanted = heading in headings and (heading != ORACLE or number == 0)
             assert (f">{heading}<" in table.html) == wanted, (number, heading)
-            heads = next(line for line in table.text.splitlines() if line.startswith("what "))
+            heads = next(line for line in table.text.splitlines() if line.startswith("what"))
             assert (heading in heads) == wanted
         assert ("share a letter" in table.text) == (TOGETHER in headings)
 

@@ -206,9 +206,7 @@ def test_what_all_rows_say_of_their_origin_stands_in_the_caption() -> None:
     two = make_table(["a", "from"], [["x", Word("recorded", day)] for day in (where, other)])
     assert two.text.count(where) == two.text.count(other) == two.text.count("recorded") == 1
     mixed = make_table(["a", "from"], [["x", Word(word)] for word in ("recorded", "forecast")])
-    assert (
-        mixed.html.count("prov-") == 2 * mixed.html.count('class="prov ') and ">from<" in mixed.html
-    )
+    assert mixed.html.count("prov ") == 2 and ">from<" in mixed.html
     single = make_table(["a", "from"], [["x", Word("recorded", where)]], "A caption")
     assert f"A caption; {where}" not in single.text and where in single.text
     bare = make_table(["a", "kind"], [["x", Word("computed")]])
@@ -218,7 +216,9 @@ def test_what_all_rows_say_of_their_origin_stands_in_the_caption() -> None:
 def test_claims_are_a_list_whose_reasons_open() -> None:
     shown = show_claims("loop-slots", "full-occupancy")
     assert shown.html.count("<details>") == 2 and "<table" not in shown.html
-    statement, reason = re.search(r"<summary[^>]*>(.*?)</summary>(.*?)</details>", shown.html)[1, 2]
+    statement, reason = re.search(
+        r"<summary[^>]*>(.*?)</summary>(.*?)</details>", shown.html
+    ).groups()
     assert "<strong>" in statement and "ours" in statement and "Why:" in reason
     assert "Claimed:" in reason and "[computed]" in shown.text
 
