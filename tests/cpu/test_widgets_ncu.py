@@ -239,7 +239,7 @@ def test_live_counters_stand_beside_the_record() -> None:
     shown = compare_runs(live, run_of(MEMORY_IDLE))
     lines = {line.split("  ")[0]: line for line in shown.text.splitlines()}
     assert "2.00" in lines["time under the profiler (us)"]
-    assert lines["time under the profiler (us)"].endswith("live, recorded")
+    assert "[live] [recorded]" in shown.text  # the caption, for all rows
     assert "missing" in lines["L2 hit rate (% of sectors)"]
     assert "achieved occupancy" not in shown.text  # neither has it
     alone = compare_runs(live, None).text
