@@ -305,7 +305,7 @@ function followLink() {
 
 document.addEventListener("DOMContentLoaded", () => {
   for (const place of document.querySelectorAll(".lt-rounds-static")) makeRounds(place);
-  for (const place of document.querySelectorAll(".lt-gate-static[data-holds]")) {
+  for (const place of document.querySelectorAll(".lt-gate-static:not(.lt-rounds-static *)")) {
     makeGate(place, tellResults);
   }
   if (location.hash) followLink();

@@ -90,3 +90,15 @@ def test_dark_mode_is_readable(built_site: Path, page: Any) -> None:
     ground = page.locator("body").evaluate(luminance % "backgroundColor")
     assert text - ground > 0.4
     shoot(page, "site-dark")
+
+
+def test_the_start_page_takes_its_guess_at_once(built_site: Path, page: Any) -> None:
+    page.goto((built_site / "book/index.html").as_uri())
+    question, ladder = page.locator(".lt-gate-static"), page.get_by_alt_text("from the slowest")
+    assert page.get_by_role("heading", name="Choose a door").is_visible(), "nothing waits"
+    assert not ladder.is_visible()
+    question.get_by_role("radio", name="slower").check()
+    question.get_by_label("by a factor of").fill("2")
+    question.get_by_role("button", name="Commit prediction").click()
+    assert ladder.is_visible()
+    assert "You said: 2.00x slower" in page.locator(".lt-score-static").inner_text()
