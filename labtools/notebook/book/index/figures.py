@@ -5,7 +5,7 @@ from __future__ import annotations
 from labtools.predict import DEFAULT_GPU, floors, load_gpu
 from labtools.problem import HEADLINE
 
-from ...figures import GREYS, Axes, draw_arrow, draw_box, draw_sketch
+from ...figures import Axes, draw_arrow, draw_box, draw_sketch
 from ...records import GpuRecords
 from ...tables import Shown
 
@@ -24,20 +24,19 @@ def step_drawing() -> Shown:
 
     def paint(axes: Axes) -> None:
         for n, token in enumerate(tokens):
-            x, newest = 1.6 + 1.3 * n, n == len(tokens) - 1
-            axes.text(x + 0.55, 0.3, token, ha="center", va="center", fontsize=11)
-            draw_arrow(axes, (x + 0.55, 0.55), (x + 0.55, 0.95))
-            shade = GREYS[2] if newest else GREYS[3]
-            draw_box(axes, (x, 1.0), (1.1, 0.6), "key", shade=shade)
-            draw_box(axes, (x, 1.7), (1.1, 0.6), "value", shade=shade)
+            x, newest = 0.1 + 1.35 * n, n == len(tokens) - 1
+            axes.text(x + 0.6, 0.3, token, ha="center", va="center", fontsize=11)
+            draw_arrow(axes, (x + 0.6, 0.55), (x + 0.6, 0.95))
+            key, value = ("#8fb8e0", "#86c49a") if newest else ("#d3e3f4", "#cfe9d6")
+            draw_box(axes, (x, 1.0), (1.2, 0.6), "key", shade=key)
+            draw_box(axes, (x, 1.7), (1.2, 0.6), "value", shade=value)
             # What the newest token asks meets every row.
-            draw_arrow(axes, (7.35, 3.1), (x + 0.55, 2.4))
-        axes.text(1.4, 1.65, "KV cache:\nread whole,\nevery step", ha="right", va="center")
-        draw_box(axes, (6.8, 3.1), (1.1, 0.6), "query", shade="white")
-        axes.text(6.6, 3.45, "of the newest token", ha="right", va="center")
-        draw_arrow(axes, (7.95, 3.4), (8.75, 3.4))
-        words = "weighted mean\nof the values;\nthe next token\nfollows from it"
-        axes.text(8.85, 3.4, words, va="center", fontsize=9)
+            draw_arrow(axes, (6.1, 3.1), (x + 0.6, 2.4))
+        axes.text(0.1, 3.25, "The KV cache is read\nwhole at every step.", va="center")
+        draw_box(axes, (5.5, 3.1), (1.2, 0.6), "query", shade="#f2b766")
+        draw_arrow(axes, (5.4, 3.4), (4.75, 3.85))
+        words = "weighted mean of the values;\nthe next token follows from it"
+        axes.text(4.7, 4.2, words, ha="right", va="center", fontsize=9)
 
     return draw_sketch(
         paint,
@@ -45,6 +44,6 @@ def step_drawing() -> Shown:
         "has a query. It meets every key, and the output is a weighted mean of all values. The "
         "cache is read whole at every step.",
         "One step of decode attention, for one head",
-        extent=(10.9, 4.0),
-        size=(7.2, 2.8),
+        extent=(6.8, 4.6),
+        size=(4.9, 3.3),
     )
