@@ -34,6 +34,7 @@ KEPT_SHORT: tuple[str, ...] = (
     *("book/index", "book/decode", "book/the_gpu", "book/first_kernel", "book/fusion"),
     *("book/baseline", "book/ladder/index", "book/ladder/r00_two_passes"),
     *("book/ladder/r01_online_softmax", "book/ladder/r02_one_barrier", "book/ladder/r03_one_warp"),
+    *("book/matrix_product",),
 )
 """Pages that are within their limits, and stay so."""
 

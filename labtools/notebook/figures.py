@@ -193,11 +193,22 @@ def show_bars(
     def paint(axes: Axes) -> None:
         longest = max(bar.time_us for bar in bars)
         for row, bar in enumerate(bars):
-            axes.barh(row, bar.time_us, color=GREYS[2], edgecolor=GREYS[0], hatch=hatch[bar.source])
+            look: dict[str, Any] = {
+                "color": "#9dbfe0",
+                "edgecolor": GREYS[0],
+                "hatch": hatch[bar.source],
+            }
+            axes.barh(row, bar.time_us, **look)
             if bar.low_us is not None and bar.high_us is not None:
                 axes.plot([bar.low_us, bar.high_us], [row, row], color=GREYS[0], linewidth=2)
             text = f"{bar.time_us:.1f} us {bar.source}"
-            axes.text(bar.time_us + 0.01 * longest, row, text, va="center", fontsize=9)
+            axes.text(
+                max(bar.time_us, bar.high_us or 0) + 0.01 * longest,
+                row,
+                text,
+                va="center",
+                fontsize=9,
+            )
         axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
         axes.invert_yaxis()
         axes.set_xlim(0, longest * 1.3)
