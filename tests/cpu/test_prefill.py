@@ -10,6 +10,7 @@ import pytest
 from devices import some_of
 
 from labtools.measure.cpu import run_on_cpu
+from labtools.notebook.book.prefill.figures import draw_row_starts, draw_step, plot_times
 from labtools.predict import forecast, load_gpu
 from labtools.problem import LabError, Prefill, Rung, load_rung, operation_of
 from labtools.problem.attention import softmax
@@ -203,3 +204,28 @@ def test_a_rung_that_is_broken_as_written_has_a_report_in_place_of_a_time(rung: 
     assert "clean" in repaired and {*repaired} == {"clean"}
     assert written and all(one.verdict == "errors" for one in written)
     assert all("misaligned" in one.text for one in written)
+
+
+@pytest.mark.parametrize("rung", [P00, P01, P02], ids=_named)
+def test_a_drawn_step_is_the_launchs_own(rung: Rung) -> None:
+    one = operation_of("prefill").headline
+    (launch,) = rung.launches(one, load_gpu("h200").limits)
+    text = draw_step(rung.id, one).text
+    held = re.search(r"holds (.*?)\. ", text)
+    assert held and sum(map(int, re.findall(r"(\d+) KiB", held[1]))) == launch.smem_bytes // 1024
+    assert f"{launch.grid[0]} tiles of 64" in text and f"Each of {launch.num_threads // 32}" in text
+    assert ("scores" in held[1]) != (rung is P02)
+    assert ("one more is copied" in text) == (rung is P02)
+
+
+def test_rows_are_drawn_where_they_begin() -> None:
+    text = draw_row_starts(64, (1, 8)).text
+    assert "130 bytes a row, of rows 0 to 8 those at a multiple of 16 are 0, 8;" in text
+    assert "144 bytes a row, of rows 0 to 8 those at a multiple of 16 are 0, 1, 2, 3" in text
+
+
+def test_drawn_times_are_those_of_the_records() -> None:
+    one = operation_of("prefill").headline
+    text = plot_times(one, "p00").text
+    (record, *_) = RecordStore().query("h200", "p00_traditional", one, P00.resolve_knobs())
+    assert f"p00 {record.median_us:.1f} us (recorded)" in text and "floor 1." in text
