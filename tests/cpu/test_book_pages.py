@@ -139,7 +139,9 @@ def shown_too_early(text: str) -> list[str]:
     sides = re.findall(r"(?:baseline|candidate)=\"(\w+)\"", below.partition("\n)")[0])
     if not asked or len(sides) < 2:
         return []
-    tables = re.findall(r"show_(?:records|tried)\(.*?\)\s*$", above, re.DOTALL | re.MULTILINE)
+    tables = re.findall(
+        r"(?:show_records|show_tried|plot_times)\(.*?\)\s*$", above, re.DOTALL | re.MULTILINE
+    )
     return [table for table in tables if all(f'"{side}' in table for side in sides)]
 
 
@@ -150,9 +152,9 @@ def test_no_table_above_a_question_holds_its_answer(page: Path) -> None:
 
 def test_such_a_table_is_found() -> None:
     page = BOOK / "prefill/p01_inverted.md"
-    table = 'show_records(["baseline:prefill_sdpa", "p00_traditional"], w)'
+    table = 'plot_times(w, "baseline:prefill_sdpa", "p00")'
     assert table in page.read_text()
-    early = page.read_text().replace(table, table.replace('"], w', '", "p01_inverted"], w'))
+    early = page.read_text().replace(table, table.replace('"p00")', '"p00", "p01")'))
     assert len(shown_too_early(early)) == 1
 
 
