@@ -12,6 +12,9 @@ from labtools.problem import Inputs
 from ...figures import GREYS, LINES, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
 from ...tables import Shown
 
+SHADES = ("#bfe0c8", "#f2b766")
+"""Colours of neighbouring rows, which in grey differ by their brightness."""
+
 
 def plot_online_softmax(first: Inputs, second: Inputs) -> Shown:
     """The running maximum and the output's norm of the first head, for two sets of inputs."""
@@ -64,48 +67,48 @@ def softmax_drawing() -> Shown:
     """Online softmax: the state that goes from row to row, and what one row does to it."""
 
     def paint(axes: Axes) -> None:
-        for n, name in enumerate(("row 0", "row 1", "row 2")):
-            x = 1.9 + 3.0 * n
-            draw_box(axes, (x, 0.0), (1.5, 0.6), f"{name}: k, v", shade=GREYS[3])
+        for n in range(2):
+            x = 1.9 + 3.2 * n
+            draw_box(axes, (x, 0.0), (1.5, 0.6), f"row {n}: k, v", shade=SHADES[n])
             draw_arrow(axes, (x + 0.75, 0.6), (x + 0.75, 1.2))
             words = "s = q k\nm' = max(m, s)\nrescale l and a\nadd this row"
             draw_box(axes, (x - 0.35, 1.2), (2.2, 1.7), words)
-            draw_arrow(axes, (x + 1.85, 2.05), (x + 2.65, 2.05))
-            axes.text(x + 2.25, 1.8, "m, l, a", ha="center", va="center", fontsize=9)
+            draw_arrow(axes, (x + 1.85, 2.05), (x + 2.85, 2.05))
+            axes.text(x + 2.35, 1.75, "m, l, a", ha="center", va="center", fontsize=9)
         draw_box(axes, (0.0, 1.55), (1.1, 1.0), "m = -inf\nl = 0\na = 0")
         draw_arrow(axes, (1.1, 2.05), (1.55, 2.05))
-        axes.text(10.7, 2.05, "... after the\nlast row\na / l", va="center")
+        axes.text(8.1, 2.05, "... after\nthe last\nrow a / l", va="center", fontsize=9)
 
     return draw_sketch(
         paint,
-        "Three rows, one after the other. Each takes the state, which is the maximum m, the sum l "
+        "Two rows, one after the other. Each takes the state, which is the maximum m, the sum l "
         "and the weighted sum of values a; it computes its score, raises the maximum, rescales l "
         "and a, and adds itself. After the last row the output is a over l.",
         "Online softmax: each row waits for the state of the one before",
-        extent=(12.2, 3.0),
-        size=(7.4, 2.0),
+        extent=(9.4, 3.0),
+        size=(4.9, 1.9),
     )
 
 
-def merge_drawing(pieces: int = 4) -> Shown:
+def merge_drawing(pieces: int = 3) -> Shown:
     """A sequence cut into pieces, each with a block and a partial state, and the merge of them."""
 
     def paint(axes: Axes) -> None:
         width = 9.0 / pieces
         for n in range(pieces):
             x = 1.6 + width * n
-            draw_box(axes, (x, 0.0), (width, 0.6), f"rows of split {n}", shade=GREYS[2 + n % 2])
+            draw_box(axes, (x, 0.0), (width, 0.6), f"rows of split {n}", shade=SHADES[n % 2])
             draw_arrow(axes, (x + width / 2, 0.6), (x + width / 2, 1.1))
             draw_box(axes, (x + 0.2, 1.1), (width - 0.4, 0.8), f"block {n}\nonline softmax")
             draw_arrow(axes, (x + width / 2, 1.9), (x + width / 2, 2.3))
             draw_box(axes, (x + 0.2, 2.3), (width - 0.4, 0.6), "m, l, a", dashed=True)
             draw_arrow(axes, (x + width / 2, 2.9), (6.1, 3.5))
-        words = "merge: bring all to the largest m, add l and a, divide"
+        words = "merge: bring all to the largest m,\nadd l and a, divide"
         draw_box(axes, (2.6, 3.5), (7.0, 0.8), words)
-        axes.text(1.4, 0.3, "K and V", ha="right", va="center")
-        axes.text(1.4, 1.5, "at once", ha="right", va="center")
-        axes.text(1.4, 2.6, "partial\nresults", ha="right", va="center")
-        axes.text(1.4, 3.9, "once all\nare there", ha="right", va="center")
+        axes.text(1.4, 0.3, "K and V", ha="right", va="center", fontsize=9)
+        axes.text(1.4, 1.5, "at once", ha="right", va="center", fontsize=9)
+        axes.text(1.4, 2.6, "partial\nresults", ha="right", va="center", fontsize=9)
+        axes.text(1.4, 3.9, "once all\nare there", ha="right", va="center", fontsize=9)
 
     return draw_sketch(
         paint,
@@ -114,5 +117,5 @@ def merge_drawing(pieces: int = 4) -> Shown:
         "the largest maximum, adds the sums and the outputs, and divides.",
         "Split and merge",
         extent=(10.7, 4.3),
-        size=(7.2, 3.0),
+        size=(4.9, 2.6),
     )
