@@ -1,4 +1,5 @@
-"""What the ladder's pages show together: where it stands, a row of each loop, and the confound."""
+"""What the ladder's pages show together: where it stands, a row of each loop, rows in time, and the
+confound."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from labtools.predict import DEFAULT_GPU, load_gpu, sheet_floor_us
-from labtools.problem import HEADLINE, Problem, list_rungs, load_rung
+from labtools.predict.result import waits_for_memory
+from labtools.problem import HEADLINE, Problem, Workload, list_rungs, load_rung
 from labtools.record import (
     Record,
     RecordStore,
@@ -25,7 +27,7 @@ from labtools.toolchain.sass import SKETCH_LETTERS, Loop
 
 from .figures import GREYS, LINES, MARKERS, Axes, draw_box, draw_picture, draw_sketch
 from .ratios import read_ratio, say_ratio
-from .records import NO_RECORD
+from .records import NO_RECORD, forecast_of
 from .tables import Shown, make_note, say_time
 
 BEHIND, HERE, BAND = "#1f5a94", "#d96f00", "#fbe8cf"
@@ -256,6 +258,73 @@ def _paint_loop(
                 at = (left + 0.04, top + warp * 0.8)
                 draw_box(axes, at, (width - 0.08, 0.68), text, shade=shade, fontsize=9)
         left += width
+
+
+def draw_flights(
+    *variants: tuple[str, Tried], workload: Workload = HEADLINE, cycles: int = 2600
+) -> Shown:
+    """When one warp asks for its rows, and when it works on them, a strip a kernel.
+
+    A load's latency and a row's work are the forecast's. A ring of stages asks for a row a trip, a
+    loop without one for all rows of a trip at once.
+    """
+    limits = load_gpu(DEFAULT_GPU).limits
+    strips = []
+    for title, tried in variants:
+        one = as_variant(tried)
+        rung = load_rung(one.candidate)
+        launch = forecast_of(one, workload).main_launch
+        parts = [part.cycles for part in launch.stack if not waits_for_memory(part.name)]
+        work, latency = sum(parts) / workload.kv_len, launch.load_latency_cycles
+        stages = rung.resolve_knobs(one.knobs).get("stages", 0)
+        (kernel,) = machine_code(rung, workload, limits, one.knobs).entries.values()
+        row_bytes = 2 * workload.head_dim * workload.element_bytes
+        held = stages or kernel.innermost_loops[0].bytes_in_flight // row_bytes
+        asked: list[float] = []
+        begun: list[float] = []
+        now = 0.0
+        while now < cycles:
+            if stages or len(begun) % held == 0:
+                asked += [now] * (len(begun) + held - len(asked))
+            begun.append(max(now, asked[len(begun)] + latency))
+            now = begun[-1] + work
+        done = sum(start + work <= cycles for start in begun)
+        strips.append((title, held, latency, work, asked, begun, done))
+    high = sum(2.1 + 0.3 * held for _, held, *_ in strips)
+
+    def paint(axes: Axes) -> None:
+        top = 0.0
+        for title, held, latency, work, asked, begun, done in strips:
+            told = f"{title}: {done} rows in {cycles} cycles"
+            axes.text(0, top + 0.4, told, va="center", fontsize=10, fontweight="bold")
+            for n, start in enumerate(asked):
+                if start < cycles:
+                    at, long = (start, top + 0.9 + 0.3 * (n % held)), min(latency, cycles - start)
+                    draw_box(axes, at, (long, 0.3), shade=BEHIND)
+            top += 1.0 + 0.3 * held
+            for n, start in enumerate(begun):
+                if start < cycles:
+                    long = min(work, cycles - start)
+                    text = str(n) if long == work else ""
+                    draw_box(axes, (start, top), (long, 0.7), text, shade=BAND, fontsize=7)
+            top += 1.1
+        for left, shade, text in ((0, BEHIND, "row on its way"), (0.35, BAND, "work on row n")):
+            draw_box(axes, (left * cycles, high), (0.03 * cycles, 0.6), shade=shade)
+            axes.text((left + 0.04) * cycles, high + 0.3, text, va="center", fontsize=9)
+
+    told = "; ".join(
+        f"{title}: up to {held} rows on their way, {latency:.0f} cycles each, {work:.0f} cycles of "
+        f"work a row, {done} rows done in {cycles} cycles"
+        for title, held, latency, work, _, _, done in strips
+    )
+    return draw_sketch(
+        paint,
+        f"One warp's rows in time. {told}.",
+        f"One warp from its first row on, with the forecast's latency and work; {workload}",
+        extent=(cycles, high + 0.7),
+        size=(4.9, 0.3 * (high + 0.7)),
+        word="forecast",
+    )
 
 
 def plot_confound(store: RecordStore, workload: Problem = HEADLINE) -> Shown:

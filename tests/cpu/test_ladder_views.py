@@ -18,12 +18,13 @@ from labtools.notebook.book.decode.figures import plot_roofline, prefill_intensi
 from labtools.notebook.book.fusion.figures import plot_passes
 from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
-from labtools.notebook.ladder import draw_loops, plot_confound, plot_ladder
+from labtools.notebook.ladder import draw_flights, draw_loops, plot_confound, plot_ladder
 from labtools.notebook.ratios import say_ratio
+from labtools.notebook.records import forecast_of
 from labtools.notebook.tables import format_value, make_table, say_time
 from labtools.predict import load_gpu, sheet_floor_us
 from labtools.problem import HEADLINE, Workload, load_rung, make_inputs
-from labtools.record import Record, RecordStore, fair_peers, measured_together
+from labtools.record import Record, RecordStore, Tried, fair_peers, measured_together
 from labtools.record.headline import at_default_knobs
 
 
@@ -94,6 +95,19 @@ def test_a_row_is_drawn_as_its_machine_code_runs() -> None:
     assert [(name, int(warps), steps.count("barrier")) for name, warps, steps in strips] == [
         *(("a", 4, 3), ("b", 4, 1), ("c", 1, 0)),
     ]
+
+
+def test_rows_in_time_pass_as_the_forecast_has_it() -> None:
+    """The latency is the forecast's, and so is how much further one kernel gets than another."""
+    tried: dict[str, Tried] = {"a": "r03", "b": "r05", "c": ("r05", {"stages": 8})}
+    text = draw_flights(*tried.items()).text
+    found = re.findall(r"([abc]): up to (\d) rows on their way, (\d+) .*?, (\d+) rows done", text)
+    assert [(name, int(held)) for name, held, *_ in found] == [("a", 4), ("b", 2), ("c", 8)]
+    first = forecast_of("r03", HEADLINE).time_us * int(found[0][3])
+    for name, _, latency, done in found:
+        forecast = forecast_of(tried[name], HEADLINE)
+        assert latency == f"{forecast.main_launch.load_latency_cycles:.0f}"
+        assert int(done) == pytest.approx(first / forecast.time_us, abs=2)  # they begin with a wait
 
 
 def test_confound_has_a_line_a_variant(store: RecordStore) -> None:
