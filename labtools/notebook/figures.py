@@ -187,7 +187,7 @@ def show_bars(
     *,
     floor_us: float | None = None,
     where: str = "",
-    wide: float = 7.2,
+    width: float = 7.2,
 ) -> Shown:
     """Times as horizontal bars, longest at its full length, each with its number and word."""
     if not bars:
@@ -230,5 +230,5 @@ def show_bars(
     if floor_us is not None:
         alt += f"; floor {floor_us:.1f} us (computed)"
     caption = f"{title}, lower is faster" + (f"; {where}" if where else "")
-    size = (wide, 0.9 + 0.45 * len(bars))
+    size = (width, 0.9 + 0.45 * len(bars))
     return draw_picture(paint, alt, caption, words[0], size=size, title=title)

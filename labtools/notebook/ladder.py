@@ -13,6 +13,7 @@ from labtools.record import (
     Record,
     RecordStore,
     Tried,
+    Variant,
     as_variant,
     describe_records,
     fair_peers,
@@ -268,7 +269,6 @@ def draw_flights(
     A load's latency and a row's work are the forecast's. A ring of stages asks for a row a trip, a
     loop without one for all rows of a trip at once.
     """
-    limits = load_gpu(DEFAULT_GPU).limits
     strips = []
     for title, tried in variants:
         one = as_variant(tried)
@@ -277,9 +277,7 @@ def draw_flights(
         parts = [part.cycles for part in launch.stack if not waits_for_memory(part.name)]
         work, latency = sum(parts) / workload.kv_len, launch.load_latency_cycles
         stages = rung.resolve_knobs(one.knobs).get("stages", 0)
-        (kernel,) = machine_code(rung, workload, limits, one.knobs).entries.values()
-        row_bytes = 2 * workload.head_dim * workload.element_bytes
-        held = stages or kernel.innermost_loops[0].bytes_in_flight // row_bytes
+        held = stages or _rows_at_once(one, workload)
         asked: list[float] = []
         begun: list[float] = []
         now = 0.0
@@ -324,6 +322,61 @@ def draw_flights(
         extent=(cycles, high + 0.7),
         size=(4.9, 0.3 * (high + 0.7)),
         word="forecast",
+    )
+
+
+def _rows_at_once(one: Variant, workload: Workload) -> int:
+    """Rows of K and V that a warp asks for before it waits, from the loads of its main loop."""
+    limits = load_gpu(DEFAULT_GPU).limits
+    rung = load_rung(one.candidate)
+    entry = rung.launches(workload, limits, one.knobs)[0].entry
+    loops = machine_code(rung, workload, limits, one.knobs).entries[entry].innermost_loops
+    in_flight = max(loop.bytes_in_flight for loop in loops)  # the other ones take what is left over
+    return in_flight // (2 * workload.head_dim * workload.element_bytes)
+
+
+def draw_turns(
+    *variants: tuple[str, Tried], workload: Workload = HEADLINE, shown: int = 64
+) -> Shown:
+    """Which rows at the start of a piece each warp of its block takes, a strip a kernel and in it a
+    lane a warp; dark is what the block asks for before any warp waits."""
+    strips = []
+    for title, tried in variants:
+        one = as_variant(tried)
+        limits = load_gpu(DEFAULT_GPU).limits
+        launch = load_rung(one.candidate).launches(workload, limits, one.knobs)[0]
+        warps, pieces = launch.num_threads // 32, launch.grid[2]
+        strips.append((title, pieces, warps, _rows_at_once(one, workload)))
+    high = sum(1.6 + 0.9 * warps for _, _, warps, _ in strips)
+
+    def paint(axes: Axes) -> None:
+        top = 0.0
+        for title, pieces, warps, rows in strips:
+            told = f"{title}: {pieces} pieces of {-(-workload.kv_len // pieces)} rows"
+            axes.text(0, top + 0.5, told, va="center", fontsize=10, fontweight="bold")
+            top += 1.1
+            for group, first in enumerate(range(0, shown, rows)):
+                at = (first, top + 0.9 * (group % warps))
+                shade = BEHIND if group < warps else BAND
+                text = f"{first}-{first + rows - 1}" if rows > 4 else ""
+                draw_box(axes, at, (rows, 0.8), text, shade=shade, fontsize=8)
+            for warp in range(warps):
+                axes.text(shown + 1, top + 0.9 * warp + 0.4, f"... warp {warp}", va="center")
+            top += 0.9 * warps + 0.5
+
+    told = "; ".join(
+        f"{title}: {pieces} pieces, {warps} warp{'s' if warps > 1 else ''} a piece, {rows} rows a "
+        f"warp at a time, {warps * rows} a block"
+        for title, pieces, warps, rows in strips
+    )
+    return draw_sketch(
+        paint,
+        f"Which warp takes which rows of a piece. {told}.",
+        f"The first {shown} rows of a piece, a lane for each warp of its block; dark: what the "
+        "block asks for before it waits",
+        extent=(shown * 1.2, high),
+        size=(4.9, 0.3 * high),
+        word="computed",
     )
 
 

@@ -18,7 +18,13 @@ from labtools.notebook.book.decode.figures import plot_roofline, prefill_intensi
 from labtools.notebook.book.fusion.figures import plot_passes
 from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
-from labtools.notebook.ladder import draw_flights, draw_loops, plot_confound, plot_ladder
+from labtools.notebook.ladder import (
+    draw_flights,
+    draw_loops,
+    draw_turns,
+    plot_confound,
+    plot_ladder,
+)
 from labtools.notebook.ratios import say_ratio
 from labtools.notebook.records import forecast_of
 from labtools.notebook.tables import format_value, make_table, say_time
@@ -108,6 +114,15 @@ def test_rows_in_time_pass_as_the_forecast_has_it() -> None:
         forecast = forecast_of(tried[name], HEADLINE)
         assert latency == f"{forecast.main_launch.load_latency_cycles:.0f}"
         assert int(done) == pytest.approx(first / forecast.time_us, abs=2)  # they begin with a wait
+
+
+def test_turns_are_those_of_the_knobs_and_the_rule() -> None:
+    text = draw_turns(("a", "r04"), ("b", "r08")).text
+    found = re.findall(r"([ab]): (\d+) pieces, (\d+) warps? a piece, (\d+) rows", text)
+    knobs, split = load_rung("r08").resolve_knobs(), load_rung("r04").resolve_knobs()["split"]
+    pieces = load_rung("r08").launches(HEADLINE, load_gpu("h200").limits)[0].grid[2]
+    wanted = [("a", split, 1, 4), ("b", pieces, knobs["warps"], knobs["rows"])]
+    assert [(name, *map(int, counts)) for name, *counts in found] == wanted
 
 
 def test_confound_has_a_line_a_variant(store: RecordStore) -> None:

@@ -26,7 +26,7 @@ def plot_times(workload: Prefill, *tried: Tried) -> Shown:
         workload.short(),
         floor_us=floors(workload, load_gpu(DEFAULT_GPU)).time_us,
         where=describe_records(found) if found else "",
-        wide=4.9,
+        width=4.9,
     )
 
 
