@@ -3,12 +3,23 @@ confound."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labtools.predict import DEFAULT_GPU, load_gpu, sheet_floor_us
 from labtools.predict.result import waits_for_memory
-from labtools.problem import HEADLINE, Problem, Workload, list_rungs, load_rung
+from labtools.problem import (
+    HEADLINE,
+    PER_ROW_INT4,
+    PER_ROW_INT8,
+    SCHEMES,
+    Problem,
+    Workload,
+    list_rungs,
+    load_rung,
+    make_outlier_inputs,
+    quantise_tensor,
+)
 from labtools.record import (
     Record,
     RecordStore,
@@ -26,9 +37,19 @@ from labtools.record.headline import at_default_knobs
 from labtools.toolchain.listings import machine_code
 from labtools.toolchain.sass import SKETCH_LETTERS, Loop
 
-from .figures import GREYS, LINES, MARKERS, Axes, draw_box, draw_picture, draw_sketch
+from .figures import (
+    GREYS,
+    LINES,
+    MARKERS,
+    Axes,
+    draw_arrow,
+    draw_box,
+    draw_picture,
+    draw_sketch,
+    line_look,
+)
 from .ratios import read_ratio, say_ratio
-from .records import NO_RECORD, forecast_of
+from .records import NO_RECORD, GpuRecords, forecast_of
 from .tables import Shown, make_note, say_time
 
 BEHIND, HERE, BAND = "#1f5a94", "#d96f00", "#fbe8cf"
@@ -419,3 +440,135 @@ def plot_confound(store: RecordStore, workload: Problem = HEADLINE) -> Shown:
     alt = f"Times in microseconds by unrolling. {'; '.join(told)}."
     caption = f"Workload {workload}: {describe_records(every)}."
     return draw_picture(paint, alt, caption, "recorded", size=(8.6, 4.0))
+
+
+def plot_unrolling(variants: Mapping[str, Tried], workloads: Mapping[str, Problem]) -> Shown:
+    """Recorded times of kernels by rows a trip of the loop: a panel a workload, a line a kernel."""
+    records, trips = GpuRecords(), (1, 4, 8)
+    panels: dict[str, dict[str, list[Record]]] = {}
+    for title, workload in workloads.items():
+        for label, tried in variants.items():
+            one = as_variant(tried)
+            found = [
+                records.find((one.candidate, {**one.knobs, "unroll": n}), workload) for n in trips
+            ]
+            if None in found:
+                return make_note(NO_RECORD.format(what=label, workload=workload))
+            panels.setdefault(title, {})[label] = [record for record in found if record]
+
+    def paint(every: Sequence[Axes]) -> None:
+        for axes, (title, lines) in zip(every, panels.items(), strict=True):
+            for i, (label, line) in enumerate(lines.items()):
+                look = line_look(i) | {"color": (*GREYS[:2], HERE, BEHIND)[i]}
+                axes.plot(trips, [record.median_us for record in line], label=label, **look)
+            axes.set(xscale="log", yscale="log", ylim=(280, 2500), title=title)
+            axes.minorticks_off()
+            axes.set_xticks(trips, [str(n) for n in trips])
+            axes.set_yticks([300, 500, 1000, 2000], ["300", "500", "1000", "2000"])
+            axes.set_xlabel("rows a trip (unroll)")
+        every[0].set_ylabel("us")
+        every[-1].legend(fontsize=9)
+
+    told = "; ".join(
+        f"{title}: {label} "
+        + ", ".join(
+            f"{say_time(r.median_us)} at unroll {n}" for n, r in zip(trips, line, strict=True)
+        )
+        for title, lines in panels.items()
+        for label, line in lines.items()
+    )
+    used = [record for lines in panels.values() for line in lines.values() for record in line]
+    caption = f"{next(iter(workloads.values())).short()}; {describe_records(used)}; logarithmic."
+    alt = f"Times in microseconds. {told}."
+    return draw_picture(paint, alt, caption, "recorded", columns=len(panels), size=(4.9, 2.9))
+
+
+_EVEN, _ODD = _LOOKS["w"][0], _LOOKS["s"][0]
+"""Colours of even and odd dims."""
+
+
+def draw_codes(bits: int) -> Shown:
+    """A lane's share of a quantised row of K, of head_dim 128, from its bytes to its floats.
+
+    The row is of the outlier inputs, with one scale, as the rungs of ``bits`` 8 and 4 keep it; the
+    lane has its largest element.
+    """
+    inputs = make_outlier_inputs(Workload(1, 1, 1, 1, 128))
+    scheme = SCHEMES[{8: PER_ROW_INT8, 4: PER_ROW_INT4}[bits]]
+    kept = quantise_tensor(inputs.k, inputs.seq_lens, scheme.k)
+    scale, row = float(kept.scale[0, 0, 0]), kept.codes.reshape(32, -1)
+    lane = int(abs(inputs.k).argmax()) // 4
+    share, middle = row[lane], 2 ** (bits - 1)
+    word = int.from_bytes(share.tobytes(), "little")
+    dims = range(4 * lane, 4 * lane + 4)
+    stored = [word >> bits * i & (2 * middle - 1) for i in range(4)]
+    codes, shades = [u - middle for u in stored], (_EVEN, _ODD, _EVEN, _ODD)
+    was = inputs.k.reshape(32, 4)[lane]
+    steps = [
+        ("u in the bits\nof 2^23 + u", [f"0x{0x4B000000 + u:08x}" for u in stored]),
+        (f"c: less\n2^23 + {middle}", [f"{c}" for c in codes]),
+        (f"times scale\n{scale:.3f}", [f"{scale * c:.2f}" for c in codes]),
+        ("was, in fp16", [f"{x:.2f}" for x in was]),
+    ]
+    left, wide, tall, gap = 3.6, 3.0, 0.9, 0.75
+    apart = {0: 0, 2: 1, 1: 2, 3: 3}  # the even dims' nibbles, then the odd ones'
+
+    def paint(axes: Axes) -> None:
+        def name(top: float, text: str) -> None:
+            axes.text(0, top + tall / 2, text, va="center", fontsize=9)
+
+        def middle_of(column: int) -> float:
+            return left + wide * (column + 0.5)
+
+        name(0, f"row of K:\n{row.size} bytes")
+        for n, text in enumerate(("lane 0", "...", f"lane {lane}", "...", "lane 31")):
+            shade = GREYS[3] if n == 2 else "white"
+            draw_box(axes, (left + 2.4 * n, 0), (2.4, tall), text, shade=shade)
+        top = tall + gap
+        for x, corner in ((left + 4.8, left), (left + 7.2, left + 4 * wide)):
+            axes.plot([x, corner], [tall, top], color=GREYS[1], linewidth=0.8, linestyle=":")
+        name(top, f"its {share.size} bytes,\ndim: code u")
+        for i, dim in enumerate(dims):
+            text = f"{dim}: 0x{stored[i]:0{bits // 4}x}"
+            draw_box(axes, (left + wide * i, top), (wide, tall), text, shade=shades[i])
+        for byte in range(share.size + 1):
+            edge = [left + byte * 4 * wide / share.size] * 2
+            axes.plot(edge, [top - 0.15, top + tall + 0.15], color="black", linewidth=2)
+        column = {i: i for i in range(4)}
+        if bits == 4:
+            name(top + tall + gap, "mask; shift\nand mask")
+            for i, to in apart.items():
+                start = (middle_of(i), top + tall)
+                draw_arrow(axes, start, (middle_of(to), top + tall + gap))
+                spot = (left + wide * to, top + tall + gap)
+                text = f"{dims[i]}: 0x{stored[i]:02x}"
+                draw_box(axes, spot, (wide, tall), text, shade=shades[i])
+            top, column = top + tall + gap, apart
+        for number, (text, cells) in enumerate(steps):
+            space = gap if number == 0 else 0.4
+            for i, cell in enumerate(cells):
+                spot = (left + wide * i, top + tall + space)
+                if number == 0:
+                    draw_arrow(axes, (middle_of(column[i]), top + tall), (middle_of(i), spot[1]))
+                draw_box(axes, spot, (wide, tall), cell, shade="white" if number else shades[i])
+            top += tall + space
+            name(top, text)
+
+    high = (7 if bits == 4 else 6) * tall + (3 if bits == 4 else 2) * gap + 1.2
+    said = "; ".join(
+        f"dim {dim}: stored {u}, code {c}, read back {scale * c:.2f}, was {x:.2f}"
+        for dim, u, c, x in zip(dims, stored, codes, was, strict=True)
+    )
+    apart_said = (
+        " The even nibbles are masked, the odd ones shifted and masked." if bits == 4 else ""
+    )
+    return draw_sketch(
+        paint,
+        f"A row of K is {row.size} bytes, {share.size} a lane. Lane {lane} loads 0x{word:x}."
+        f"{apart_said} Each code is put into the last bits of 2^23. {said}.",
+        f"INT{bits}: what lane {lane} loads of a row with outliers; low bits on the left, thick "
+        "lines between bytes",
+        extent=(left + 4 * wide, high),
+        size=(4.9, 0.3 * high),
+        word="computed",
+    )

@@ -19,14 +19,16 @@ from labtools.notebook.book.fusion.figures import plot_passes
 from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
 from labtools.notebook.ladder import (
+    draw_codes,
     draw_flights,
     draw_loops,
     draw_turns,
     plot_confound,
     plot_ladder,
+    plot_unrolling,
 )
 from labtools.notebook.ratios import say_ratio
-from labtools.notebook.records import forecast_of
+from labtools.notebook.records import GpuRecords, forecast_of
 from labtools.notebook.tables import format_value, make_table, say_time
 from labtools.predict import load_gpu, sheet_floor_us
 from labtools.problem import HEADLINE, Workload, load_rung, make_inputs
@@ -123,6 +125,28 @@ def test_turns_are_those_of_the_knobs_and_the_rule() -> None:
     pieces = load_rung("r08").launches(HEADLINE, load_gpu("h200").limits)[0].grid[2]
     wanted = [("a", split, 1, 4), ("b", pieces, knobs["warps"], knobs["rows"])]
     assert [(name, *map(int, counts)) for name, *counts in found] == wanted
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_codes_are_drawn_as_the_kernel_takes_them_apart(bits: int) -> None:
+    """The word that the lane loads holds the codes, lowest first, and they stand for the row."""
+    text = draw_codes(bits).text
+    (word,) = re.findall(r"loads 0x([0-9a-f]+)", text)
+    rows = re.findall(r"stored (\d+), code (-?\d+), read back (\S+), was (\S+?)[;.](?: |$)", text)
+    scale = max(abs(float(was)) for *_, was in rows) / (2 ** (bits - 1) - 1)
+    assert len(rows) == 4
+    for i, (stored, code, back, was) in enumerate(rows):
+        assert int(word, 16) >> bits * i & (2**bits - 1) == int(stored)
+        assert int(stored) - 2 ** (bits - 1) == int(code)
+        assert float(back) == pytest.approx(scale * int(code), abs=0.02)
+        assert abs(float(back) - float(was)) <= 0.51 * scale + 0.01
+
+
+def test_times_by_unrolling_are_those_of_the_records() -> None:
+    text = plot_unrolling({"r07": "r07"}, {"cold": HEADLINE, "again": HEADLINE}).text
+    for n in (1, 4, 8):
+        record = GpuRecords().find(("r07", {"unroll": n}), HEADLINE)
+        assert record and f"{say_time(record.median_us)} at unroll {n}" in text
 
 
 def test_confound_has_a_line_a_variant(store: RecordStore) -> None:

@@ -15,7 +15,7 @@ import labtools.problem as lp
 from labtools.measure.cpu import run_on_cpu
 from labtools.notebook import Measured
 from labtools.notebook.labs.lab06_quant import view
-from labtools.notebook.labs.lab06_quant.figures import plot_frontier, show_frontier, show_levels
+from labtools.notebook.labs.lab06_quant.figures import plot_frontier, plot_levels, show_frontier
 from labtools.notebook.labs.lab06_quant.view import (
     K_AXES,
     OUTLIERS,
@@ -370,9 +370,6 @@ def test_figures_say_what_they_draw():
     assert table.text.count("INT8") == 2 and "(chosen)" in table.text
     assert lp.CHOSEN_INT4 in plot_frontier(rows, (lp.CHOSEN_INT4,), 1e-2).text
     workload = lp.Workload(8, 32, 8, 4096, 128)
-    levels = show_levels(
-        {"headline": workload},
-        {"fp16": None, "INT4": lp.SCHEMES[lp.CHOSEN_INT4]},
-        [load_gpu("h200")],
-    )
-    assert [" fits" in line for line in levels.text.splitlines()[-2:]] == [False, True]
+    caches = {"fp16": None, "INT4": lp.SCHEMES[lp.CHOSEN_INT4]}
+    levels = plot_levels(workload, caches, [load_gpu("h200")]).text.split(";")
+    assert [" fits" in line for line in levels[:2]] == [False, True]

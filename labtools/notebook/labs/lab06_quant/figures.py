@@ -153,18 +153,38 @@ def plot_severity(
     return draw_picture(paint, alt, "Outlier inputs.", "computed", size=(8.6, 3.6))
 
 
-def show_levels(
-    workloads: Mapping[str, Workload], schemes: Mapping[str, Scheme | None], gpus: Sequence[Gpu]
+def plot_levels(
+    workload: Workload, schemes: Mapping[str, Scheme | None], gpus: Sequence[Gpu]
 ) -> Shown:
-    """Bytes of the cache by scheme (None: as it is), and which GPU's L2 would hold them."""
-    rows: list[tuple[object, ...]] = []
-    for name, workload in workloads.items():
-        for label, scheme in schemes.items():
-            held = workload.kv_bytes if scheme is None else scheme.kv_bytes(workload)
-            fits = ("fits" if held <= gpu.l2_bytes else "does not" for gpu in gpus)
-            rows.append((name, label, held / 1e6, *fits))
-    heads = (f"L2 of {gpu.title}, {gpu.l2_bytes / 1e6:.0f} MB" for gpu in gpus)
-    return show_table(("workload", "cache", "MB of K and V", *heads), rows, word="computed")
+    """Bytes of the cache by scheme (None: as it is) beside the L2 of some GPUs."""
+    held = {
+        label: (workload.kv_bytes if scheme is None else scheme.kv_bytes(workload)) / 1e6
+        for label, scheme in schemes.items()
+    }
+
+    def paint(axes: Axes) -> None:
+        axes.barh(range(len(held)), list(held.values()), color="#1f5a94", height=0.6)
+        for row, size in enumerate(held.values()):
+            axes.text(1, row, f"{size:.0f}", va="center", color="white")
+        for i, gpu in enumerate(sorted(gpus, key=lambda gpu: gpu.l2_bytes)):
+            size, side = gpu.l2_bytes / 1e6, ("right", "left")[i % 2]
+            axes.axvline(size, color="black", linestyle=LINES[1 - i], linewidth=1.6)
+            name = gpu.title.removeprefix("NVIDIA ").removeprefix("GeForce ")
+            axes.text(size, -0.55, f" {name}: {size:.0f} ", ha=side, fontsize=9)
+        axes.set_yticks(range(len(held)), list(held))
+        axes.set_ylim(len(held) - 0.5, -0.95)
+        axes.set_xlabel("MB of K and V, and of each L2")
+        axes.grid(visible=False)
+
+    fits = "; ".join(
+        f"{label} {size:.1f} MB, "
+        + ", ".join(
+            f"{'fits' if size * 1e6 <= gpu.l2_bytes else 'does not fit'} the L2 of {gpu.title}"
+            for gpu in gpus
+        )
+        for label, size in held.items()
+    )
+    return draw_picture(paint, f"{fits}.", f"{workload.short()}.", "computed", size=(4.9, 2.2))
 
 
 def show_forecasts(cases: Sequence[ForecastCase], gpu: str = "h200") -> Shown:
