@@ -30,11 +30,17 @@ FREE = ("book/glossary", "book/sources", "book/teach")
 """Pages to look things up in."""
 MOST_ON_A_PAGE = {"tables": 3, "words": 1100, "code": 70, "set-up": 0}
 MOST_IN_A_LAB = {"tables": 5, "words": 600}
-KEPT_SHORT: tuple[str, ...] = (
-    *("book/index", "book/decode", "book/the_gpu", "book/first_kernel", "book/fusion"),
-    *("book/baseline", "book/ladder/index", "book/ladder/r00_two_passes"),
-    *("book/ladder/r01_online_softmax", "book/ladder/r02_one_barrier", "book/ladder/r03_one_warp"),
-    *("book/matrix_product",),
+KEPT_SHORT = (
+    *("book/index", "book/attention", "book/decode", "book/the_gpu", "book/first_kernel"),
+    *("book/fusion", "book/baseline", "book/ladder/index", "book/matrix_product"),
+    *(
+        "book/ladder/r00_two_passes",
+        "book/ladder/r01_online_softmax",
+        "book/ladder/r02_one_barrier",
+    ),
+    *("book/ladder/r03_one_warp", "book/ladder/r04_split_first", "book/ladder/r05_cp_async"),
+    *("book/ladder/r06_int8", "book/ladder/r07_int4", "book/ladder/r08_split_loads"),
+    *(f"book/prefill/{rung}" for rung in ("p00_traditional", "p01_inverted", "p02_corrected")),
 )
 """Pages that are within their limits, and stay so."""
 
