@@ -456,15 +456,21 @@ def plot_unrolling(variants: Mapping[str, Tried], workloads: Mapping[str, Proble
                 return make_note(NO_RECORD.format(what=label, workload=workload))
             panels.setdefault(title, {})[label] = [record for record in found if record]
 
+    used = [record for lines in panels.values() for line in lines.values() for record in line]
+    times = [record.median_us for record in used]
+    reach = (0.9 * min(times), 1.1 * max(times))
+
     def paint(every: Sequence[Axes]) -> None:
         for axes, (title, lines) in zip(every, panels.items(), strict=True):
             for i, (label, line) in enumerate(lines.items()):
                 look = line_look(i) | {"color": (*GREYS[:2], HERE, BEHIND)[i]}
                 axes.plot(trips, [record.median_us for record in line], label=label, **look)
-            axes.set(xscale="log", yscale="log", ylim=(280, 2500), title=title)
+            axes.set(xscale="log", yscale="log", title=title)
             axes.minorticks_off()
             axes.set_xticks(trips, [str(n) for n in trips])
-            axes.set_yticks([300, 500, 1000, 2000], ["300", "500", "1000", "2000"])
+            ticks = [tick for tick in (100, 200, 300, 500, 1000, 2000, 5000) if tick < reach[1]]
+            axes.set_yticks(ticks, [str(tick) for tick in ticks])
+            axes.set_ylim(*reach)  # ticks may widen it
             axes.set_xlabel("rows a trip (unroll)")
         every[0].set_ylabel("us")
         every[-1].legend(fontsize=9)
@@ -477,7 +483,6 @@ def plot_unrolling(variants: Mapping[str, Tried], workloads: Mapping[str, Proble
         for title, lines in panels.items()
         for label, line in lines.items()
     )
-    used = [record for lines in panels.values() for line in lines.values() for record in line]
     caption = f"{next(iter(workloads.values())).short()}; {describe_records(used)}; logarithmic."
     alt = f"Times in microseconds. {told}."
     return draw_picture(paint, alt, caption, "recorded", columns=len(panels), size=(4.9, 2.9))
