@@ -16,17 +16,10 @@ from labtools.notebook.book.attention.figures import plot_online_softmax
 from labtools.notebook.book.baseline.figures import plot_copy
 from labtools.notebook.book.decode.figures import plot_roofline, prefill_intensity
 from labtools.notebook.book.fusion.figures import plot_passes
+from labtools.notebook.book.ladder.figures import draw_codes, draw_flights, draw_loops, draw_turns
 from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
-from labtools.notebook.ladder import (
-    draw_codes,
-    draw_flights,
-    draw_loops,
-    draw_turns,
-    plot_confound,
-    plot_ladder,
-    plot_unrolling,
-)
+from labtools.notebook.ladder import plot_confound, plot_ladder, plot_unrolling
 from labtools.notebook.ratios import say_ratio
 from labtools.notebook.records import GpuRecords, forecast_of
 from labtools.notebook.tables import format_value, make_table, say_time

@@ -431,6 +431,8 @@ DECODES_OWN = (
         "labtools/notebook/labs/lab06_quant/figures.py",
         "labtools/notebook/labs/lab06_quant/view.py",
     ),
+    # What the ladder's kernels, which are decode's, do with a row.
+    "labtools/notebook/book/ladder/",
     # The bench on which prefill's broken kernels are watched: it changes their rows.
     "labtools/notebook/labs/lab11_sanitizer/",
     # Pages, exercises, tests, and tools that draw decode's workloads.

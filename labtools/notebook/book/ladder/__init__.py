@@ -1,0 +1,1 @@
+"""Drawn for the pages of `book/ladder`."""
