@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 SHELL = "chromium-headless-shell"
 """Chromium without windows: it shows a page as Chromium does and takes less time for it."""
@@ -15,6 +17,10 @@ CANDIDATES = (SHELL, "chromium", "chromium-browser", "google-chrome", "google-ch
 APT_PACKAGES = (SHELL, "chromium")
 """The first that apt-get has."""
 FONTS = "fonts-dejavu-core"
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update"
+).split()
 
 
 def find_chromium(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -36,6 +42,19 @@ def can_run(browser: Path) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return asked.returncode == 0
+
+
+@contextmanager
+def start_browser() -> Iterator[Any]:
+    """A headless Chromium, as Playwright drives it."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 def root_prefix() -> list[str] | None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .chromium import find_chromium
+from .chromium import start_browser
 from .install import ROOT
 from .toc import toc_pages
 
@@ -33,14 +32,11 @@ MOST_IN_A_LAB = {"tables": 5, "words": 600}
 KEPT_SHORT = (
     *("book/index", "book/attention", "book/decode", "book/the_gpu", "book/first_kernel"),
     *("book/fusion", "book/baseline", "book/ladder/index", "book/matrix_product"),
-    *(
-        "book/ladder/r00_two_passes",
-        "book/ladder/r01_online_softmax",
-        "book/ladder/r02_one_barrier",
-    ),
-    *("book/ladder/r03_one_warp", "book/ladder/r04_split_first", "book/ladder/r05_cp_async"),
-    *("book/ladder/r06_int8", "book/ladder/r07_int4", "book/ladder/r08_split_loads"),
-    *(f"book/prefill/{rung}" for rung in ("p00_traditional", "p01_inverted", "p02_corrected")),
+    *("book/ladder/r00_two_passes", "book/ladder/r01_online_softmax"),
+    *("book/ladder/r02_one_barrier", "book/ladder/r03_one_warp", "book/ladder/r04_split_first"),
+    *("book/ladder/r05_cp_async", "book/ladder/r06_int8", "book/ladder/r07_int4"),
+    *("book/ladder/r08_split_loads", "book/prefill/p00_traditional"),
+    *("book/prefill/p01_inverted", "book/prefill/p02_corrected"),
 )
 """Pages that are within their limits, and stay so."""
 
@@ -68,22 +64,11 @@ def over(name: str, counts: Mapping[str, int]) -> list[str]:
     return found + ([] if counts["pictures"] else ["pictures"])
 
 
-@contextmanager
-def _browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield browser.new_page(viewport={"width": 1280, "height": 900})
-        browser.close()
-
-
 def tell(site: Path, names: Iterable[str]) -> int:
     """Print the counts of pages; how many are over a limit."""
     wrong = 0
-    with _browser() as page:
+    with start_browser() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
         for name in names:
             counts = count_page(page, site / f"{name}.html")
             past = over(name, counts)

@@ -20,6 +20,9 @@ else:
     Axes = Any  # only a picture that is drawn loads matplotlib
 
 GREYS = ("#1a1a1a", "#6b6b6b", "#a8a8a8", "#d4d4d4")
+BLUE, ORANGE = "#1f5a94", "#d96f00"
+AMBER, GREEN, CREAM = "#f2b766", "#bfe0c8", "#fbe8cf"
+"""Colours that in grey differ by their brightness."""
 HATCHES = ("", "///", "...", "xx")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINES = ("-", "--", "-.", ":")

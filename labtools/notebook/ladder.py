@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from labtools.predict import DEFAULT_GPU, sheet_floor_us
-from labtools.problem import (
-    HEADLINE,
-    Problem,
-    list_rungs,
-    load_rung,
-)
+from labtools.problem import HEADLINE, Problem, list_rungs, load_rung
 from labtools.record import (
     Record,
     RecordStore,
@@ -26,20 +23,11 @@ from labtools.record import (
 )
 from labtools.record.headline import at_default_knobs
 
-from .figures import (
-    GREYS,
-    LINES,
-    MARKERS,
-    Axes,
-    draw_picture,
-    line_look,
-)
+from .figures import BLUE, CREAM, GREYS, LINES, MARKERS, ORANGE, Axes, draw_picture, line_look
 from .ratios import read_ratio, say_ratio
 from .records import NO_RECORD, GpuRecords
 from .tables import Shown, make_note, say_time
 
-BEHIND, HERE, BAND = "#1f5a94", "#d96f00", "#fbe8cf"
-"""Colours of the rungs so far and of the page's own, which in grey differ by their marks."""
 PARENT_AT: dict[str, Tried] = {"r01_online_softmax": ("r01", {"prefetch_v": 1})}
 """The knobs at which a rung's child is compared with it, where they are not its defaults."""
 
@@ -91,7 +79,7 @@ def plot_ladder(
         for row, (name, label) in enumerate(zip(names, axes.get_yticklabels(), strict=True)):
             here = name == own
             if here:
-                axes.axhspan(row - 0.5, row + 0.5, color=BAND, zorder=0)
+                axes.axhspan(row - 0.5, row + 0.5, color=CREAM, zorder=0)
                 label.set_fontweight("bold")
             label.set_color(GREYS[0] if here or name in shown else GREYS[2])
             if name in floors:
@@ -100,7 +88,7 @@ def plot_ladder(
                 if here:
                     axes.text(0.83, row, "?", ha="right", fontweight="bold", **place)
                 continue
-            time, colour = found[name].median_us, HERE if here else BEHIND
+            time, colour = found[name].median_us, ORANGE if here else BLUE
             start = floors.get(name, time)
             axes.plot([start, time], [row, row], color=colour, linewidth=3 if here else 1.5)
             axes.plot(time, row, "D" if here else "o", color=colour, markersize=7 if here else 6)
@@ -221,10 +209,11 @@ def plot_unrolling(variants: Mapping[str, Tried], workloads: Mapping[str, Proble
     times = [record.median_us for record in used]
     reach = (0.9 * min(times), 1.1 * max(times))
 
-    def paint(every: Sequence[Axes]) -> None:
+    def paint(drawn: Any) -> None:
+        every = np.atleast_1d(drawn)  # one panel comes alone
         for axes, (title, lines) in zip(every, panels.items(), strict=True):
             for i, (label, line) in enumerate(lines.items()):
-                look = line_look(i) | {"color": (*GREYS[:2], HERE, BEHIND)[i]}
+                look = line_look(i) | {"color": (*GREYS[:2], ORANGE, BLUE)[i]}
                 axes.plot(trips, [record.median_us for record in line], label=label, **look)
             axes.set(xscale="log", yscale="log", title=title)
             axes.minorticks_off()

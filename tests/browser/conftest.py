@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, open_page, shoot, start_browser, start_server
+from driver import Server, open_page, shoot, start_server
 
 from labtools.notebook.pages import list_pages
+from tools.chromium import start_browser
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,18 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import TimeoutError as NothingShown
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from labtools.problem import repository_root
-from tools.chromium import find_chromium
 
 expect.set_options(timeout=20_000)  # as a page's own limit below
 SCREENSHOTS = repository_root() / "_build" / "screenshots"
 KEEP_PICTURES = os.environ.get("LABTOOLS_PICTURES") == "1"
-CHROMIUM_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
-    "--disable-background-networking --disable-component-update"
-).split()
 
 
 @dataclass(frozen=True)
@@ -84,18 +79,6 @@ def _answers(server: Server) -> bool:
         return bool(server.api("status"))
     except (OSError, urllib.error.URLError):
         return False
-
-
-@contextmanager
-def start_browser() -> Iterator[Any]:
-    """A headless Chromium."""
-    with sync_playwright() as playwright:
-        found = find_chromium()
-        browser = playwright.chromium.launch(executable_path=found, args=CHROMIUM_FLAGS)
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 @contextmanager

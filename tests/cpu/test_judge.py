@@ -132,6 +132,15 @@ def test_the_pages_of_a_large_pool_are_reached() -> None:
     assert check._check_far_apart(wrong, one, None) is False
 
 
+def test_an_index_that_is_too_narrow_makes_a_kernel_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
+    wrong = edited(("const size_t kv_head", "const int kv_head"), base=R03)
+    found = check_rung(wrong, SMALL, seed=5)
+    assert all(case.ok for case in found.cases) and not found.ok
+    assert "wrong" in found.summary.splitlines()[0]
+    assert check.NOT_FAR not in found.not_checked and check_rung(R03, SMALL, seed=5).ok
+
+
 def test_a_sample_of_blocks_need_not_write_whole_rows() -> None:
     problem = operation_of("gemm").problem(130, 260, 16)
     assert run_on_cpu(load_rung("g00"), problem, orders=(0,), blocks=2).ok

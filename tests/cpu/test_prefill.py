@@ -11,7 +11,7 @@ from devices import some_of
 
 from labtools.measure.cpu import run_on_cpu
 from labtools.notebook.book.prefill.figures import draw_row_starts, draw_step, plot_times
-from labtools.predict import forecast, load_gpu
+from labtools.predict import floors, forecast, load_gpu
 from labtools.problem import LabError, Prefill, Rung, load_rung, operation_of
 from labtools.problem.attention import softmax
 from labtools.problem.prefill.operation import PrefillInputs
@@ -228,4 +228,6 @@ def test_drawn_times_are_those_of_the_records() -> None:
     one = operation_of("prefill").headline
     text = plot_times(one, "p00").text
     (record, *_) = RecordStore().query("h200", "p00_traditional", one, P00.resolve_knobs())
-    assert f"p00 {record.median_us:.1f} us (recorded)" in text and "floor 1." in text
+    floor = floors(one, load_gpu("h200")).time_us
+    assert f"p00 {record.median_us:.1f} us (recorded)" in text
+    assert f"floor {floor:.1f} us (computed)" in text

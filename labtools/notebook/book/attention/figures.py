@@ -9,11 +9,21 @@ import numpy as np
 
 from labtools.problem import Inputs
 
-from ...figures import GREYS, LINES, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
+from ...figures import (
+    AMBER,
+    GREEN,
+    GREYS,
+    LINES,
+    Axes,
+    draw_arrow,
+    draw_box,
+    draw_picture,
+    draw_sketch,
+)
 from ...tables import Shown
 
-SHADES = ("#bfe0c8", "#f2b766")
-"""Colours of neighbouring rows, which in grey differ by their brightness."""
+SHADES = (GREEN, AMBER)
+"""Colours of neighbouring rows."""
 
 
 def plot_online_softmax(first: Inputs, second: Inputs) -> Shown:

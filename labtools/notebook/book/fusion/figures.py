@@ -15,11 +15,8 @@ def plot_passes(ways: Mapping[str, Sequence[str]], matrix_mb: float) -> Shown:
         for row, parts in enumerate(ways.values()):
             for place, part in enumerate(parts):
                 shade = GREYS[3] if part.endswith("read") else GREYS[1]
-                draw_box(axes, (place * matrix_mb, row + 0.1), (matrix_mb, 0.8), shade=shade)
-                ink = "black" if part.endswith("read") else "white"
-                text = part.replace(" ", "\n")
-                spot = ((place + 0.5) * matrix_mb, row + 0.5)
-                axes.text(*spot, text, ha="center", va="center", fontsize=9, color=ink)
+                spot, text = (place * matrix_mb, row + 0.1), part.replace(" ", "\n")
+                draw_box(axes, spot, (matrix_mb, 0.8), text, shade=shade)
         axes.set_xlim(0, max(map(len, ways.values())) * matrix_mb)
         axes.set_ylim(len(ways), 0)
         axes.set_yticks([row + 0.5 for row in range(len(ways))], list(ways))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from labtools.predict import DEFAULT_GPU, floors, load_gpu
 from labtools.problem import HEADLINE
 
-from ...figures import Axes, draw_arrow, draw_box, draw_sketch
+from ...figures import AMBER, Axes, draw_arrow, draw_box, draw_sketch
 from ...records import GpuRecords
 from ...tables import Shown
 
@@ -33,7 +33,7 @@ def step_drawing() -> Shown:
             # What the newest token asks meets every row.
             draw_arrow(axes, (6.1, 3.1), (x + 0.6, 2.4))
         axes.text(0.1, 3.25, "The KV cache is read\nwhole at every step.", va="center")
-        draw_box(axes, (5.5, 3.1), (1.2, 0.6), "query", shade="#f2b766")
+        draw_box(axes, (5.5, 3.1), (1.2, 0.6), "query", shade=AMBER)
         draw_arrow(axes, (5.4, 3.4), (4.75, 3.85))
         words = "weighted mean of the values;\nthe next token follows from it"
         axes.text(4.7, 4.2, words, ha="right", va="center", fontsize=9)

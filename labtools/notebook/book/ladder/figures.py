@@ -21,16 +21,15 @@ from labtools.record import Tried, Variant, as_variant
 from labtools.toolchain.listings import machine_code
 from labtools.toolchain.sass import SKETCH_LETTERS, Loop
 
-from ...figures import GREYS, Axes, draw_arrow, draw_box, draw_sketch
-from ...ladder import BAND, BEHIND
+from ...figures import AMBER, BLUE, CREAM, GREEN, GREYS, Axes, draw_arrow, draw_box, draw_sketch
 from ...records import forecast_of
 from ...tables import Shown
 
 _LOOKS = {
-    "L": ("#1f5a94", 1.5),
-    "s": ("#f2b766", 0.9),
-    "w": ("#bfe0c8", 0.8),
-    "r": ("#bfe0c8", 0.8),
+    "L": (BLUE, 1.5),
+    "s": (AMBER, 0.9),
+    "w": (GREEN, 0.8),
+    "r": (GREEN, 0.8),
     "e": ("#eeeeee", 0.8),
     "|": ("black", 0.45),
 }
@@ -169,15 +168,15 @@ def draw_flights(
             for n, start in enumerate(asked):
                 if start < cycles:
                     at, long = (start, top + 0.9 + 0.3 * (n % held)), min(latency, cycles - start)
-                    draw_box(axes, at, (long, 0.3), shade=BEHIND)
+                    draw_box(axes, at, (long, 0.3), shade=BLUE)
             top += 1.0 + 0.3 * held
             for n, start in enumerate(begun):
                 if start < cycles:
                     long = min(work, cycles - start)
                     text = str(n) if long == work else ""
-                    draw_box(axes, (start, top), (long, 0.7), text, shade=BAND, fontsize=7)
+                    draw_box(axes, (start, top), (long, 0.7), text, shade=CREAM, fontsize=7)
             top += 1.1
-        for left, shade, text in ((0, BEHIND, "row on its way"), (0.35, BAND, "work on row n")):
+        for left, shade, text in ((0, BLUE, "row on its way"), (0.35, CREAM, "work on row n")):
             draw_box(axes, (left * cycles, high), (0.03 * cycles, 0.6), shade=shade)
             axes.text((left + 0.04) * cycles, high + 0.3, text, va="center", fontsize=9)
 
@@ -228,7 +227,7 @@ def draw_turns(
             top += 1.1
             for group, first in enumerate(range(0, shown, rows)):
                 at = (first, top + 0.9 * (group % warps))
-                shade = BEHIND if group < warps else BAND
+                shade = BLUE if group < warps else CREAM
                 text = f"{first}-{first + rows - 1}" if rows > 4 else ""
                 draw_box(axes, at, (rows, 0.8), text, shade=shade, fontsize=8)
             for warp in range(warps):
@@ -251,10 +250,6 @@ def draw_turns(
     )
 
 
-_EVEN, _ODD = _LOOKS["w"][0], _LOOKS["s"][0]
-"""Colours of even and odd dims."""
-
-
 def draw_codes(bits: int) -> Shown:
     """A lane's share of a quantised row of K, of head_dim 128, from its bytes to its floats.
 
@@ -270,7 +265,7 @@ def draw_codes(bits: int) -> Shown:
     word = int.from_bytes(share.tobytes(), "little")
     dims = range(4 * lane, 4 * lane + 4)
     stored = [word >> bits * i & (2 * middle - 1) for i in range(4)]
-    codes, shades = [u - middle for u in stored], (_EVEN, _ODD, _EVEN, _ODD)
+    codes, shades = [u - middle for u in stored], 2 * (GREEN, AMBER)
     was = inputs.k.reshape(32, 4)[lane]
     steps = [
         ("u in the bits\nof 2^23 + u", [f"0x{0x4B000000 + u:08x}" for u in stored]),

@@ -9,12 +9,24 @@ from labtools.predict import DEFAULT_GPU, floors, load_gpu
 from labtools.problem import Prefill, load_rung
 from labtools.record import Tried, describe_records
 
-from ...figures import GREYS, Axes, bar_of_record, draw_arrow, draw_box, draw_sketch, show_bars
+from ...figures import (
+    BLUE,
+    CREAM,
+    GREEN,
+    GREYS,
+    ORANGE,
+    Axes,
+    bar_of_record,
+    draw_arrow,
+    draw_box,
+    draw_sketch,
+    show_bars,
+)
 from ...records import GpuRecords
 from ...tables import Shown
 
-DONE, NOW, COMING = "#bfe0c8", "#d96f00", "#1f5a94"
-"""Colours of the blocks of keys, which in grey differ by their brightness."""
+DONE, NOW, COMING = GREEN, ORANGE, BLUE
+"""Colours of the blocks of keys."""
 
 
 def plot_times(workload: Prefill, *tried: Tried) -> Shown:
@@ -71,7 +83,7 @@ def draw_step(name: str, workload: Prefill) -> Shown:
             first, rows = warp * queries // warps, queries // warps
             at, size = (x, 0.6 + warp * 5.7 / warps), (wide, 5.7 / warps)
             text = f"warp {warp}\nqueries {first} to {first + rows - 1}"
-            draw_box(axes, at, size, text, shade="white" if warp % 2 else "#fbe8cf")
+            draw_box(axes, at, size, text, shade="white" if warp % 2 else CREAM)
         axes.text(0, 6.95, f"shared memory of the block, {launch.smem_bytes / 1024:.0f} KiB")
         x = 0.0
         for text, size_bytes, shade in held:

@@ -19,7 +19,7 @@ from labtools.problem import (
 )
 from labtools.record import describe_record
 
-from ...figures import GREYS, LINES, MARKERS, draw_picture, line_look
+from ...figures import BLUE, GREYS, LINES, MARKERS, draw_picture, line_look
 from ...records import PENDING, GpuRecords
 from ...tables import Shown, Word, show_table
 
@@ -163,7 +163,7 @@ def plot_levels(
     }
 
     def paint(axes: Axes) -> None:
-        axes.barh(range(len(held)), list(held.values()), color="#1f5a94", height=0.6)
+        axes.barh(range(len(held)), list(held.values()), color=BLUE, height=0.6)
         for row, size in enumerate(held.values()):
             axes.text(1, row, f"{size:.0f}", va="center", color="white")
         for i, gpu in enumerate(sorted(gpus, key=lambda gpu: gpu.l2_bytes)):
