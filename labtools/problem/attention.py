@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -63,6 +63,7 @@ SINK_V, SINK_REST = 2.0**-8, 0.02
 LARGE_V, LARGEST_V = 2.0**12, 6e4
 SMALL_V = {"bfloat16": 2.0**-28}
 SMALL_K = 2.0**-12
+FAR_SEQUENCES = 60_000
 _ALTERED = 8.0
 """Times a usual row of V: it shows though it is one of thousands."""
 
@@ -116,6 +117,11 @@ class AttentionProblem(Problem):
     def usual_refusal(self) -> str | None:
         """Other elements or pages need other code than contiguous fp16."""
         return refuse_kind(self)
+
+    def of_many_sequences(self) -> tuple[Self, Self, Self]:
+        """Two heads of it `stretched` to nearly as many sequences as a grid takes in y or z."""
+        keys = 2**32 // (2 * FAR_SEQUENCES * self.head_dim)
+        return self.replace(batch=1, num_qo_heads=2, num_kv_heads=2, kv_len=keys).stretched("batch")
 
     def kv_buffer(self) -> Buffer:
         """k or v where they lie in one piece, ``[B, Hkv, S, D]``."""

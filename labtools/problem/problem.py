@@ -39,6 +39,8 @@ VISIT = 128
 """Elements of one visit, as many as a head of decode has."""
 MOST_PARTS = 2**24
 """Sequences or rows of one problem: what is known of each is kept in arrays of this length."""
+TILED_ALIKE = 2**12
+"""Rows more that leave as many in the last tile, and in the last band of tiles."""
 SHORT_DTYPES = {
     "fp16": {"dtype": "float16"},
     "bf16": {"dtype": "bfloat16"},
@@ -424,9 +426,17 @@ class Problem(ABC):
                 yield self.replace(**{name: max(1, getattr(self, name) // 2)})
 
     def place(self, name: str, array: np.ndarray) -> tuple[np.ndarray, int]:
-        """An input of the problem that this one lays out far apart, and where it begins on the
-        first axis of this one's."""
-        return array, 0
+        """A buffer of the problem that this one lays out far apart, and where it begins on the
+        first axis of this one's: it is the end of it."""
+        return array, self.buffers[name].shape[0] - array.shape[0]
+
+    def stretched(self, name: str) -> tuple[Self, Self, Self]:
+        """The problem, one whose first axis, a field by name, is three times as long, and one whose
+        largest buffer has more than 2^32 elements."""
+        rows, most = getattr(self, name), max(one.elements for one in self.buffers.values())
+        more = -(-(2**32) * rows // most)
+        long = 3 * rows + -(-more // TILED_ALIKE) * TILED_ALIKE
+        return self, self.replace(**{name: 3 * rows}), self.replace(**{name: long})
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON can hold them, and the operation unless it is the default one."""
@@ -621,10 +631,14 @@ class Operation(ABC, Generic[P, D]):
         looked at, and not run."""
         return []
 
-    def far_apart(self, problem: P) -> tuple[P, P] | None:
-        """A small problem of its type, and the same with inputs so long that no index of 32 bits
-        reaches from one plane of them to the next; None where there is none."""
-        return None
+    def far_apart(self, problem: P) -> list[tuple[P, ...]]:
+        """Small problems of its type, each followed by the same with buffers so long that an index
+        of 32 bits does not reach its part of them.
+
+        Where outputs are longer too, one of moderate size stands between: whether blocks at the end
+        of a grid write the end of them.
+        """
+        return []
 
     def kinds(self, problem: P) -> list[P]:
         """The problem in every type and layout that problems have, itself first."""

@@ -132,6 +132,14 @@ def test_the_pages_of_a_large_pool_are_reached() -> None:
     assert check._check_far_apart(wrong, one, None) is False
 
 
+@pytest.mark.parametrize("narrow", ["int", "unsigned"])
+def test_the_last_of_many_rows_is_reached(narrow: str) -> None:
+    right, one = load_rung("n00"), operation_of("rows").small
+    wrong = edited(("const size_t first = (size_t)", f"const {narrow} first = "), base=right)
+    assert check._check_far_apart(right, one, None) is True
+    assert check._check_far_apart(wrong, one, None) is False
+
+
 def test_an_index_that_is_too_narrow_makes_a_kernel_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
     wrong = edited(("const size_t kv_head", "const int kv_head"), base=R03)

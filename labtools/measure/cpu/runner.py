@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,11 @@ def run_on_cpu(
         limits: of the GPU whose launch is run; None takes `checked_limits`.
         blocks: run this many blocks, evenly spread over the grid, and compare what they wrote;
             None runs all. A rung of several launches is always run whole.
-        time_limit_s: seconds that one block may take before it counts as hanging.
+        time_limit_s: seconds of a processor that one block may take before it counts as hanging.
         workers: processes to share the blocks; None takes two where there are two cores.
-        laid_out: what is launched in place of the workload: the same but for inputs with longer
-            axes, of which the workload's are a part, and the others zeros.
+        laid_out: what is launched in place of the workload: the same but for buffers with longer
+            axes, of which the workload's are a part, and the rest zeros. Where its outputs are
+            longer, the blocks at the end of the grid that have twice the workload's share are run.
 
     Raises LabError: no compiler, the source does not compile, the workload is not supported, or
     there is not enough memory. What the *kernel* does wrong is never an exception.
@@ -168,7 +170,7 @@ def count_on_cpu(
         given = _given_buffers(stack, inputs, launches, workload)
         page = stack.enter_context(_Buffer("trips", np.zeros(1, TRIPS), writable=True))
         counted = _Counted(launch, blocks[:MAX_COUNTED], page)
-        job = _Job(executable, launches, 0, None, time_limit_s, 1, {}, counted)
+        job = _Job(*(executable, launches, 0, None, time_limit_s, 1, {}, workload), counted=counted)
         result = _run_order(job, given, inputs, 0, 1, silent)
         if result.death:
             raise LabError(
@@ -227,6 +229,11 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
     done_blocks = 0
     printed = ""
     tried: list[int] = []
+    last: list[int] = []
+    if wanted.laid_out.outputs != workload.outputs:
+        part, whole = (one.output.shape[0] for one in (workload, wanted.laid_out))
+        # Twice, since a tile may have rows of it and others.
+        last = [2 * -(-launch.num_blocks * part // whole) for launch in launches]
     with contextlib.ExitStack() as stack:
         shared_inputs = _given_buffers(stack, inputs, launches, wanted.laid_out)
         others = {
@@ -236,7 +243,10 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
         }
         for order in orders:
             tried.append(order)
-            job = _Job(executable, launches, order, blocks, time_limit_s, workers, others)
+            job = _Job(
+                *(executable, launches, order, blocks, time_limit_s, workers, others),
+                *(wanted.laid_out, last),
+            )
             result = _run_any_order(
                 job, shared_inputs, inputs, len(tried) - 1, len(orders), progress
             )
@@ -300,12 +310,18 @@ class _Buffer:
             what = f"There is no memory for the buffer {name}."
             why = f"it needs {self.bytes / 1e9:.2f} GB: {error.strerror}"
             raise LabError(what, why, "try a smaller workload") from error
-        self.array()[first:][tuple(map(slice, array.shape))] = array
+        self._part = (slice(first, None), tuple(map(slice, array.shape)))
+        self.part()[...] = array
 
     def array(self) -> np.ndarray:
         count = math.prod(self._shape)
         flat = np.frombuffer(self._map, self._dtype, count)
         return flat.reshape(self._shape)
+
+    def part(self) -> np.ndarray:
+        """What was given."""
+        rows, shape = self._part
+        return self.array()[rows][shape]
 
     def __enter__(self) -> _Buffer:
         return self
@@ -323,7 +339,8 @@ def _given_buffers(
     inputs, workload = drawn.buffers(), drawn.problem
     sizes = {name: array.nbytes for name, array in inputs.items()}
     sizes.update({name: one.bytes for name, one in workload.outputs.items()})
-    sizes.update({space.name: space.bytes for launch in launches for space in launch.workspace})
+    if seen is workload:
+        sizes |= {space.name: space.bytes for launch in launches for space in launch.workspace}
     for name, size in sizes.items():
         if size > LARGEST_BUFFER:
             raise LabError(
@@ -438,6 +455,8 @@ class _Job:
     time_limit_s: float
     workers: int
     others: Mapping[str, _Buffer]  # inputs that are a little different in one of several calls
+    laid_out: Problem
+    last: Sequence[int] = ()  # blocks of each launch to run, at the end of its grid; () means all
     counted: _Counted | None = None
 
 
@@ -497,12 +516,19 @@ def _run_order(
             before[name] = inputs.buffers()[name]
         for name, array in before.items():
             given = name in inputs.problem.inputs
-            buffers[name] = stack.enter_context(_Buffer(name, array, writable=True, given=given))
+            shape = job.laid_out.outputs[name].shape
+            array, first = job.laid_out.place(name, array)
+            buffer = _Buffer(name, array, writable=True, given=given, shape=shape, first=first)
+            buffers[name] = stack.enter_context(buffer)
         for launch in job.launches:
             for space in launch.workspace:
                 if space.name not in buffers:
-                    array = poisoned(space.shape, space.dtype)
-                    buffers[space.name] = stack.enter_context(_Buffer(space.name, array, True))
+                    # Of the zeros of a larger problem only what is used is there.
+                    whole = job.laid_out is inputs.problem
+                    shape = space.shape if whole else (0,) * len(space.shape)
+                    array = poisoned(shape, space.dtype)
+                    buffer = _Buffer(space.name, array, writable=True, shape=space.shape)
+                    buffers[space.name] = stack.enter_context(buffer)
         page = stack.enter_context(_Buffer("report", np.zeros(1, REPORT), writable=True))
         printed = stack.enter_context(_Buffer("printed", np.zeros(0, np.uint8), writable=True))
         report = page.array()
@@ -517,7 +543,7 @@ def _run_order(
             report[:] = 0
             for buffer in buffers.values():
                 if buffer.writable and fine:
-                    array = buffer.array()
+                    array = buffer.part()
                     given = before.get(buffer.name)
                     array[...] = poisoned(array.shape, array.dtype) if given is None else given
             return _run_child(job, buffers, page.fd, printed.fd, report, tell, fine)
@@ -527,7 +553,7 @@ def _run_order(
             _FINE.add(job.executable.path)
             death = run(fine=True) or ""
         return _Result(
-            outputs={name: buffers[name].array().copy() for name in before},
+            outputs={name: buffers[name].part().copy() for name in before},
             faults=read_faults(report.copy()),
             blocks=int(report["blocks_done"][0]),
             death=death,
@@ -648,10 +674,10 @@ def _job_text(
             f"buffer {name} {buffer.fd} {buffer.bytes} {buffer.item_bytes} "
             f"{int(buffer.writable)} {int(buffer.given)} {other}"
         )
-    for launch in job.launches:
+    for launch, last in zip(job.launches, job.last or repeat(0), strict=False):
         arguments = [_argument_text(argument, names) for argument in launch.args]
         dims = (*_three(launch.grid), *_three(launch.block), launch.smem_bytes)
-        sizes = " ".join(map(str, (*dims, int(launch.prepare), len(arguments))))
+        sizes = " ".join(map(str, (*dims, int(launch.prepare), last, len(arguments))))
         lines.append(f"launch {launch.entry}\n{sizes} " + " ".join(arguments))
     return "\n".join([*lines, "go", ""])
 

@@ -52,14 +52,15 @@ class DecodeAttention(Operation[Workload, Inputs]):
         same = problem.replace(seq_lens=None)
         return [same.replace(**dict(zip(names, shape, strict=False))) for shape in shapes]
 
-    def far_apart(self, problem: Workload) -> tuple[Workload, Workload]:
-        """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows; or the last pages
-        of a large pool."""
-        shape = {"batch": 1, "num_qo_heads": 2 * problem.group_size, "num_kv_heads": 2}
-        near = problem.replace(**shape, kv_len=64, seq_lens=(50,))
+    def far_apart(self, problem: Workload) -> list[tuple[Workload, ...]]:
+        """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows, and the last of
+        many sequences; or the last pages of a large pool."""
         if problem.is_paged:
-            return problem, LargePool(**vars(problem))
-        return near, near.replace(kv_len=2**32 // problem.head_dim + 1024)
+            return [(problem, LargePool(**vars(problem)))]
+        heads = {"num_qo_heads": 2 * problem.group_size, "num_kv_heads": 2}
+        near = problem.replace(batch=1, **heads, kv_len=64, seq_lens=(50,))
+        far = near.replace(kv_len=2**32 // problem.head_dim + 1024)
+        return [(near, far), problem.replace(seq_lens=None).of_many_sequences()]
 
     def kinds(self, problem: Workload) -> list[Workload]:
         """Every type, contiguous and in pages; a battery of one page size tries the other too."""

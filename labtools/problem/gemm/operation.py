@@ -60,6 +60,7 @@ SUMS = (1, 2, 7, 8, 24, 30, 31, 32, 40, 58, 63, 64, 65, 71, 129, 136, 155, 162, 
 """Rows or columns, and products of a sum, with every end of tiles of 64 and of 16 bytes."""
 EDGES = ((31, 63, 1000), (2, 3, 4099), (131, 261, 64), (261, 131, 155))
 """Sums longer by far, and more tiles one way than the other."""
+FAR_SIZES = ((40, 2560), (2560, 40))
 OF_MODELS = ((1, 72, 11016), (5, 24, 11016), (1592, 1600, 16))
 """Sums of a large model, and more tiles than multiprocessors."""
 OTHER_SIZES = ((5, 136, 300), (129, 40, 64), (70, 63, 1000), (33, 257, 31))
@@ -129,6 +130,10 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
         return [
             problem.replace(m=m, n=n, k=k) for m, n, k in ((32768, 128256, 64), (16, 16384, 53248))
         ]
+
+    def far_apart(self, problem: Gemm) -> list[tuple[Gemm, ...]]:
+        """The last rows of A, and of the output."""
+        return [problem.replace(m=130, n=n, k=k).stretched("m") for n, k in FAR_SIZES]
 
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Gemm]:
         """Seeded random problems: sides and sums of any length, short as often as long."""

@@ -158,6 +158,10 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
             for queries, shape in shapes.items()
         ]
 
+    def far_apart(self, problem: Prefill) -> list[tuple[Prefill, ...]]:
+        """The last of many sequences."""
+        return [problem.replace(qo_len=1).of_many_sequences()]
+
     def levels_of(self, problem: Prefill) -> Levels:
         """As of every operation, the group, keys ahead of the first query, and the mask."""
         sizes = {"S": problem.kv_len, "N": problem.num_queries, "B": problem.batch}

@@ -54,6 +54,7 @@ COLUMN_COUNTS = (
     *(257, 264, 512, 515, 770, 1000, 1023, 2049, 2056, 2303, 2304, 2310, 3001),
 )
 """Below, at and above what a warp or a block takes at a time, with every end."""
+FAR_COLUMNS = (512, 515)
 MANY_ROWS = (4003, 72)
 """More rows than blocks are resident."""
 _WIDE = (
@@ -136,6 +137,10 @@ class RowNorm(Operation[Rows, RowInputs]):
     def large(self, problem: Rows) -> list[Rows]:
         """Heads of many tokens, and a wide model."""
         return [problem.replace(rows=r, columns=c) for r, c in ((2**20, 128), (8192, 16384))]
+
+    def far_apart(self, problem: Rows) -> list[tuple[Rows, ...]]:
+        """The last of millions of rows, of whole 16-byte chunks or not."""
+        return [problem.replace(rows=5, columns=one).stretched("rows") for one in FAR_COLUMNS]
 
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Rows]:
         """Seeded random problems: any width, short as often as long, every kind of rows."""

@@ -22,6 +22,7 @@ namespace lab {
 struct LaunchJob {
   std::string entry;
   lab_index grid{}, block{};
+  uint64_t last = 0;  // blocks at the end of the grid to run; 0 means all
   uint32_t smem_bytes = 0;
   std::vector<uint64_t> arguments;
   std::vector<lab_parameter> passed;
@@ -134,6 +135,7 @@ static void read_job() {
       for (lab_index* d : {&l.grid, &l.block}) *d = {unsigned(number()), unsigned(number()), unsigned(number())};
       l.smem_bytes = uint32_t(number());
       l.prepare = number() != 0;
+      l.last = number();
       for (uint64_t n = number(); n > 0; --n) {
         const std::string kind = word();
         const uint32_t bytes = uint32_t(number());
@@ -228,7 +230,7 @@ static void on_signal(int signal, siginfo_t* info, void* context) {
   const uint64_t at = 0, frame = 0;
   (void)c;
 #endif
-  const bool hang = signal == SIGALRM;
+  const bool hang = signal == SIGPROF;
   FaultRecord* f = fault_here(hang ? HANG : CRASH, LAB_FRAME);
   // +1: the reader takes these for return addresses and looks one byte before.
   walk(f->places[0], frame, at + 1);
@@ -273,14 +275,15 @@ static void catch_signals() {
   struct sigaction action {};
   action.sa_sigaction = on_signal;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGALRM}) sigaction(signal, &action, nullptr);
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF}) sigaction(signal, &action, nullptr);
 }
 
+// Of processor time: a machine that is busy with something else makes no kernel hang.
 static void start_clock() {
   itimerval timer{};
   timer.it_value.tv_sec = time_t(job.limit_s);
   timer.it_value.tv_usec = suseconds_t((job.limit_s - double(timer.it_value.tv_sec)) * 1e6);
-  setitimer(ITIMER_REAL, &timer, nullptr);
+  setitimer(ITIMER_PROF, &timer, nullptr);
 }
 
 // ---- running ----
@@ -290,6 +293,7 @@ static bool is_counted(const LaunchJob& l) { return uint32_t(&l - job.launches.d
 static uint64_t blocks_of(const LaunchJob& l) {
   if (is_counted(l)) return job.counted.size();
   const uint64_t all = uint64_t(l.grid.x) * l.grid.y * l.grid.z;
+  if (l.last && l.last < all) return l.last;
   return job.sample && job.sample < all ? job.sample : all;
 }
 
@@ -313,7 +317,7 @@ static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first
   S.launch_serial = first_serial;
   set_dynamic_bytes(l.smem_bytes);
   for (uint64_t i = uint64_t(worker); i < chosen && !report->stop; i += uint64_t(workers)) {
-    const uint64_t b = is_counted(l) ? job.counted[i] : chosen == all ? block_at(i, all) : chosen == 1 ? 0 : i * (all - 1) / (chosen - 1);
+    const uint64_t b = is_counted(l) ? job.counted[i] : l.last ? all - chosen + i : chosen == all ? block_at(i, all) : chosen == 1 ? 0 : i * (all - 1) / (chosen - 1);
     S.linear_block = uint32_t(b);
     S.block_serial = first_serial + uint32_t(b);
     S.block = {unsigned(b % l.grid.x), unsigned(b / l.grid.x % l.grid.y), unsigned(b / (uint64_t(l.grid.x) * l.grid.y))};
@@ -456,7 +460,7 @@ static int run() {
       launch_index = uint32_t(&l - job.launches.data());
       if (!l.prepare && &l != job.launches.data() && (&l)[-1].prepare) {
         call_serial = serial;
-        prepared = prepared_buffers();
+        if (!l.last) prepared = prepared_buffers();  // else they may be larger than the memory
       }
       run_launch(l, serial);
       if (report->stop) return 3;
