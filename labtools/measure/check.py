@@ -47,10 +47,10 @@ its many parts, and runs in one order a draw; the others show what the order of 
 ONE_DRAW_VISITS, ONE_DRAW_PARTS = 2000, 1000
 """`Problem.visits` and parts, above which a case runs with one draw only, in a drawn order."""
 SAMPLED_BLOCKS = 8
-OTHER_SMS = 108
-"""Multiprocessors that the second draw of a case is launched for."""
-_OTHER = f"launched as for {OTHER_SMS} multiprocessors"
-QUICK_CASES = 6
+OTHER_SMS = (108, 8)
+"""Multiprocessors that the second draws of cases are launched for, in turn."""
+QUICK_CASES, OF_OTHER_KINDS = 6, 3
+"""Cases behind the first, of the type and layout asked for and of each other one."""
 CASES_AT_ONCE = COMPILED_AT_ONCE = 2  # one alone keeps no more than a core busy
 ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
@@ -58,7 +58,7 @@ MOST_DRAWN_VISITS = 5000
 _CANDIDATES = 24
 MOST_FAR_THREADS, FAR_LIMIT_S = 2**17, 2.0
 """Of a case whose inputs lie far apart: threads, and seconds of a block."""
-NOT_FAR = "inputs of 2^31 elements and more"
+NOT_FAR = "buffers of 2^31 elements and more"
 MOST_PRINTED = 12  # lines of what a kernel prints that are shown
 
 
@@ -68,19 +68,28 @@ class CheckReport:
 
     rung: str  # id of the rung
     on: str  # ``cpu`` or ``gpu``
-    ok: bool  # every planned case is right, not all off to one side, and no index is too narrow
+    ok: bool  # all planned cases are right, not off to one side; no index is too narrow; all is run
     cases: list[CheckCase]  # those that were run, in order
     planned: int  # how many cases there were to run
     seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none was run
     not_checked: tuple[str, ...] = ()  # what this check cannot say
+    gpu_only: str = ""  # lines of the kernel that only a GPU runs
 
     def to_dict(self) -> dict[str, Any]:
         """What the JSON holds."""
         names = """
-            rung on ok planned worst_error summary cases faults covered cover not_checked seed
-            printed
+            rung on ok verdict planned worst_error summary cases faults covered cover not_checked
+            seed printed
         """.split()
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def verdict(self) -> str:
+        """``right``, ``wrong``, or ``undecided``: nothing is wrong, but a GPU runs other lines."""
+        if self.ok:
+            return "right"
+        open_ = self.gpu_only and len(self.cases) == self.planned and not self.bias
+        return "undecided" if open_ and all(case.ok for case in self.cases) else "wrong"
 
     @property
     def faults(self) -> list[Fault]:
@@ -130,7 +139,7 @@ class CheckReport:
 
     def say(self, cover: Sequence[str] = ()) -> str:
         """`summary` with these lines for what `cover` says."""
-        lines = [self._verdict, f"covered: {'; '.join(self.covered)}", *cover]
+        lines = [self._first_lines, f"covered: {'; '.join(self.covered)}", *cover]
         if self.seed is not None:
             lines.append(f"the last cases are drawn: --seed {self.seed} draws the same again")
         if self.not_checked:
@@ -143,10 +152,15 @@ class CheckReport:
         return "\n".join(lines)
 
     @property
-    def _verdict(self) -> str:
+    def _first_lines(self) -> str:
         cpu = f"the CPU, launched as on {checked_limits().name}"
         where = cpu if self.on == "cpu" else "the GPU"
         wrong = [case for case in self.cases if not case.ok]
+        if self.verdict == "undecided":
+            return (
+                f"{self.rung} on {where}: undecided: only a GPU runs {self.gpu_only}; what the CPU "
+                f"runs instead is right in all {len(self.cases)} cases"
+            )
         if self.ok:
             limits = [case.comparison.tolerance for case in self.cases if case.comparison]
             limit = max(one for one in limits if one is not None)
@@ -195,9 +209,9 @@ def check_rung(
     """Run a rung on the workload and on small ones that cover what the workload leaves out.
 
     On ``cpu`` all memory accesses and barriers are watched; on ``gpu`` the first child of a pool
-    checks, or a new one. ``quick`` takes a few cases, and ``every_kind`` as many of every type and
-    layout that the rung supports. The seed draws the last cases, another one each time where it is
-    None.
+    checks, or a new one. Every other type and layout that the rung supports has a few cases, with
+    ``every_kind`` as many as the given one, and with ``quick``, which takes a few cases, none. The
+    seed draws the last cases, another one each time where it is None.
 
     Raises LabError: the rung cannot run at all: it does not compile, does not support the workload,
     or the machine lacks what ``on`` needs.
@@ -212,22 +226,26 @@ def check_rung(
     rung.launches(workload, checked_limits(), knobs)
     operation = operation_of(workload)
     others = [one for one in operation.kinds(workload)[1:] if rung.supports(one) is None]
-    batteries = [
-        operation.battery(one, rung.supports) for one in (workload, *(others if every_kind else ()))
-    ]
+    kinds = (workload, *(others if every_kind or not quick else ()))
+    batteries = [operation.battery(one, rung.supports) for one in kinds]
     if quick:
-        batteries = [_few_of(battery) for battery in batteries]
+        batteries = [_few_of(battery, QUICK_CASES) for battery in batteries]
         seed = None
+    elif not every_kind:
+        batteries[1:] = [_few_of(battery, OF_OTHER_KINDS) for battery in batteries[1:]]
     fixed = list(chain.from_iterable(batteries))
     cases = fixed.copy()
     if not quick:
         seed = secrets.randbelow(2**31) if seed is None else seed
-        for battery in batteries:
+        for battery in batteries if every_kind else batteries[:1]:
             cases += _draw_cases(rung, battery[0], battery, knobs, seed)
-    not_checked = _not_checked(rung, () if every_kind else others, on)
+    not_checked = _not_checked(rung, () if every_kind else others, quick, on)
+    gpu_only = ""
     if on == "cpu":
-        said = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
-        not_checked += dict.fromkeys(chain.from_iterable(said))
+        gpu_only = _gpu_only(rung, batteries, knobs)
+        compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
+        if not all(compiled):
+            not_checked.append("whether a GPU's compiler takes it: there is none here")
         done = _check_on_cpu(rung, cases, knobs, progress)
         whole = not quick and len(done) == len(cases)
         reaches = _check_far_apart(rung, cases[0], knobs) if whole else None
@@ -236,7 +254,9 @@ def check_rung(
         reaches, done = None, _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done) and reaches is not False
     seed = seed if len(done) > len(fixed) else None
-    report = CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
+    gpu_only = "" if reaches is False else gpu_only
+    ok = ok and not gpu_only
+    report = CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked), gpu_only)
     return dataclasses.replace(report, ok=ok and not report.bias)
 
 
@@ -277,38 +297,54 @@ def _draw_cases(
     return [*known[: DRAWN - len(new)], *new]
 
 
-def _few_of(battery: Sequence[Problem]) -> list[Problem]:
+def _few_of(battery: Sequence[Problem], count: int) -> list[Problem]:
     others = battery[1:]
-    step = max(1, len(others) // QUICK_CASES)
-    return [battery[0], *others[::step][:QUICK_CASES]]
+    step = max(1, len(others) // count)
+    return [battery[0], *others[::step][:count]]
 
 
-def _not_checked(rung: Rung, others: Sequence[Problem], on: str) -> list[str]:
+def _not_checked(rung: Rung, others: Sequence[Problem], quick: bool, on: str) -> list[str]:
     said = [f"{name}: {why}" for name, why in rung.refuses.items()]
     said.append("other sizes than these")
+    if rung.knobs:
+        said.append(f"other values of {', '.join(knob.name for knob in rung.knobs)}")
     if others:
         kinds = ", ".join(f"{one.dtype} {one.layout}" for one in others)
-        said.append(f"{kinds}, which --all checks too")
+        few, also = ("", "too") if quick else ("more than a few cases of ", "as much")
+        said.append(f"{few}{kinds}, which --all checks {also}")
     if on == "cpu":
         said.append("a pointer past the end of a thread's own array")
         said.append("how a GPU orders what no barrier orders; how fast it is")
     return said
 
 
-def _compile_for_gpu(
-    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
-) -> list[str]:
-    """Refuse what a GPU or its compiler refuses, before anything runs here; what is left open."""
+def _gpu_only(
+    rung: Rung, batteries: Sequence[Sequence[Problem]], knobs: Mapping[str, int] | None
+) -> str:
+    """The lines of a kernel's own that only a GPU runs, in words; "" for none."""
+    from .cpu import build_for_cpu
+
+    hidden = gpu_only_lines(rung.source_text)
+    firsts = [battery[0] for battery in batteries] if hidden else []
+    if all(build_for_cpu(rung, one, knobs, checked_limits()).as_gpu for one in firsts):
+        return ""
+    lines = ", ".join(f"{first} to {last}" for first, last in hidden)
+    return f"its lines {lines}, under __CUDA_ARCH__"
+
+
+def _compile_for_gpu(rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None) -> bool:
+    """Refuse what a GPU or its compiler refuses, before anything runs here; whether that could be
+    told."""
     from .cpu import build_for_cpu
 
     limits, workload = checked_limits(), cases[0]
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
-        built = build_for_cpu(rung, workload, knobs, limits)
+        build_for_cpu(rung, workload, knobs, limits)
         try:
             cubin = compiling.result()
         except CompilerMissing:
-            return ["whether a GPU's compiler takes it: there is none here"]
+            return False
     refuse_kept_lines(rung, cubin)
     defines = rung.defines(workload, limits, knobs)
     most = 0
@@ -330,11 +366,7 @@ def _compile_for_gpu(
             raise LabError(
                 what, f"{error.what} {error.why}", "a supports() that says so"
             ) from error
-    hidden = [] if built.as_gpu else gpu_only_lines(rung.source_text)
-    lines = ", ".join(f"{first} to {last}" for first, last in hidden)
-    return (
-        [f"lines {lines}, which stand under __CUDA_ARCH__: only a GPU runs them"] if lines else []
-    )
+    return True
 
 
 def _check_on_cpu(
@@ -466,12 +498,14 @@ def _check_case_on_cpu(
         how: dict[str, Any] = {"progress": progress, "inputs": inputs, "workers": workers}
         if drawn is second:
             # As on another GPU, where that changes the launch alone.
-            other = dataclasses.replace(checked_limits(), num_sms=OTHER_SMS)
+            sms = OTHER_SMS[index % len(OTHER_SMS)]
+            other = dataclasses.replace(checked_limits(), num_sms=sms)
             if rung.defines(drawn, other, knobs) == rung.defines(drawn, checked_limits(), knobs):
                 how["limits"] = other
         run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, **how)
         if "limits" in how and run.comparison:
-            run = dataclasses.replace(run, comparison=run.comparison.of_output(_OTHER))
+            said = f"launched as for {how['limits'].num_sms} multiprocessors"
+            run = dataclasses.replace(run, comparison=run.comparison.of_output(said))
         results.append(run)
         if not run.ok:
             break

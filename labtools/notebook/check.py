@@ -18,12 +18,11 @@ def show_check(report: CheckReport) -> Shown:
     """A check's verdict, every fault with its line, and below, folded, the cases and which of their
     properties met; ``live`` from a GPU and ``computed`` by the CPU."""
     word = "live" if report.on == "gpu" else "computed"
-    border = "2px solid" if report.ok else "4px double"
+    border = "4px double" if report.verdict == "wrong" else "2px solid"
     lines = "<br>".join(html.escape(line) for line in report.say().splitlines())
-    verdict = "right" if report.ok else "wrong"
     shown = Shown(
-        f'<div class="lt-check lt-check-{verdict}" style="{BOX};border:{border} currentColor">'
-        f"{lines} {badge(word)}</div>",
+        f'<div class="lt-check lt-check-{report.verdict}" '
+        f'style="{BOX};border:{border} currentColor">{lines} {badge(word)}</div>',
         f"{report.summary} [{word}]",
     )
     if report.faults:

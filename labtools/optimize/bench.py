@@ -596,7 +596,7 @@ def _check_on_cpu(family: Family, problem: Problem, point: Point) -> str | None:
         report = check_rung(family.rung, small, dict(point.knobs), quick=True)
     except LabError as error:
         return error.clause
-    return None if report.ok else str(report)
+    return str(report) if report.verdict == "wrong" else None
 
 
 def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds | None:

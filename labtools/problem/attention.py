@@ -15,7 +15,8 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 ``one_hot``      one row takes all the weight, so the output is that row of v.
 ``sink``         an early row takes 98 % of the weight, and its v is small, so that the others
                  still show: a kernel that drops small weights is off.
-``constant_v``   v is the same in every row and large, so the weights must sum to one.
+``constant_v``   v is the same in every row and large, so the weights must sum to one; for every
+                 other KV head it is the same in every dimension too.
 ``outliers``     some channels of q are 4 times as large, others of k have a mean of 8, and some
                  rows of v, each of one sign, are 8 times as large (in bfloat16 2 times): what
                  clamps them shows. Two channels are large in q and in k, and their products cancel:
@@ -42,7 +43,8 @@ DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
     *("outliers", "small_v", "equal_keys", "sink"),
 )
-USUAL_HEAD_DIMS, ODD_HEAD_DIM = (32, 64, 80, 96, 112, 128, 160, 192, 256), 48
+USUAL_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 256)
+ODD_HEAD_DIM, UNEVEN_HEAD_DIMS = 65, (48, 65, 66, 68, 72)
 TELLING = ("normal", "outliers", "equal_keys", "sink")
 """Where every key matters: an answer without it is another one."""
 NOT_TELLING = tuple(one for one in DISTRIBUTIONS if one not in TELLING)
@@ -173,11 +175,11 @@ def kernel_supports(
 
 
 def other_head_dims(problem: Any, supports: Callable[[Any], str | None]) -> list[Any]:
-    """The problem with each other usual head dimension that a kernel names; none where it takes an
-    odd one too, and so says nothing of them."""
-    if not supports(problem.replace(head_dim=ODD_HEAD_DIM)):
-        return []
-    others = (problem.replace(head_dim=d) for d in USUAL_HEAD_DIMS if d != problem.head_dim)
+    """The problem with each other usual head dimension that a kernel takes, or with uneven ones
+    where it takes even an odd one, and so says nothing of them."""
+    any_ = supports(problem.replace(head_dim=ODD_HEAD_DIM)) is None
+    dims = UNEVEN_HEAD_DIMS if any_ else USUAL_HEAD_DIMS
+    others = (problem.replace(head_dim=d) for d in dims if d != problem.head_dim)
     return [one for one in others if not supports(one)]
 
 
@@ -204,6 +206,7 @@ def draw_qkv(
     kind = problem.distribution
     if kind == "constant_v":
         v[:] = LARGE_V * rng.standard_normal((batch, heads, 1, dim), dtype=np.float32)
+        v[:, 1::2] = v[:, 1::2, :, :1]
     elif kind == "outliers":
         # Channels of q, others of k, and rows of v: no score grows by the square.
         channels = rng.permutation(dim)[: dim // 32]

@@ -113,7 +113,7 @@ def test_a_number_of_multiprocessors_that_is_written_down_is_found() -> None:
         )
     )
     found = check_rung(wrong, SMALL, quick=True)
-    assert not found.ok and f"{check.OTHER_SMS} multiprocessors" in found.summary
+    assert not found.ok and f"{check.OTHER_SMS[0]} multiprocessors" in found.summary
 
 
 def test_a_large_problem_that_cannot_be_launched_is_to_be_refused() -> None:
@@ -175,10 +175,19 @@ def test_every_type_that_a_kernel_takes_is_checked_or_named() -> None:
     assert not any("--all" in said for said in every.not_checked)
 
 
+def test_a_kernel_that_is_wrong_in_another_type_alone_is_wrong() -> None:
+    factor = "#ifdef FP32\n#define FACTOR 1.003f\n#else\n#define FACTOR 1.f\n#endif\n"
+    last = "widen(x_row[c]) * scale * widen(weight[c])"
+    wrong = edited((ENTRY, factor + ENTRY), (last, f"FACTOR * {last}"), base=load_rung("n00"))
+    problem = operation_of("rows").problem(3, 41)
+    assert not check_rung(wrong, problem).ok
+    assert check_rung(wrong, problem, quick=True).ok
+
+
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 0 to 32771; groups 1 to 71; B 1 to 1027; D 64" in report.summary
+    assert "S 0 to 32771; groups 1 to 71; B 1 to 1027; D 48 to 72" in report.summary
     never = [both for one in report.cover for both in one["never"]]
     assert never == [("1", "ragged")] and "never: B 1 with lengths ragged" in report.summary
     assert "sunk" in report.summary
@@ -259,7 +268,10 @@ def test_code_for_a_gpu_alone_is_run_or_named() -> None:
     right = edited((STORE, hidden.replace("weight_sum *= 2.f;", 'asm("");') + STORE))
     assert not build_for_cpu(right, SMALL).as_gpu
     report = check_rung(right, SMALL, quick=True)
-    assert any("under __CUDA_ARCH__" in one for one in report.not_checked)
+    assert report.verdict == "undecided" and not report.ok
+    assert all(case.ok for case in report.cases)
+    assert "undecided" in report.summary.splitlines()[0]
+    assert "under __CUDA_ARCH__" in report.summary.splitlines()[0]
 
 
 def test_parts_for_a_gpu_alone_are_found() -> None:

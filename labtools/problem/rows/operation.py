@@ -63,6 +63,7 @@ _WIDE = (
     (16384, "early_peaked"),
     (20011, "constant"),
     (9001, "tiny"),
+    (131080, "late_peaked"),
 )
 WEIGHT_SPREAD = 0.25
 _OUTWEIGHS = 4.0

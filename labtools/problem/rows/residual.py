@@ -13,6 +13,8 @@ from .operation import LARGEST_FP16, RowInputs, RowNorm
 from .rows import Rows
 
 RESIDUAL = "residual"
+_CANCELS = 4000.0
+"""Of a row of which hardly anything is left when x and residual are added."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,18 @@ class ResidualNorm(RowNorm):
     largest = LARGEST_FP16 / 2  # so that the sum of two is a number
 
     def draw(self, problem: Rows) -> AddNormInputs:
-        """The inputs of a problem; x and residual are of the same kind."""
+        """The inputs of a problem; x and residual are of the same kind, but those of the last of
+        several rows nearly cancel."""
         x, weight = super().draw(problem).buffers().values()
         residual = super().draw(problem.replace(seed=problem.seed + 2**31)).x
         if problem.distribution == "zero_rows":  # a zero row of one is added to each kind of rows
             residual = np.roll(residual, len(residual) // 2, axis=0)
+        if problem.rows > 1:
+            rng = np.random.default_rng([problem.seed, problem.columns, 2])
+            last, noise = rng.standard_normal((2, problem.columns), dtype=np.float32)
+            x[-1] = _CANCELS * last
+            left = np.spacing(x[-1]).astype(np.float32) * noise
+            residual[-1] = left - x[-1].astype(np.float32)
         return AddNormInputs(x, weight, problem, residual)
 
     def oracle(self, inputs: RowInputs, parts: Iterable[Part] | None = None) -> Arrays:
