@@ -58,6 +58,7 @@ RUNG = Rung.beside(
     refuses={
         "large": "its scores are so large that eight bits of k move the weights too far",
         "outliers": "beside an outlier of a row its other elements have few of the eight bits",
+        "equal_keys": "beside one large channel of k the others have few of the eight bits",
     },
     launch=launch,
     tolerance=0.05,

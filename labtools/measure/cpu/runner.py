@@ -107,7 +107,7 @@ def run_on_cpu(
         workers: processes to share the blocks; None takes two where there are two cores.
         laid_out: what is launched in place of the workload: the same but for buffers with longer
             axes, of which the workload's are a part, and the rest zeros. Where its outputs are
-            longer, the blocks at the end of the grid that have twice the workload's share are run.
+            longer, only blocks at the end of the grid are run: the workload's share and more.
 
     Raises LabError: no compiler, the source does not compile, the workload is not supported, or
     there is not enough memory. What the *kernel* does wrong is never an exception.
@@ -232,8 +232,9 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
     last: list[int] = []
     if wanted.laid_out.outputs != workload.outputs:
         part, whole = (one.output.shape[0] for one in (workload, wanted.laid_out))
-        # Twice, since a tile may have rows of it and others.
-        last = [2 * -(-launch.num_blocks * part // whole) for launch in launches]
+        # More, since a tile may have rows of it and others, and tiles may be taken in bands.
+        times = 1 if part == 1 else 4
+        last = [times * -(-launch.num_blocks * part // whole) for launch in launches]
     with contextlib.ExitStack() as stack:
         shared_inputs = _given_buffers(stack, inputs, launches, wanted.laid_out)
         others = {
