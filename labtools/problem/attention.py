@@ -44,7 +44,7 @@ DISTRIBUTIONS = (
     *("outliers", "small_v", "equal_keys", "sink"),
 )
 USUAL_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 256)
-ODD_HEAD_DIM, UNEVEN_HEAD_DIMS = 65, (48, 65, 66, 68, 72)
+ODD_HEAD_DIM = 65
 TELLING = ("normal", "outliers", "equal_keys", "sink")
 """Where every key matters: an answer without it is another one."""
 NOT_TELLING = tuple(one for one in DISTRIBUTIONS if one not in TELLING)
@@ -175,11 +175,11 @@ def kernel_supports(
 
 
 def other_head_dims(problem: Any, supports: Callable[[Any], str | None]) -> list[Any]:
-    """The problem with each other usual head dimension that a kernel takes, or with uneven ones
-    where it takes even an odd one, and so says nothing of them."""
-    any_ = supports(problem.replace(head_dim=ODD_HEAD_DIM)) is None
-    dims = UNEVEN_HEAD_DIMS if any_ else USUAL_HEAD_DIMS
-    others = (problem.replace(head_dim=d) for d in dims if d != problem.head_dim)
+    """The problem with each other usual head dimension that a kernel names; none where it takes an
+    odd one too, and so says nothing of them."""
+    if not supports(problem.replace(head_dim=ODD_HEAD_DIM)):
+        return []
+    others = (problem.replace(head_dim=d) for d in USUAL_HEAD_DIMS if d != problem.head_dim)
     return [one for one in others if not supports(one)]
 
 

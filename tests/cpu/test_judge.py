@@ -187,7 +187,7 @@ def test_a_kernel_that_is_wrong_in_another_type_alone_is_wrong() -> None:
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 0 to 32771; groups 1 to 71; B 1 to 1027; D 48 to 72" in report.summary
+    assert "S 0 to 32771; groups 1 to 71; B 1 to 1027; D 64" in report.summary
     never = [both for one in report.cover for both in one["never"]]
     assert never == [("1", "ragged")] and "never: B 1 with lengths ragged" in report.summary
     assert "sunk" in report.summary

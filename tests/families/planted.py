@@ -42,7 +42,7 @@ RUNG = Rung(
         Knob("tight", (0, 1), 0, "1 leaves too few registers"),
         Knob("claimed", (0, 1), 0, "1 shortens the chain, and not by a copy"),
     ),
-    supports=lambda problem: None,
+    supports=lambda problem: "its elements have 16 bits" if problem.element_bytes != 2 else None,
     launch=launch,
     operation="rows",
 )

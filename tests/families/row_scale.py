@@ -38,7 +38,7 @@ RUNG = Rung(
         Knob("early", (0, 1, 2), 0, "asks for the weights early: 1 by a load, 2 by a prefetch"),
         Knob("threads", (64, 256, 512), 64, "threads of a block"),
     ),
-    supports=lambda problem: None,
+    supports=lambda problem: "its elements have 16 bits" if problem.element_bytes != 2 else None,
     launch=launch,
     operation="rows",
 )
