@@ -13,7 +13,7 @@ from .operation import LARGEST_FP16, RowInputs, RowNorm
 from .rows import Rows
 
 RESIDUAL = "residual"
-_CANCELS = 4000.0
+_CANCELS = 64.0
 """Of a row of which hardly anything is left when x and residual are added."""
 
 
