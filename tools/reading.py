@@ -36,7 +36,9 @@ KEPT_SHORT = (
     *("book/ladder/r02_one_barrier", "book/ladder/r03_one_warp", "book/ladder/r04_split_first"),
     *("book/ladder/r05_cp_async", "book/ladder/r06_int8", "book/ladder/r07_int4"),
     *("book/ladder/r08_split_loads", "book/prefill/p00_traditional"),
-    *("book/prefill/p01_inverted", "book/prefill/p02_corrected"),
+    *("book/prefill/p01_inverted", "book/prefill/p02_corrected", "book/prefill/derived"),
+    *("book/derive_first", "book/split_k", "book/reverts", "book/occupancy_revisited"),
+    "labs/lab06_quant",
 )
 """Pages that are within their limits, and stay so."""
 

@@ -97,8 +97,8 @@ def _item(claim: Claim, found: Finding, book: str) -> Shown:
     mark = f" {badge(origin)}" if origin else ""
     summary = f"{mark_code(claim.text)} <strong>{html.escape(verdict)}</strong>{mark}"
     markup = (
-        '<li style="margin:0;padding:0.35em 0;border-bottom:1px solid #8888"><details>'
-        f'<summary style="cursor:pointer">{summary}</summary>'
+        '<li style="margin:0;padding:0.35em 0;border-bottom:1px solid #8888">'
+        f'<details class="lt-reason"><summary style="cursor:pointer">{summary}</summary>'
         f'<div style="padding:0.2em 0 0.2em 1.1em">{mark_code(" ".join(known))} '
         f'<a href="{href}">{claim.id}</a></div></details></li>'
     )

@@ -6,7 +6,7 @@ import base64
 import html
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -235,3 +235,37 @@ def show_bars(
     caption = f"{title}, lower is faster" + (f"; {where}" if where else "")
     size = (width, 0.9 + 0.45 * len(bars))
     return draw_picture(paint, alt, caption, words[0], size=size, title=title)
+
+
+def plot_lines(
+    series: Mapping[str, Mapping[float, float]],
+    xlabel: str,
+    ylabel: str,
+    caption: str,
+    word: str,
+    *,
+    log_y: bool = False,
+) -> Shown:
+    """Values over a common axis in steps of two, a line for each name; the text has every point."""
+    colours = (BLUE, ORANGE, GREYS[0], GREYS[1])
+
+    def paint(axes: Axes) -> None:
+        for number, (name, points) in enumerate(series.items()):
+            look = {**line_look(number), "color": colours[number % len(colours)], "label": name}
+            axes.plot(*zip(*sorted(points.items()), strict=True), **look)
+        every = sorted(set().union(*series.values()))
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(every, [f"{x:g}" for x in every])
+        axes.minorticks_off()
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        if log_y:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(0, None)
+        axes.legend(fontsize=9, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+
+    told = "; ".join(
+        f"{name}: " + ", ".join(f"{x:g} {y:.3g}" for x, y in sorted(points.items()))
+        for name, points in series.items()
+    )
+    return draw_picture(paint, f"{ylabel} by {xlabel}. {told}.", caption, word, size=(4.9, 3.2))

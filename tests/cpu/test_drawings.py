@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from labtools.derive import derive
 from labtools.notebook.book.attention.figures import merge_drawing, softmax_drawing
 from labtools.notebook.book.decode.figures import cache_drawing, sharing_drawing
 from labtools.notebook.book.first_kernel.figures import lanes_drawing
@@ -20,6 +21,7 @@ from labtools.notebook.book.inversion.drawings import (
     swizzle_drawing,
     tile_of_stage,
 )
+from labtools.notebook.book.inversion.views import plot_limits, plot_model, plot_slope, show_steps
 from labtools.notebook.book.the_gpu.figures import launch_drawing
 from labtools.notebook.tables import Shown
 from labtools.predict import check_tile, half_tile, load_gpu
@@ -89,3 +91,26 @@ def test_a_ring_has_the_next_tiles_and_each_in_its_stage() -> None:
         assert sorted(tiles) == list(range(trip, trip + 4))
         assert [tile % 4 for tile in tiles] == list(range(4))
     assert "The other 3 wait" in ring_drawing(4).text
+
+
+@pytest.mark.parametrize(
+    "workload", ["16,32,8,4096,128", "prefill:2,4,4,256,64", "gemm:512,512,512"]
+)
+def test_a_derivation_is_drawn_by_its_numbers(workload: str) -> None:
+    design = derive(workload, "h200", quick=True)
+    limits = plot_limits(design.steps[0], "")
+    (floor,) = (one.value for one in design.steps[0].results if one.name == "floor")
+    assert f"{floor:.1f} us" in limits.text and "target" not in limits.text
+    decided = show_steps(design.steps)
+    assert all(step.decision in decided.text for step in design.steps)
+    assert decided.html.count("<details") == 1
+
+
+def test_a_slope_and_a_model_are_drawn_by_their_numbers() -> None:
+    design = derive("prefill:2,4,4,256,64", "h200", quick=True)
+    known = [one for one in design.slope if one.traffic_bytes is not None]
+    told = plot_slope(design.slope, known[-1].traffic_bytes or 1, {"a buffer": 2048}).text
+    assert all(f"{one.buffer_bytes / 1024:,.0f} KiB" in told for one in known)
+    assert "a buffer with 2 KiB" in told and f"{known[-1].buffer_bytes / 1024:,.0f} KiB 1" in told
+    told = plot_model({"a kernel": [(10.0, 12.0), (20.0, 30.0)]}, "").text
+    assert "a kernel, 2 tiles, 1.20 to 1.50" in told

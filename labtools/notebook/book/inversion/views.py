@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from labtools.derive import Design, DesignStep
 from labtools.derive.sm import share_in_flight
+from labtools.derive.traffic import SlopePoint
 from labtools.predict import DEFAULT_GPU, Gpu, load_gpu, machine_of
 from labtools.predict.banks import TileReport
 from labtools.predict.latencies import load_latencies
@@ -16,7 +19,7 @@ from labtools.problem import Rung, Workload, timed_launches
 from labtools.problem.limits import Limits
 from labtools.toolchain.listings import machine_code
 
-from ...figures import GREYS, Axes, draw_picture
+from ...figures import BLUE, GREYS, MARKERS, ORANGE, Axes, Bar, draw_picture, show_bars
 from ...tables import Shown, Word, format_value, make_note, show_table
 
 _SHARES = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
@@ -32,14 +35,87 @@ def _say(value: float, unit: str) -> str:
 
 def show_step(step: DesignStep) -> Shown:
     """One step: its numbers with sources, the formula, what follows and what was rejected."""
+    so = f"So: {step.decision}. What would change it: {step.breaks}."
+    return _table_of(step) + make_note(so, "computed")
+
+
+def show_steps(steps: Sequence[DesignStep]) -> Shown:
+    """What each step decides; folded, the numbers behind it and what was rejected."""
+    rows = [(step.question, step.decision, step.breaks) for step in steps]
+    table = show_table(("question", "decision", "what would change it"), rows, word="computed")
+    behind = "".join(f"<p>{html.escape(one.question)}</p>{_table_of(one).html}" for one in steps)
+    text = "\n".join(f"{one.question}\n{_table_of(one).text}" for one in steps)
+    folded = f"<details><summary>Show the numbers behind each decision</summary>{behind}</details>"
+    return table + Shown(folded, text)
+
+
+def _table_of(step: DesignStep) -> Shown:
     told = [(one.name, one.value, one.unit, one.source) for one in step.inputs]
     told += [(f"= {one.name}", one.value, one.unit, one.source) for one in step.results]
     told += [(f"not: {one.choice}", one.value, one.unit, one.why) for one in step.rejected]
     rows = [(name, _say(value, unit), why) for name, value, unit, why in told]
     columns = ("", "value", "from, or why not")
-    table = show_table(columns, rows, word="computed", note=step.formula)
-    so = f"So: {step.decision}. What would change it: {step.breaks}."
-    return table + make_note(so, "computed")
+    return show_table(columns, rows, word="computed", note=step.formula)
+
+
+def plot_limits(step: DesignStep, where: str) -> Shown:
+    """The times of a derivation's first step, each of one limit alone."""
+    times = {one.name: one.value for one in step.results if one.unit == "us"}
+    times.pop("target", None)
+    floor = times.pop("floor")
+    times = times if floor in times.values() else {"memory": floor, **times}
+    bars = [Bar(name, us, "computed") for name, us in times.items()]
+    return show_bars(bars, "Each limit alone", where=where, width=4.9)
+
+
+def plot_slope(slope: Sequence[SlopePoint], least_bytes: int, marks: Mapping[str, int]) -> Shown:
+    """The least traffic, over what must move once, by the bytes of a buffer; ``marks`` are buffers
+    by name."""
+    known = [one for one in slope if one.traffic_bytes is not None]
+    sizes = [one.buffer_bytes / 1024 for one in known]
+    times = [one.traffic_bytes / least_bytes for one in known if one.traffic_bytes is not None]
+
+    def paint(axes: Axes) -> None:
+        axes.step(sizes, times, where="post", color=BLUE, linewidth=2)
+        axes.plot(sizes, times, "o", color=BLUE)
+        for name, size_bytes in marks.items():
+            axes.axvline(size_bytes / 1024, color=ORANGE, linestyle="--")
+            place = (size_bytes / 1024, max(times))
+            axes.annotate(name, place, rotation=90, va="top")
+        axes.set(xscale="log", yscale="log", xlabel="KiB of the buffer", ylabel="times the least")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda x, _: f"{x:,g}")
+
+    told = "; ".join(f"{size:,.0f} KiB {by:.3g}" for size, by in zip(sizes, times, strict=True))
+    alt = f"Traffic over the least falls as the buffer grows: {told}. Marked are " + ", ".join(
+        f"{name} with {size_bytes / 1024:,.0f} KiB" for name, size_bytes in marks.items()
+    )
+    return draw_picture(paint, alt, "The ski slope", "computed", size=(4.9, 3.0))
+
+
+def plot_model(points: Mapping[str, Sequence[tuple[float, float]]], where: str) -> Shown:
+    """Recorded times against those of a model, in us, by kernel."""
+
+    def paint(axes: Axes) -> None:
+        for number, (name, pairs) in enumerate(points.items()):
+            model, recorded = zip(*pairs, strict=True)
+            axes.plot(
+                model, recorded, MARKERS[number], color=(BLUE, ORANGE)[number % 2], label=name
+            )
+        ends = [min(map(min, chain(*points.values()))), max(map(max, chain(*points.values())))]
+        axes.plot(ends, ends, color=GREYS[1], linestyle="--", label="as the model says")
+        axes.set(xscale="log", yscale="log", xlabel="model us", ylabel="recorded us")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda x, _: f"{x:,g}")
+            axis.set_minor_formatter("")
+        axes.legend()
+
+    ratios = {name: sorted(us / said for said, us in pairs) for name, pairs in points.items()}
+    alt = "Recorded times lie above the line of the model. Recorded over model: " + "; ".join(
+        f"{name}, {len(these)} tiles, {these[0]:.2f} to {these[-1]:.2f}"
+        for name, these in ratios.items()
+    )
+    return draw_picture(paint, alt, where, "recorded", size=(4.9, 3.4))
 
 
 def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
