@@ -212,7 +212,7 @@ class Ran(Answer):
 
     @property
     def status(self) -> Status:
-        """1 when it is wrong, or could not be timed where it was to be."""
+        """1 when it is not right, or could not be timed where it was to be."""
         return Status.RIGHT if self.found.ok else Status.WRONG
 
     def show(self, console: Console) -> None:

@@ -156,18 +156,19 @@ class CheckReport:
         cpu = f"the CPU, launched as on {checked_limits().name}"
         where = cpu if self.on == "cpu" else "the GPU"
         wrong = [case for case in self.cases if not case.ok]
+        ours = not self.cases or operation_of(self.cases[0].workload).is_ours
+        by = "" if ours else " by its own reference"
         if self.verdict == "undecided":
             return (
                 f"{self.rung} on {where}: undecided: only a GPU runs {self.gpu_only}; what the CPU "
-                f"runs instead is right in all {len(self.cases)} cases"
+                f"runs instead is right in all {len(self.cases)} cases{by}"
             )
         if self.ok:
             limits = [case.comparison.tolerance for case in self.cases if case.comparison]
             limit = max(one for one in limits if one is not None)
-            ours = operation_of(self.cases[0].workload).is_ours
             return (
                 f"{self.rung} on {where}: right in all {len(self.cases)} cases"
-                f"{'' if ours else ' by its own reference'}, worst relative error "
+                f"{by}, worst relative error "
                 f"{self.worst_error:.1e} (limit {limit:g})"
             )
         if self.bias and not wrong:

@@ -243,8 +243,6 @@ def plot_lines(
     ylabel: str,
     caption: str,
     word: str,
-    *,
-    log_y: bool = False,
 ) -> Shown:
     """Values over a common axis in steps of two, a line for each name; the text has every point."""
     colours = (BLUE, ORANGE, GREYS[0], GREYS[1])
@@ -257,11 +255,7 @@ def plot_lines(
         axes.set_xscale("log", base=2)
         axes.set_xticks(every, [f"{x:g}" for x in every])
         axes.minorticks_off()
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-        if log_y:
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(0, None)
+        axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
         axes.legend(fontsize=9, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
 
     told = "; ".join(

@@ -197,7 +197,7 @@ def test_an_operation_of_ones_own_is_compared_by_the_judge(
             return
         problem = parse_problem("mine:8,702")
         report = check_rung(rung, problem, {"shuffle": 1}, quick=True)
-        assert report.ok is not wrong, report
+        assert report.verdict == ("wrong" if wrong else "undecided"), report  # it may prefetch
         assert wrong or "by its own reference" in report.summary
     # Whoever times knows the operation too, from a process of its own.
     use_fake_gpu(monkeypatch, tmp_path)

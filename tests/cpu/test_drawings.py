@@ -23,6 +23,7 @@ from labtools.notebook.book.inversion.drawings import (
 )
 from labtools.notebook.book.inversion.views import plot_limits, plot_model, plot_slope, show_steps
 from labtools.notebook.book.the_gpu.figures import launch_drawing
+from labtools.notebook.figures import plot_lines
 from labtools.notebook.tables import Shown
 from labtools.predict import check_tile, half_tile, load_gpu
 from labtools.problem import HEADLINE, load_rung, make_inputs
@@ -114,3 +115,5 @@ def test_a_slope_and_a_model_are_drawn_by_their_numbers() -> None:
     assert "a buffer with 2 KiB" in told and f"{known[-1].buffer_bytes / 1024:,.0f} KiB 1" in told
     told = plot_model({"a kernel": [(10.0, 12.0), (20.0, 30.0)]}, "").text
     assert "a kernel, 2 tiles, 1.20 to 1.50" in told
+    told = plot_lines({"one": {4: 0.5, 2: 1.25}, "other": {2: 3.0}}, "x", "y", "", "computed").text
+    assert "one: 2 1.25, 4 0.5; other: 2 3" in told

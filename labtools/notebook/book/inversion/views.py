@@ -111,7 +111,7 @@ def plot_model(points: Mapping[str, Sequence[tuple[float, float]]], where: str) 
         axes.legend()
 
     ratios = {name: sorted(us / said for said, us in pairs) for name, pairs in points.items()}
-    alt = "Recorded times lie above the line of the model. Recorded over model: " + "; ".join(
+    alt = "Recorded times against those of the model. Recorded over model: " + "; ".join(
         f"{name}, {len(these)} tiles, {these[0]:.2f} to {these[-1]:.2f}"
         for name, these in ratios.items()
     )
