@@ -73,7 +73,7 @@ class CheckReport:
     planned: int  # how many cases there were to run
     seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none was run
     not_checked: tuple[str, ...] = ()  # what this check cannot say
-    gpu_only: str = ""  # lines of the kernel that only a GPU runs
+    gpu_only: str = ""  # lines of the kernel that only a GPU runs; empty where it is wrong anyway
 
     def to_dict(self) -> dict[str, Any]:
         """What the JSON holds."""
@@ -86,10 +86,7 @@ class CheckReport:
     @property
     def verdict(self) -> str:
         """``right``, ``wrong``, or ``undecided``: nothing is wrong, but a GPU runs other lines."""
-        if self.ok:
-            return "right"
-        open_ = self.gpu_only and len(self.cases) == self.planned and not self.bias
-        return "undecided" if open_ and all(case.ok for case in self.cases) else "wrong"
+        return "right" if self.ok else "undecided" if self.gpu_only else "wrong"
 
     @property
     def faults(self) -> list[Fault]:
@@ -167,9 +164,8 @@ class CheckReport:
             limits = [case.comparison.tolerance for case in self.cases if case.comparison]
             limit = max(one for one in limits if one is not None)
             return (
-                f"{self.rung} on {where}: right in all {len(self.cases)} cases"
-                f"{by}, worst relative error "
-                f"{self.worst_error:.1e} (limit {limit:g})"
+                f"{self.rung} on {where}: right in all {len(self.cases)} cases{by}, "
+                f"worst relative error {self.worst_error:.1e} (limit {limit:g})"
             )
         if self.bias and not wrong:
             side = "large" if self.bias > 0 else "small"
@@ -243,8 +239,8 @@ def check_rung(
     not_checked = _not_checked(rung, () if every_kind else others, quick, on)
     gpu_only = ""
     if on == "cpu":
-        gpu_only = _gpu_only(rung, batteries, knobs)
         compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
+        gpu_only = _gpu_only(rung, batteries, knobs)
         if not all(compiled):
             not_checked.append("whether a GPU's compiler takes it: there is none here")
         done = _check_on_cpu(rung, cases, knobs, progress)
@@ -255,10 +251,9 @@ def check_rung(
         reaches, done = None, _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done) and reaches is not False
     seed = seed if len(done) > len(fixed) else None
-    gpu_only = "" if reaches is False else gpu_only
-    ok = ok and not gpu_only
-    report = CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked), gpu_only)
-    return dataclasses.replace(report, ok=ok and not report.bias)
+    report = CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
+    ok = ok and not report.bias
+    return dataclasses.replace(report, ok=ok and not gpu_only, gpu_only=gpu_only if ok else "")
 
 
 def _code_of(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:

@@ -262,4 +262,5 @@ def plot_lines(
         f"{name}: " + ", ".join(f"{x:g} {y:.3g}" for x, y in sorted(points.items()))
         for name, points in series.items()
     )
-    return draw_picture(paint, f"{ylabel} by {xlabel}. {told}.", caption, word, size=(4.9, 3.2))
+    alt = f"Line chart. {ylabel} by {xlabel}. {told}."
+    return draw_picture(paint, alt, caption, word, size=(4.9, 3.2))

@@ -25,8 +25,11 @@ Ends = Mapping[str, Mapping[int, str]]
 USUAL_STARTS = (0, 1, 2, 33, 257)
 """Where the levels of a size begin unless an operation says so."""
 TILE_ENDS = {0: "16n", 1: "+1", 15: "-1"}
-_MULTIPLES = {n: "even" if n % 2 == 0 else "odd" for n in range(16)} | {4: "4n", 12: "4n", 8: "8n"}
-CHUNK_ENDS = _MULTIPLES | TILE_ENDS
+CHUNK_ENDS = {
+    **{n: "even" if n % 2 == 0 else "odd" for n in range(16)},
+    **{4: "4n", 12: "4n", 8: "8n"},
+    **TILE_ENDS,
+}
 """Of rows that are read 16 bytes at a time where they can be, or 8."""
 MOST_CANDIDATES = 3000
 """Of more combinations of values than these so many are drawn."""

@@ -103,17 +103,17 @@ def test_a_launch_that_is_kept_by_some_sizes_is_found() -> None:
     assert not check_rung(wrong, SMALL, quick=True).ok
 
 
-def test_a_number_of_multiprocessors_that_is_written_down_is_found() -> None:
-    few = LIMITS.num_sms - 1
+@pytest.mark.parametrize("sms", check.OTHER_SMS)
+def test_a_number_of_multiprocessors_that_is_written_down_is_found(sms: int) -> None:
     wrong = relaunched(
         lambda usual, _, limits: (
             usual
-            if limits.num_sms > few
+            if limits.num_sms != sms
             else dataclasses.replace(usual, grid=(usual.grid[0], 1, 1))
         )
     )
     found = check_rung(wrong, SMALL, quick=True)
-    assert not found.ok and f"{check.OTHER_SMS[0]} multiprocessors" in found.summary
+    assert not found.ok and f"{sms} multiprocessors" in found.summary
 
 
 def test_a_large_problem_that_cannot_be_launched_is_to_be_refused() -> None:

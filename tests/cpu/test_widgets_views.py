@@ -215,7 +215,7 @@ def test_what_all_rows_say_of_their_origin_stands_in_the_caption() -> None:
 
 def test_claims_are_a_list_whose_reasons_open() -> None:
     shown = show_claims("loop-slots", "full-occupancy")
-    assert shown.html.count("<details") == 2 and "<table" not in shown.html
+    assert shown.html.count('<details class="lt-reason">') == 2 and "<table" not in shown.html
     statement, reason = re.search(
         r"<summary[^>]*>(.*?)</summary>(.*?)</details>", shown.html
     ).groups()

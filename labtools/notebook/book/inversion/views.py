@@ -65,15 +65,15 @@ def plot_limits(step: DesignStep, where: str) -> Shown:
     floor = times.pop("floor")
     times = times if floor in times.values() else {"memory": floor, **times}
     bars = [Bar(name, us, "computed") for name, us in times.items()]
-    return show_bars(bars, "Each limit alone", where=where, width=4.9)
+    told = f"{step.question} {where}"
+    return show_bars(bars, "Each limit alone", where=told, width=4.9)
 
 
 def plot_slope(slope: Sequence[SlopePoint], least_bytes: int, marks: Mapping[str, int]) -> Shown:
     """The least traffic, over what must move once, by the bytes of a buffer; ``marks`` are buffers
     by name."""
-    known = [one for one in slope if one.traffic_bytes is not None]
-    sizes = [one.buffer_bytes / 1024 for one in known]
-    times = [one.traffic_bytes / least_bytes for one in known if one.traffic_bytes is not None]
+    known = [(one.buffer_bytes / 1024, one.traffic_bytes) for one in slope if one.traffic_bytes]
+    sizes, times = [size for size, _ in known], [moved / least_bytes for _, moved in known]
 
     def paint(axes: Axes) -> None:
         axes.step(sizes, times, where="post", color=BLUE, linewidth=2)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from labtools.problem import Workload, load_rung
 from labtools.record import RecordedTime, RecordStore, Tried, as_variant, describe_records
 
-from ...figures import draw_picture, line_look
+from ...figures import plot_lines
 from ...live import live_wanted, time_now
 from ...records import GpuRecords
 from ...tables import Cell, Shown, Word, make_note, make_table, say_time
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def _row(tried: Tried, knob: str, values: Sequence[int]) -> list[tuple[str, dict[str, int]]]:
@@ -81,24 +77,10 @@ def _show_grid(
     ]
     columns = ["time (us)", *(f"{knob} {value}" for value in values), "where from"]
 
-    def paint(axes: Axes) -> None:
-        for i, (label, row) in enumerate(times.items()):
-            points = [(v, t) for v, t in zip(values, row, strict=True) if t is not None]
-            places = [v for v, _ in points], [t for _, t in points]
-            axes.plot(*places, label=label, **line_look(i, greys=2))
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(list(values), [str(value) for value in values])
-        axes.minorticks_off()
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel(knob)
-        axes.set_ylabel("time (us)")
-        axes.legend(fontsize=9)
-
-    told = []
-    for label, row in times.items():
-        each = ("no record" if t is None else f"{t:.1f} us" for t in row)
-        said = (f"{knob} {v} {time}" for v, time in zip(values, each, strict=True))
-        told.append(f"{label}: {', '.join(said)}")
+    series: dict[str, dict[float, float]] = {
+        label: {value: time for value, time in zip(values, row, strict=True) if time is not None}
+        for label, row in times.items()
+    }
     caption = f"Time by {knob}, {workload}; lower is faster; {word.detail}"
-    picture = draw_picture(paint, f"Line chart. {'; '.join(told)}.", caption, word.word)
+    picture = plot_lines(series, knob, "time (us)", caption, word.word)
     return picture + make_table(columns, rows)
