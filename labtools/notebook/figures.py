@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 else:
     Axes = Any  # only a picture that is drawn loads matplotlib
 
-GREYS = ("#1a1a1a", "#6b6b6b", "#a8a8a8", "#d4d4d4")
+SHADES = ("#163a5f", "#d96f00", "#8ab8e0", "#dbe7f2")
 BLUE, ORANGE = "#1f5a94", "#d96f00"
 AMBER, GREEN, CREAM = "#f2b766", "#bfe0c8", "#fbe8cf"
-"""Colours that in grey differ by their brightness."""
+"""Colours that differ by their brightness, so that they read in grey too."""
 HATCHES = ("", "///", "...", "xx")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 LINES = ("-", "--", "-.", ":")
@@ -45,14 +45,14 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def line_look(number: int, greys: int = 3) -> dict[str, Any]:
-    """Marker, line and grey of one of several lines: no two of the first twelve look alike."""
+def line_look(number: int, shades: int = 3) -> dict[str, Any]:
+    """Marker, line and shade of one of several lines: no two of the first twelve look alike."""
     look = {"marker": MARKERS[number % 6], "linestyle": LINES[number % 4]}
-    return {**look, "color": GREYS[number % greys]}
+    return {**look, "color": SHADES[number % shades]}
 
 
 def mark_look(
-    number: int, *, hollow: bool = False, colours: Sequence[str] = GREYS[:3]
+    number: int, *, hollow: bool = False, colours: Sequence[str] = SHADES[:3]
 ) -> dict[str, Any]:
     """Mark and colour of one of several groups of points, which no line joins."""
     colour = colours[number % len(colours)]
@@ -131,7 +131,7 @@ def draw_box(
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Rectangle
 
-    style: dict[str, Any] = {"facecolor": shade, "edgecolor": GREYS[0], "linewidth": 0.8}
+    style: dict[str, Any] = {"facecolor": shade, "edgecolor": SHADES[0], "linewidth": 0.8}
     axes.add_patch(Rectangle(corner, *size, linestyle="--" if dashed else "-", **style))
     x, y = corner[0] + size[0] / 2, corner[1] + size[1] / 2
     ink = "white" if sum(to_rgb(shade)) < 1.3 else "black"
@@ -140,7 +140,7 @@ def draw_box(
 
 def draw_arrow(axes: Axes, start: Spot, end: Spot, *, dotted: bool = False) -> None:
     """A thin arrow from one point to another."""
-    line = {"arrowstyle": "->", "color": GREYS[0], "linestyle": ":" if dotted else "-"}
+    line = {"arrowstyle": "->", "color": SHADES[0], "linestyle": ":" if dotted else "-"}
     axes.annotate("", end, xytext=start, arrowprops={**line, "shrinkA": 0, "shrinkB": 0})
 
 
@@ -203,12 +203,12 @@ def show_bars(
         for row, bar in enumerate(bars):
             look: dict[str, Any] = {
                 "color": "#9dbfe0",
-                "edgecolor": GREYS[0],
+                "edgecolor": SHADES[0],
                 "hatch": hatch[bar.source],
             }
             axes.barh(row, bar.time_us, **look)
             if bar.low_us is not None and bar.high_us is not None:
-                axes.plot([bar.low_us, bar.high_us], [row, row], color=GREYS[0], linewidth=2)
+                axes.plot([bar.low_us, bar.high_us], [row, row], color=SHADES[0], linewidth=2)
             text = f"{bar.time_us:.1f} us {bar.source}"
             axes.text(
                 max(bar.time_us, bar.high_us or 0) + 0.01 * longest,
@@ -223,7 +223,7 @@ def show_bars(
         axes.set_xlabel("time (us)")
         axes.grid(axis="y", visible=False)
         if floor_us is not None:
-            axes.axvline(floor_us, color=GREYS[0], linestyle="--")
+            axes.axvline(floor_us, color=SHADES[0], linestyle="--")
             style: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "va": "top"}
             at = (floor_us, len(bars) - 0.5)
             axes.annotate(f"floor {floor_us:.1f} us computed", at, xytext=(4, 0), **style)
@@ -245,12 +245,10 @@ def plot_lines(
     word: str,
 ) -> Shown:
     """Values over a common axis in steps of two, a line for each name; the text has every point."""
-    colours = (BLUE, ORANGE, GREYS[0], GREYS[1])
 
     def paint(axes: Axes) -> None:
         for number, (name, points) in enumerate(series.items()):
-            look = {**line_look(number), "color": colours[number % len(colours)], "label": name}
-            axes.plot(*zip(*sorted(points.items()), strict=True), **look)
+            axes.plot(*zip(*sorted(points.items()), strict=True), label=name, **line_look(number))
         every = sorted(set().union(*series.values()))
         axes.set_xscale("log", base=2)
         axes.set_xticks(every, [f"{x:g}" for x in every])

@@ -23,7 +23,7 @@ from labtools.record import (
 )
 from labtools.record.headline import at_default_knobs
 
-from .figures import BLUE, CREAM, GREYS, LINES, MARKERS, ORANGE, Axes, draw_picture, line_look
+from .figures import BLUE, CREAM, LINES, MARKERS, ORANGE, SHADES, Axes, draw_picture, line_look
 from .ratios import read_ratio, say_ratio
 from .records import NO_RECORD, GpuRecords
 from .tables import Shown, make_note, say_time
@@ -81,7 +81,7 @@ def plot_ladder(
             if here:
                 axes.axhspan(row - 0.5, row + 0.5, color=CREAM, zorder=0)
                 label.set_fontweight("bold")
-            label.set_color(GREYS[0] if here or name in shown else GREYS[2])
+            label.set_color(SHADES[0] if here or name in shown else SHADES[2])
             if name in floors:
                 axes.plot([floors[name]] * 2, [row - 0.5, row + 0.5], color="black", linewidth=2)
             if name not in shown:
@@ -101,7 +101,7 @@ def plot_ladder(
             floor = max(floors.values())
             axes.text(x=floor * 0.93, s=f"floor {floor:.1f}", ha="right", **at)
         if library:
-            axes.axvline(library.median_us, color=GREYS[1], linestyle="--", linewidth=1.2)
+            axes.axvline(library.median_us, color=SHADES[1], linestyle="--", linewidth=1.2)
             text = f"{library.name} {library.median_us:.1f}"
             axes.text(x=library.median_us * 1.08, s=text, color="#555555", **at)
 
@@ -165,7 +165,7 @@ def plot_confound(store: RecordStore, workload: Problem = HEADLINE) -> Shown:
     def paint(axes: Axes) -> None:
         for (label, bounds), records in sorted(lines.items()):
             i = labels.index(label)
-            look: dict[str, Any] = {"marker": MARKERS[i], "color": GREYS[min(i, 2)]}
+            look: dict[str, Any] = {"marker": MARKERS[i], "color": SHADES[min(i, 2)]}
             axes.plot(
                 [record.knobs["unroll"] for record in records],
                 [record.median_us for record in records],
@@ -213,7 +213,7 @@ def plot_unrolling(variants: Mapping[str, Tried], workloads: Mapping[str, Proble
         every = np.atleast_1d(drawn)  # one panel comes alone
         for axes, (title, lines) in zip(every, panels.items(), strict=True):
             for i, (label, line) in enumerate(lines.items()):
-                look = line_look(i) | {"color": (*GREYS[:2], ORANGE, BLUE)[i]}
+                look = line_look(i)
                 axes.plot(trips, [record.median_us for record in line], label=label, **look)
             axes.set(xscale="log", yscale="log", title=title)
             axes.minorticks_off()

@@ -12,8 +12,8 @@ from labtools.problem import Inputs
 from ...figures import (
     AMBER,
     GREEN,
-    GREYS,
     LINES,
+    SHADES,
     Axes,
     draw_arrow,
     draw_box,
@@ -22,7 +22,7 @@ from ...figures import (
 )
 from ...tables import Shown
 
-SHADES = (GREEN, AMBER)
+ROWS = (GREEN, AMBER)
 """Colours of neighbouring rows."""
 
 
@@ -34,7 +34,7 @@ def plot_online_softmax(first: Inputs, second: Inputs) -> Shown:
     def paint(axes: Sequence[Axes]) -> None:
         for i, (name, (peak, share)) in enumerate(zip(names, traces, strict=True)):
             rows = np.arange(1, len(peak) + 1)
-            style: dict[str, Any] = {"color": GREYS[i], "linestyle": LINES[i], "label": name}
+            style: dict[str, Any] = {"color": SHADES[i], "linestyle": LINES[i], "label": name}
             axes[0].step(rows, peak, where="post", **style)
             axes[1].plot(rows, share, **style)
         axes[0].set(title="running maximum $m$", xlabel="rows read")
@@ -79,7 +79,7 @@ def softmax_drawing() -> Shown:
     def paint(axes: Axes) -> None:
         for n in range(2):
             x = 1.9 + 3.2 * n
-            draw_box(axes, (x, 0.0), (1.5, 0.6), f"row {n}: k, v", shade=SHADES[n])
+            draw_box(axes, (x, 0.0), (1.5, 0.6), f"row {n}: k, v", shade=ROWS[n])
             draw_arrow(axes, (x + 0.75, 0.6), (x + 0.75, 1.2))
             words = "s = q k\nm' = max(m, s)\nrescale l and a\nadd this row"
             draw_box(axes, (x - 0.35, 1.2), (2.2, 1.7), words)
@@ -107,7 +107,7 @@ def merge_drawing(pieces: int = 3) -> Shown:
         width = 9.0 / pieces
         for n in range(pieces):
             x = 1.6 + width * n
-            draw_box(axes, (x, 0.0), (width, 0.6), f"rows of split {n}", shade=SHADES[n % 2])
+            draw_box(axes, (x, 0.0), (width, 0.6), f"rows of split {n}", shade=ROWS[n % 2])
             draw_arrow(axes, (x + width / 2, 0.6), (x + width / 2, 1.1))
             draw_box(axes, (x + 0.2, 1.1), (width - 0.4, 0.8), f"block {n}\nonline softmax")
             draw_arrow(axes, (x + width / 2, 1.9), (x + width / 2, 2.3))

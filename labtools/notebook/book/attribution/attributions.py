@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from labtools.optimize.attribution import Attribution, Decision
 
-from ...figures import GREYS, Axes, draw_picture
+from ...figures import SHADES, Axes, draw_picture
 from ...tables import Shown, show_table
 
 LINEAR_TO = 0.02
@@ -53,11 +53,11 @@ def attributions_figure(found: Sequence[Attribution], word: str, caption: str) -
 
     def paint(axes: Axes) -> None:
         for row, one in enumerate(found):
-            axes.plot([one.low, one.high], [row, row], color=GREYS[0], linewidth=2)
-            face = GREYS[0] if one.decided else "white"
-            axes.plot(one.relative, row, "o", markerfacecolor=face, markeredgecolor=GREYS[0], ms=6)
-            axes.plot([one.threshold] * 2, [row - 0.5, row + 0.5], ":", color=GREYS[0])
-        axes.axvline(0, color=GREYS[1], linewidth=1)
+            axes.plot([one.low, one.high], [row, row], color=SHADES[0], linewidth=2)
+            face = SHADES[0] if one.decided else "white"
+            axes.plot(one.relative, row, "o", markerfacecolor=face, markeredgecolor=SHADES[0], ms=6)
+            axes.plot([one.threshold] * 2, [row - 0.5, row + 0.5], ":", color=SHADES[0])
+        axes.axvline(0, color=SHADES[1], linewidth=1)
         axes.set_xscale("symlog", linthresh=LINEAR_TO, linscale=1.5)
         ends = [end for one in found for end in (one.low, one.high, 0.0, one.threshold)]
         low, high = 1.2 * min(ends) - 0.01, 1.3 * max(ends)

@@ -6,7 +6,7 @@ from typing import Any
 
 from labtools.optimize.state import STEPS
 
-from ...figures import GREYS, Axes, draw_picture
+from ...figures import SHADES, Axes, draw_picture
 from ...tables import Shown
 
 _METHODS = ("A", "B", "C")
@@ -30,10 +30,10 @@ def ablation_drawing() -> Shown:
             name = "champion" if left_out is None else f"without {left_out}"
             axes.text(-0.3, row, name, ha="right", va="center")
             for place, method in enumerate(_METHODS):
-                look = ("white", "--", "") if method == left_out else (GREYS[2], "-", method)
+                look = ("white", "--", "") if method == left_out else (SHADES[2], "-", method)
                 colour, line, text = look
                 style: dict[str, Any] = {"color": colour, "linestyle": line, "height": 0.62}
-                axes.barh(row, 0.9, left=place, edgecolor=GREYS[0], **style)
+                axes.barh(row, 0.9, left=place, edgecolor=SHADES[0], **style)
                 axes.text(place + 0.45, row, text, ha="center", va="center")
             worth = f"less that time: what {left_out} is worth" if left_out else "time with all"
             axes.text(3.2, row, worth, va="center")
@@ -55,19 +55,19 @@ def loop_drawing() -> Shown:
     steps = {step: _WORDS[step] for step in STEPS}
 
     def paint(axes: Axes) -> None:
-        line = {"arrowstyle": "->", "color": GREYS[0]}
+        line = {"arrowstyle": "->", "color": SHADES[0]}
         dotted = {**line, "linestyle": "dotted"}
         last = len(steps) - 1
-        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": GREYS[0]}
+        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": SHADES[0]}
         middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
         for n, (step, words) in enumerate(steps.items()):
             axes.text(0, n, f"{n + 1}. {step}\n{words}", bbox=box, **middle)
             if n < last:
                 axes.annotate("", (0, n + 0.67), xytext=(0, n + 0.35), arrowprops=line)
             axes.annotate("", (1.2, n), xytext=(0.78, n), arrowprops=dotted)
-        axes.plot([-0.78, -1, -1], [last, last, 0], color=GREYS[0], linewidth=1)
+        axes.plot([-0.78, -1, -1], [last, last, 0], color=SHADES[0], linewidth=1)
         axes.annotate("", (-0.72, 0), xytext=(-1, 0), arrowprops=line)
-        axes.fill_between([1.22, 2.2], -0.4, last + 0.4, facecolor=GREYS[3], edgecolor=GREYS[0])
+        axes.fill_between([1.22, 2.2], -0.4, last + 0.4, facecolor=SHADES[3], edgecolor=SHADES[0])
         words = "the log:\nevery\nmeasurement\nand every\nstep, written\nbefore it\ncounts"
         axes.text(1.71, last / 2, words, **middle)
         axes.set_xlim(-1.1, 2.25)

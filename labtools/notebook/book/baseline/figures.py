@@ -7,7 +7,7 @@ from typing import Any
 from labtools.predict import Gpu
 from labtools.problem import LabError, Workload
 
-from ...figures import GREYS, HATCHES, Axes, draw_picture
+from ...figures import HATCHES, SHADES, Axes, draw_picture
 from ...tables import Shown
 
 
@@ -35,14 +35,14 @@ def plot_copy(
     def paint(axes: Axes) -> None:
         left = 0.0
         for i, (name, us) in enumerate(parts):
-            style: dict[str, Any] = {"color": GREYS[3 - i % 2], "hatch": HATCHES[i], "label": name}
-            axes.barh(0, us, left=left, edgecolor=GREYS[0], **style)
+            style: dict[str, Any] = {"color": SHADES[3 - i % 2], "hatch": HATCHES[i], "label": name}
+            axes.barh(0, us, left=left, edgecolor=SHADES[0], **style)
             left += us
         for row, (_, us) in enumerate(claimed, start=1):
-            axes.barh(row, us, color=GREYS[1], edgecolor=GREYS[0])
+            axes.barh(row, us, color=SHADES[1], edgecolor=SHADES[0])
             axes.text(us + 10, row, f"{us:.0f} us claimed", va="center", fontsize=9)
         axes.text(left + 10, 0, f"{left:.0f} us computed", va="center", fontsize=9)
-        axes.axvline(floor_us, color=GREYS[0], linestyle="--", label=f"floor, {floor_us:.0f} us")
+        axes.axvline(floor_us, color=SHADES[0], linestyle="--", label=f"floor, {floor_us:.0f} us")
         axes.set_yticks(range(4), ["bytes of the copy", *(name for name, _ in claimed)])
         axes.invert_yaxis()
         axes.set_xlim(0, expanded_us * 1.25)

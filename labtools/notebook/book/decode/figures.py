@@ -9,7 +9,7 @@ import numpy as np
 from labtools.predict import Gpu
 from labtools.problem import LabError, Workload
 
-from ...figures import GREYS, LINES, MARKERS, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
+from ...figures import LINES, MARKERS, SHADES, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
 from ...tables import Shown
 
 
@@ -23,10 +23,10 @@ def plot_roofline(gpus: Sequence[Gpu], workload: Workload) -> Shown:
         for i, gpu in enumerate(gpus):
             peak, rate = _peaks(gpu)
             attainable = np.minimum(peak, intensity * rate / 1e3)
-            axes.plot(intensity, attainable, color=GREYS[i], linestyle=LINES[i], label=gpu.title)
-            axes.plot(peak * 1e3 / rate, peak, MARKERS[i], color=GREYS[i])
+            axes.plot(intensity, attainable, color=SHADES[i], linestyle=LINES[i], label=gpu.title)
+            axes.plot(peak * 1e3 / rate, peak, MARKERS[i], color=SHADES[i])
         for x, name in ((decode, "decode"), (prefill, "prefill")):
-            axes.axvline(x, color=GREYS[0], linewidth=0.8)
+            axes.axvline(x, color=SHADES[0], linewidth=0.8)
             axes.text(x * 1.12, 0.35, name, rotation=90, va="bottom")
         axes.set(xscale="log", yscale="log", ylabel="attainable TFLOPS")
         axes.set_xlabel("arithmetic intensity (operations a byte)")
@@ -80,12 +80,12 @@ def cache_drawing(workload: Workload) -> Shown:
                 gap = count > shown and n == shown - 2
                 number = count - 1 if n == shown - 1 else n
                 text = "..." if gap else f"{part} {number}".strip()
-                shade = GREYS[2] if n == 1 else "white"
+                shade = SHADES[2] if n == 1 else "white"
                 draw_box(axes, (3.4 + 0.88 * n, y), (0.88, 0.7), text, shade=shade, fontsize=7.5)
             axes.text(10.6, y + 0.35, f"{stride:,} B apart", va="center")
             if place + 1 < len(levels):
                 for side, to in ((4.28, 3.4), (5.16, 3.4 + 0.88 * shown)):
-                    axes.plot([side, to], [y + 0.7, y + 1.5], color=GREYS[1], linewidth=0.8)
+                    axes.plot([side, to], [y + 0.7, y + 1.5], color=SHADES[1], linewidth=0.8)
 
     return draw_sketch(
         paint,
@@ -119,7 +119,7 @@ def sharing_drawing(num_qo_heads: int, num_kv_heads: int) -> Shown:
                 draw_arrow(axes, (x + 0.5, 1.3), (kv_x, 2.3))
             for head in range(kv_heads):
                 box = (left + (head + 0.5) * group - 0.42, 2.3)
-                draw_box(axes, box, (0.84, 0.6), f"{head}", shade=GREYS[2], fontsize=8)
+                draw_box(axes, box, (0.84, 0.6), f"{head}", shade=SHADES[2], fontsize=8)
         axes.text(-0.3, 1.0, "query heads", ha="right", va="center")
         axes.text(-0.3, 2.6, "KV heads", ha="right", va="center")
         axes.set_xlim(-3.9, 3 * width + 2 * gap + 0.2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...figures import GREYS, Axes, draw_box, draw_sketch
+from ...figures import SHADES, Axes, draw_box, draw_sketch
 from ...tables import Shown
 
 
@@ -25,7 +25,7 @@ def lanes_drawing() -> Shown:
                     lane = read.get((row, column))
                     spot = (2.0 + 0.6 * column, top + 0.4 * row)
                     text = "" if lane is None else f"lane {lane}"
-                    shade = "white" if lane is None else GREYS[2]
+                    shade = "white" if lane is None else SHADES[2]
                     draw_box(axes, spot, (0.6, 0.4), text, shade=shade, fontsize=7)
 
     return draw_sketch(

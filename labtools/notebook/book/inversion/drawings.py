@@ -7,7 +7,7 @@ import numpy as np
 from labtools.predict.banks import BANK_BYTES, BANKS, Tile, half_tile
 from labtools.problem.limits import COPY_BYTES
 
-from ...figures import GREYS, Axes, draw_arrow, draw_box, draw_sketch
+from ...figures import SHADES, Axes, draw_arrow, draw_box, draw_sketch
 from ...tables import Shown
 
 _MATRIX_ROWS = 8
@@ -30,7 +30,7 @@ def fragment_drawing() -> Shown:
     """Which lane holds what of S^T = K Q^T: keys are rows, heads are columns."""
 
     def cell(axes: Axes, x: float, y: float, size: tuple[float, float], holder: int) -> None:
-        shade = GREYS[0] if holder == _MARKED_LANE else "white"
+        shade = SHADES[0] if holder == _MARKED_LANE else "white"
         draw_box(axes, (x, y), size, f"{holder}", shade=shade, fontsize=6.5)
 
     def paint(axes: Axes) -> None:
@@ -92,7 +92,7 @@ def swizzle_drawing() -> Shown:
             for row in range(_MATRIX_ROWS):
                 for chunk in range(8):
                     spot = (left + 0.4 * bank_group(tile, row, chunk), 0.05 + 0.4 * row)
-                    shade = GREYS[0] if chunk == marked else "white"
+                    shade = SHADES[0] if chunk == marked else "white"
                     draw_box(axes, spot, (0.4, 0.4), f"{chunk}", shade=shade, fontsize=8)
             told = f"chunk {marked} of all rows:\n{ways[place]} in one place at once"
             axes.text(left + 1.6, 3.65, told, ha="center", va="center", fontsize=9)
@@ -134,7 +134,7 @@ def ring_drawing(stages: int) -> Shown:
                 tile = tile_of_stage(stage, trip, stages)
                 spot, size = (x, 0.45 + 0.75 * stage), (1.45, 0.6)
                 if tile == trip:
-                    draw_box(axes, spot, size, f"tile {tile}: read", shade=GREYS[2], fontsize=8)
+                    draw_box(axes, spot, size, f"tile {tile}: read", shade=SHADES[2], fontsize=8)
                 else:
                     draw_box(axes, spot, size, f"tile {tile} comes", dashed=True, fontsize=8)
 
@@ -155,19 +155,19 @@ def roles_drawing(stages: int, consumers: int) -> Shown:
 
     def paint(axes: Axes) -> None:
         words = "producer:\none thread\nof one warp\nstarts copies"
-        draw_box(axes, (0.0, 1.0), (2.3, 1.5), words, shade=GREYS[3])
+        draw_box(axes, (0.0, 1.0), (2.3, 1.5), words, shade=SHADES[3])
         for stage in range(stages):
             y = 3.5 / stages * stage
             draw_box(axes, (4.3, y), (2.3, 3.5 / stages - 0.25), f"stage {stage}\nof the ring")
         for n in range(consumers):
             y = 3.5 / consumers * n
             words = f"consumer {n}:\na warpgroup,\nwgmma from the stage"
-            draw_box(axes, (8.8, y), (2.9, 3.5 / consumers - 0.25), words, shade=GREYS[2])
+            draw_box(axes, (8.8, y), (2.9, 3.5 / consumers - 0.25), words, shade=SHADES[2])
         draw_arrow(axes, (2.35, 1.5), (4.2, 1.5))
         axes.text(3.25, 1.2, "bulk copy", ha="center", va="center", fontsize=9)
         draw_arrow(axes, (6.7, 1.5), (8.7, 1.5))
         axes.text(7.7, 1.1, "full: all its\nbytes are here", ha="center", va="center", fontsize=9)
-        axes.plot([10.2, 10.2, 1.15], [3.4, 4.2, 4.2], color=GREYS[0], linewidth=1, linestyle=":")
+        axes.plot([10.2, 10.2, 1.15], [3.4, 4.2, 4.2], color=SHADES[0], linewidth=1, linestyle=":")
         draw_arrow(axes, (1.15, 4.2), (1.15, 2.6), dotted=True)
         words = "empty: every reader is done with the stage"
         axes.text(5.5, 3.95, words, ha="center", va="center", fontsize=9)

@@ -19,7 +19,7 @@ from labtools.problem import Rung, Workload, timed_launches
 from labtools.problem.limits import Limits
 from labtools.toolchain.listings import machine_code
 
-from ...figures import BLUE, GREYS, MARKERS, ORANGE, Axes, Bar, draw_picture, show_bars
+from ...figures import BLUE, MARKERS, ORANGE, SHADES, Axes, Bar, draw_picture, show_bars
 from ...tables import Shown, Word, format_value, make_note, show_table
 
 _SHARES = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
@@ -103,7 +103,7 @@ def plot_model(points: Mapping[str, Sequence[tuple[float, float]]], where: str) 
                 model, recorded, MARKERS[number], color=(BLUE, ORANGE)[number % 2], label=name
             )
         ends = [min(map(min, chain(*points.values()))), max(map(max, chain(*points.values())))]
-        axes.plot(ends, ends, color=GREYS[1], linestyle="--", label="as the model says")
+        axes.plot(ends, ends, color=SHADES[1], linestyle="--", label="as the model says")
         axes.set(xscale="log", yscale="log", xlabel="model us", ylabel="recorded us")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda x, _: f"{x:,g}")
@@ -176,14 +176,14 @@ def plot_ring(design: Design, gpu: Gpu) -> Shown:
     ]
 
     def paint(axes: Axes) -> None:
-        axes.plot(in_flight / 1024, shares, color=GREYS[0], label="Little's law under load")
+        axes.plot(in_flight / 1024, shares, color=SHADES[0], label="Little's law under load")
         if measured:
-            axes.plot(*zip(*measured, strict=True), ".", color=GREYS[1], label="plain loads")
+            axes.plot(*zip(*measured, strict=True), ".", color=SHADES[1], label="plain loads")
         for (n, at), share in zip(marks, reached, strict=True):
-            face = GREYS[0] if n == design.step("stages").answer.value else "white"
+            face = SHADES[0] if n == design.step("stages").answer.value else "white"
             place = (at / 1024, share)
             below: dict[str, Any] = {"xytext": (0, -14), "textcoords": "offset points"}
-            axes.plot(*place, marker="o", color=GREYS[0], markerfacecolor=face)
+            axes.plot(*place, marker="o", color=SHADES[0], markerfacecolor=face)
             axes.annotate(f"{n}", place, ha="center", **below)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")

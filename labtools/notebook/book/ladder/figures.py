@@ -21,7 +21,7 @@ from labtools.record import Tried, Variant, as_variant
 from labtools.toolchain.listings import machine_code
 from labtools.toolchain.sass import SKETCH_LETTERS, Loop
 
-from ...figures import AMBER, BLUE, CREAM, GREEN, GREYS, Axes, draw_arrow, draw_box, draw_sketch
+from ...figures import AMBER, BLUE, CREAM, GREEN, SHADES, Axes, draw_arrow, draw_box, draw_sketch
 from ...records import forecast_of
 from ...tables import Shown
 
@@ -285,11 +285,11 @@ def draw_codes(bits: int) -> Shown:
 
         name(0, f"row of K:\n{row.size} bytes")
         for n, text in enumerate(("lane 0", "...", f"lane {lane}", "...", "lane 31")):
-            shade = GREYS[3] if n == 2 else "white"
+            shade = SHADES[3] if n == 2 else "white"
             draw_box(axes, (left + 2.4 * n, 0), (2.4, tall), text, shade=shade)
         top = tall + gap
         for x, corner in ((left + 4.8, left), (left + 7.2, left + 4 * wide)):
-            axes.plot([x, corner], [tall, top], color=GREYS[1], linewidth=0.8, linestyle=":")
+            axes.plot([x, corner], [tall, top], color=SHADES[1], linewidth=0.8, linestyle=":")
         name(top, f"its {share.size} bytes,\ndim: code u")
         for i, dim in enumerate(dims):
             text = f"{dim}: 0x{stored[i]:0{bits // 4}x}"

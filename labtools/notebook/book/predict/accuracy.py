@@ -31,7 +31,7 @@ from labtools.problem.rung import say_knobs
 from labtools.record import Record, RecordStore, describe_records
 from labtools.record.bound import explain_disagreement, explain_waves, nearest_term
 
-from ...figures import GREYS, Axes, draw_picture, legend_beside, mark_look
+from ...figures import SHADES, Axes, draw_picture, legend_beside, mark_look
 from ...tables import Shown, badge, show_table
 from ...terms import LIMITS
 
@@ -108,10 +108,10 @@ def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
         xs, floors = (
             [getattr(one, name) for one in shown] for name in ("measured_us", "roofline_us")
         )
-        cross: dict[str, Any] = {"color": GREYS[2], "markersize": 3.5, "markeredgewidth": 0.8}
+        cross: dict[str, Any] = {"color": SHADES[2], "markersize": 3.5, "markeredgewidth": 0.8}
         axes.plot(xs, floors, "x", label="roofline only", **cross)
         axes.fill_between(ends, ends / NEAR_FACTOR, ends * NEAR_FACTOR, color="#ececec")
-        axes.plot(ends, ends, color=GREYS[1], linewidth=0.8)
+        axes.plot(ends, ends, color=SHADES[1], linewidth=0.8)
         for split in ("calibration", "test"):
             for number, (name, group) in enumerate(_by_stratum(points).items()):
                 mine = [point for point in group if point.split == split]
@@ -123,7 +123,7 @@ def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
                     markeredgewidth=0.8,
                     **_look(number, hollow=split == "calibration"),
                 )
-        axes.plot([], [], "o", color=GREYS[0], markerfacecolor="white", label="calibration")
+        axes.plot([], [], "o", color=SHADES[0], markerfacecolor="white", label="calibration")
         axes.set(xscale="log", yscale="log", xlabel="recorded, us", ylabel="forecast, us")
         axes.set(xlim=tuple(ends))
         legend_beside(axes)
@@ -164,7 +164,7 @@ def plot_errors(points: Sequence[JudgedKernel], title: str = "") -> Shown:
                 axes.plot([number + shift - 0.16, number + shift + 0.16], [middle] * 2, "k-")
         lines = {1.0: "-", 1.1: ":", 1 / 1.1: ":", NEAR_FACTOR: "--", 1 / NEAR_FACTOR: "--"}
         for factor, style in lines.items():
-            axes.axhline(factor, color=GREYS[1], linestyle=style, linewidth=0.9)
+            axes.axhline(factor, color=SHADES[1], linestyle=style, linewidth=0.9)
         axes.set_yscale("log", base=2)
         ticks = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4)
         axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -386,7 +386,7 @@ def plot_sweep(
     at = {x: place for place, x in enumerate(places)}
 
     def paint(axes: Axes) -> None:
-        axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
+        axes.axhline(1.0, color=SHADES[0], linewidth=1.2)
         for number, (name, mine) in enumerate(series.items()):
             look = _look(number)
             xs = sorted(mine, key=at.__getitem__)
@@ -394,8 +394,8 @@ def plot_sweep(
             axes.plot([at[x] for x in xs], made, color=look["color"], label=name)
             kept = [(at[x], recorded) for x in xs if (recorded := mine[x][1]) is not None]
             axes.plot([x for x, _ in kept], [y for _, y in kept], markersize=5, **look)
-        axes.plot([], [], color=GREYS[1], label="line: forecast")
-        axes.plot([], [], "o", color=GREYS[1], linestyle="none", label="mark: recorded")
+        axes.plot([], [], color=SHADES[1], label="line: forecast")
+        axes.plot([], [], "o", color=SHADES[1], linestyle="none", label="mark: recorded")
         if log:
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -436,15 +436,15 @@ def plot_gain_by_rate(
     _need_any(groups)
 
     def paint(axes: Axes) -> None:
-        axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
+        axes.axhline(1.0, color=SHADES[0], linewidth=1.2)
         for number, (name, rows) in enumerate(groups.items()):
             look = _look(number)
             for made_x, made_y, seen_x, seen_y in rows:
                 axes.plot([made_x, seen_x], [made_y, seen_y], color=look["color"], linewidth=0.6)
                 axes.plot(made_x, made_y, **_look(number, hollow=True))
             axes.plot([row[2] for row in rows], [row[3] for row in rows], label=name, **look)
-        axes.plot([], [], "o", color=GREYS[1], markerfacecolor="white", label="hollow: forecast")
-        axes.plot([], [], "o", color=GREYS[1], linestyle="none", label="filled: recorded")
+        axes.plot([], [], "o", color=SHADES[1], markerfacecolor="white", label="hollow: forecast")
+        axes.plot([], [], "o", color=SHADES[1], linestyle="none", label="filled: recorded")
         axes.set(xlabel=xlabel, ylabel=ylabel)
         legend_beside(axes)
 

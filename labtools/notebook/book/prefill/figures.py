@@ -13,8 +13,8 @@ from ...figures import (
     BLUE,
     CREAM,
     GREEN,
-    GREYS,
     ORANGE,
+    SHADES,
     Axes,
     bar_of_record,
     draw_arrow,
@@ -57,7 +57,7 @@ def draw_step(name: str, workload: Prefill) -> Shown:
     for stage in range(stages):
         shade = COMING if stage else NOW
         held += [("K", keys * row, shade), ("V", keys * row, shade)]
-    held += [("scores", score, GREYS[3])] if score else []
+    held += [("scores", score, SHADES[3])] if score else []
     own, now = tiles // 3, blocks // 3
 
     def paint(axes: Axes) -> None:

@@ -11,7 +11,7 @@ from labtools.problem import LabError, Rung
 from labtools.toolchain.operands import GLOBAL_LOADS
 from labtools.toolchain.sass import Control, Instruction, Loop, Sass, SourceLine
 
-from ...figures import GREYS, Axes, draw_picture
+from ...figures import SHADES, Axes, draw_picture
 from ...tables import Shown, badge, plain_table
 from .opcodes import WORDS
 
@@ -238,11 +238,11 @@ def plot_loads(loops: Mapping[str, tuple[Sass, Loop]], title: str = "") -> Shown
             start = row
             for span in spans:
                 end = span.first_use
-                style: dict[str, Any] = {"color": GREYS[1], "height": 0.7}
+                style: dict[str, Any] = {"color": SHADES[1], "height": 0.7}
                 axes.barh(row, end - span.issue, left=span.issue, **style)
-                axes.plot(span.issue, row, ">", color=GREYS[0], markersize=4)
+                axes.plot(span.issue, row, ">", color=SHADES[0], markersize=4)
                 row += 1
-            axes.plot([sizes[label]] * 2, [start - 0.6, row - 0.4], color=GREYS[0], linewidth=1)
+            axes.plot([sizes[label]] * 2, [start - 0.6, row - 0.4], color=SHADES[0], linewidth=1)
             ticks.append((start + row - 1) / 2)
             names.append(label)
             row += 2

@@ -9,7 +9,7 @@ import numpy as np
 from labtools.predict import Gpu
 from labtools.problem import Launch
 
-from ...figures import GREYS, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
+from ...figures import SHADES, Axes, draw_arrow, draw_box, draw_picture, draw_sketch
 from ...tables import Shown
 
 _SCHEDULERS, _LANES = 4, 32
@@ -30,18 +30,18 @@ def plot_in_flight(
 
     def paint(axes: Axes) -> None:
         rate = np.minimum(in_flight / latency_ns * gpu.sm_count, gb_per_s)
-        axes.plot(in_flight / 1024, rate, color=GREYS[0])
-        axes.axhline(gb_per_s, color=GREYS[1], linestyle="--", linewidth=0.9)
+        axes.plot(in_flight / 1024, rate, color=SHADES[0])
+        axes.axhline(gb_per_s, color=SHADES[1], linestyle="--", linewidth=0.9)
         at = (knee / 1024, gb_per_s)
         axes.annotate(f"{knee / 1024:.1f} KiB", at, xytext=(8, -14), textcoords="offset points")
-        axes.plot(knee / 1024, gb_per_s, "o", color=GREYS[0])
+        axes.plot(knee / 1024, gb_per_s, "o", color=SHADES[0])
         axes.set(xlabel=f"in flight an SM: KiB, and rows of {row_bytes} bytes")
         axes.set_ylabel("GB/s at most")
         axes.set_xlim(left=0)
         axes.set_ylim(0, gb_per_s * 1.15)
         for rows, held in marks.items():
             reached = min(held / latency_ns * gpu.sm_count, gb_per_s)
-            axes.plot(held / 1024, reached, "s", color=GREYS[1])
+            axes.plot(held / 1024, reached, "s", color=SHADES[1])
             here = (held / 1024, reached)
             label = f"{rows} a trip"
             axes.annotate(label, here, xytext=(7, -9), textcoords="offset points", fontsize=8)
@@ -73,7 +73,7 @@ def launch_drawing(launch: Launch, num_sms: int) -> Shown:
         axes.text(1.5, 0.2, f"grid: {across} x {down} blocks", ha="center", va="center")
         for row in range(4):
             for column in range(4):
-                shade = GREYS[2] if (row, column) in ((0, 1), (1, 3), (2, 0), (3, 2)) else "white"
+                shade = SHADES[2] if (row, column) in ((0, 1), (1, 3), (2, 0), (3, 2)) else "white"
                 text = "..." if column == 2 and row != 3 else ""
                 draw_box(axes, (0.75 * column, 0.6 + 0.6 * row), (0.7, 0.5), text, shade=shade)
         draw_arrow(axes, (3.1, 1.8), (4.0, 1.8))
@@ -84,15 +84,15 @@ def launch_drawing(launch: Launch, num_sms: int) -> Shown:
             x = 4.25 + 0.85 * n
             draw_box(axes, (x, 0.7), (0.75, 0.5), "sched-\nuler", fontsize=7)
             for row in range(2):
-                shade = GREYS[2] if row == 0 else "white"
+                shade = SHADES[2] if row == 0 else "white"
                 draw_box(axes, (x, 1.3 + 0.4 * row), (0.75, 0.32), "warp", shade=shade, fontsize=7)
-        draw_box(axes, (4.25, 2.15), (3.3, 0.35), "registers", shade=GREYS[3], fontsize=8)
-        draw_box(axes, (4.25, 2.58), (3.3, 0.35), "shared memory, L1", shade=GREYS[3], fontsize=8)
+        draw_box(axes, (4.25, 2.15), (3.3, 0.35), "registers", shade=SHADES[3], fontsize=8)
+        draw_box(axes, (4.25, 2.58), (3.3, 0.35), "shared memory, L1", shade=SHADES[3], fontsize=8)
         draw_arrow(axes, (7.8, 1.5), (8.6, 1.5))
         axes.text(9.9, 0.2, f"block: {block}", ha="center", va="center")
         for lane in range(_LANES):
             spot = (8.7 + 0.3 * (lane % 8), 0.7 + 0.45 * (lane // 8))
-            draw_box(axes, spot, (0.27, 0.38), f"{lane}", shade=GREYS[2], fontsize=6.5)
+            draw_box(axes, spot, (0.27, 0.38), f"{lane}", shade=SHADES[2], fontsize=6.5)
         axes.text(9.9, 2.75, "a warp: 32 lanes,\none instruction for all", ha="center", va="center")
 
     return draw_sketch(

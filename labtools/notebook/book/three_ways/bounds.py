@@ -13,7 +13,7 @@ from labtools.predict.latencies import Latencies
 from labtools.predict.machine import Machine
 from labtools.problem import LabError
 
-from ...figures import GREYS, LINES, MARKERS, Axes, draw_picture, legend_beside, mark_look
+from ...figures import LINES, MARKERS, SHADES, Axes, draw_picture, legend_beside, mark_look
 from ...tables import Shown
 from ...terms import LIMITS
 
@@ -58,7 +58,7 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
         in_flight = [point["in_flight_bytes_per_sm"] for point in points]
         x = np.geomspace(min(in_flight), max(in_flight), 80)
         law = np.minimum(x * sms / latency * machine.clock_ghz, peak)
-        axes[0].plot(x / 1024, law, color=GREYS[0], label=f"law, {latency:.0f} cycles")
+        axes[0].plot(x / 1024, law, color=SHADES[0], label=f"law, {latency:.0f} cycles")
         for number, width in enumerate(lanes):
             mine = [point for point in points if int(point["bytes_per_lane"]) == width]
             style = {**mark_look(number, hollow=number % 2 == 1), "markersize": 3.5}
@@ -71,7 +71,7 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
         axes[0].legend(fontsize=7, loc="lower right")
         axes[1].set(xlabel="share of the ceiling in use", ylabel="in flight / rate, cycles")
         axes[1].set_ylim(0, 4 * latency)
-        axes[1].axhline(latency, color=GREYS[1], linestyle="--", linewidth=0.9)
+        axes[1].axhline(latency, color=SHADES[1], linestyle="--", linewidth=0.9)
 
     half = [cycles(point) for point in points if 0.4 <= point["gb_per_s"] / peak <= 0.6]
     full = [cycles(point) for point in points if point["gb_per_s"] / peak >= 0.95]
@@ -111,10 +111,10 @@ def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "")
     def paint(axes: Axes) -> None:
         x = np.geomspace(least, most, 50)
         law = x * machine.sm_count / latency * machine.clock_ghz
-        axes.plot(x / 1024, law, color=GREYS[0], label=f"in flight / {latency:.0f} cycles")
+        axes.plot(x / 1024, law, color=SHADES[0], label=f"in flight / {latency:.0f} cycles")
         for ceiling, style, name in ((dram, LINES[1], "memory"), (l2, LINES[2], "L2")):
             rate = ceiling * machine.clock_ghz
-            axes.axhline(rate, color=GREYS[1], linestyle=style, label=f"ceiling of the {name}")
+            axes.axhline(rate, color=SHADES[1], linestyle=style, label=f"ceiling of the {name}")
         for number, kernel in enumerate(kernels):
             mine = [point for point in points if point.kernel == kernel]
             # No two kernels look alike: the second time round, filled and hollow change places.
@@ -159,14 +159,18 @@ def plot_crossing(
     def paint(axes: Axes) -> None:
         # Where a forecast has no band, the strip has a gap.
         bands = np.array([forecasts[x].band_us or (np.nan, np.nan) for x in xs])
-        axes.fill_between(xs, bands[:, 0], bands[:, 1], color=GREYS[3], label="forecast, band")
-        axes.plot(xs, times, color=GREYS[0], label="forecast")
+        axes.fill_between(xs, bands[:, 0], bands[:, 1], color=SHADES[3], label="forecast, band")
+        axes.plot(xs, times, color=SHADES[0], label="forecast")
         for style, (name, term) in zip(LINES[1:], LIMITS.items(), strict=True):
-            line: dict[str, Any] = {"color": GREYS[1], "linestyle": style, "label": term.at_ceiling}
+            line: dict[str, Any] = {
+                "color": SHADES[1],
+                "linestyle": style,
+                "label": term.at_ceiling,
+            }
             axes.plot(xs, [forecasts[x].terms_us[name] for x in xs], **line)
         if recorded:
             at = sorted(recorded)
-            line = {"color": GREYS[0], "markerfacecolor": "white", "label": "recorded"}
+            line = {"color": SHADES[0], "markerfacecolor": "white", "label": "recorded"}
             axes.plot(at, [recorded[x] for x in at], "o", **line)
         axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="us")
         axes.set_xticks(xs, [str(x) for x in xs])

@@ -9,7 +9,7 @@ from labtools.predict import ChainLink, Forecast, LaunchForecast, list_gpus, loa
 from labtools.predict.result import waits_for_memory
 from labtools.problem import LabError
 
-from ...figures import GREYS, draw_picture
+from ...figures import SHADES, draw_picture
 from ...tables import Shown
 from .causes import cause_of, in_legend_order
 
@@ -100,7 +100,7 @@ def plot_stacks(forecasts: Mapping[str, Forecast], title: str = "") -> Shown:
         axes.set(xlabel="thousand cycles of one warp", title=title)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_color(GREYS[1])
+        axes.spines["left"].set_color(SHADES[1])
         axes.legend(**_BESIDE)
 
     told = []

@@ -11,7 +11,7 @@ import numpy as np
 
 from labtools.predict import Forecast
 
-from ...figures import GREYS, LINES, MARKERS, draw_picture
+from ...figures import LINES, MARKERS, SHADES, draw_picture
 from ...tables import Shown, make_note
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _paint_surface(
             if value is not None and value < 0.98:
                 text += "\nslower"
             weight = "bold" if value is not None and value > 1.02 else "normal"
-            look: dict[str, Any] = {"color": "white" if dark else GREYS[0], "fontweight": weight}
+            look: dict[str, Any] = {"color": "white" if dark else SHADES[0], "fontweight": weight}
             size = 7 if value is None else 10
             axes.text(column, row, text, ha="center", va="center", fontsize=size, **look)
     axes.set_xticks(range(len(lengths)), [str(length) for length in lengths])
@@ -93,10 +93,10 @@ def plot_pieces(
         for i, (label, values) in enumerate(lines.items()):
             look: dict[str, Any] = {"marker": MARKERS[i] if i < 3 else None, "markersize": 4}
             look |= {"linestyle": (*LINES[:3], (0, (1, 2)), (0, (8, 2, 1, 2)))[i], "label": label}
-            look |= {"color": GREYS[0 if i < 2 else 1], "linewidth": 2.0 if i == 0 else 1.2}
+            look |= {"color": SHADES[0 if i < 2 else 1], "linewidth": 2.0 if i == 0 else 1.2}
             axes.plot(pieces, values, **look)
         if measured:
-            ring: dict[str, Any] = {"markersize": 8, "markeredgecolor": GREYS[0]}
+            ring: dict[str, Any] = {"markersize": 8, "markeredgecolor": SHADES[0]}
             ring |= {"markerfacecolor": "none", "label": "recorded"}
             axes.plot(*zip(*sorted(measured.items()), strict=True), "o", **ring)
         axes.set_xscale("log", base=2)

@@ -19,7 +19,7 @@ from labtools.problem import (
 )
 from labtools.record import describe_record
 
-from ...figures import BLUE, GREYS, LINES, MARKERS, draw_picture, line_look
+from ...figures import BLUE, LINES, MARKERS, SHADES, draw_picture, line_look
 from ...records import PENDING, GpuRecords
 from ...tables import Shown, Word, show_table
 
@@ -81,20 +81,20 @@ def plot_frontier(
             for filled in (False, True):
                 some = [row for row in mine if (row.scheme.name in chosen) == filled]
                 places = [row.bytes_per_element for row in some], [row.worst_error for row in some]
-                look: dict[str, Any] = {"color": GREYS[0], "label": None if filled else label}
-                look |= {"markerfacecolor": GREYS[0] if filled else "white"}
+                look: dict[str, Any] = {"color": SHADES[0], "label": None if filled else label}
+                look |= {"markerfacecolor": SHADES[0] if filled else "white"}
                 axes.plot(*places, MARKERS[i], markersize=9 if filled else 6, **look)
         for row in rows:
             if row.scheme.name in chosen:
                 # Room is below the first cloud and left of the second.
                 shift, side = ((12, -34), "left") if row.scheme.v.bits < 8 else ((-34, -3), "right")
                 place = row.bytes_per_element, row.worst_error
-                arrow = {"arrowstyle": "-", "color": GREYS[1], "linewidth": 0.8}
+                arrow = {"arrowstyle": "-", "color": SHADES[1], "linewidth": 0.8}
                 shown: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "ha": side}
                 text = f"chosen INT{row.scheme.v.bits}"
                 axes.annotate(text, place, xytext=shift, arrowprops=arrow, **shown)
         if limit is not None:
-            axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)
+            axes.axhline(limit, color=SHADES[1], linestyle="--", linewidth=0.9)
             axes.text(0.72, limit * 1.08, f"{limit:g}", fontsize=9)
         axes.set(xscale="log", yscale="log", xlabel="bytes an element", ylabel="worst error")
         axes.set_xticks([0.5, 0.6, 0.8, 1.0, 1.12], ["0.5", "0.6", "0.8", "1", "1.12"])
@@ -121,7 +121,7 @@ def plot_magnitudes(k: np.ndarray, v: np.ndarray) -> Shown:
         for axis, name, over in ((axes[0], "channel", 0), (axes[1], "token", 1)):
             for i, (label, x) in enumerate((("K", k), ("V", v))):
                 largest = np.abs(x.astype(np.float32)).max(axis=over)
-                axis.plot(np.sort(largest)[::-1], color=GREYS[i], linestyle=LINES[i], label=label)
+                axis.plot(np.sort(largest)[::-1], color=SHADES[i], linestyle=LINES[i], label=label)
             axis.set(xlabel=f"{name}s, the largest first", title=f"largest magnitude of a {name}")
             axis.set_ylim(bottom=0)
         axes[0].legend()
@@ -144,7 +144,7 @@ def plot_severity(
         for i, (label, mine) in enumerate(errors.items()):
             axes.plot(levels, mine, label=label, **line_look(i))
         if limit is not None:
-            axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)
+            axes.axhline(limit, color=SHADES[1], linestyle="--", linewidth=0.9)
         axes.set(yscale="log", xlabel=xlabel, ylabel="worst error")
         axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1.0))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from labtools.optimize.searches import MOST_RUNS, NEAR_FACTORS, Searches, best_after_runs
 from labtools.problem.text import how_many
 
-from ...figures import GREYS, LINES, draw_picture, line_look
+from ...figures import LINES, SHADES, draw_picture, line_look
 from ...tables import Shown, show_table
 
 if TYPE_CHECKING:
@@ -44,18 +44,18 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
         if loop is not None:
             low, high = (_excess(row, searches.best_us) for row in (loop.low_us, loop.high_us))
             runs = range(1, len(low) + 1)
-            axes.fill_between(runs, low, high, step="post", color=GREYS[3], linewidth=0)
+            axes.fill_between(runs, low, high, step="post", color=SHADES[3], linewidth=0)
         for number, (label, curve) in enumerate(curves.items()):
             heights = _excess(curve, searches.best_us)
             drawn = any(map(math.isfinite, heights))  # matplotlib cannot place marks on nothing
             look = {**line_look(number), "linewidth": 1.6, "markersize": 5}
             if label == YOU:
-                look |= {"color": GREYS[0], "linewidth": 3, "markersize": 8}
+                look |= {"color": SHADES[0], "linewidth": 3, "markersize": 8}
             # Each curve's marks begin elsewhere, or two curves on each other look like one.
             every = (0.012 * number, MARK_EVERY) if drawn else None
             runs = range(1, len(curve) + 1)
             axes.step(runs, heights, where="post", label=label, markevery=every, **look)
-        axes.axhline(NEAR_FACTORS[0] - 1, color=GREYS[0], linestyle=LINES[3], linewidth=1)
+        axes.axhline(NEAR_FACTORS[0] - 1, color=SHADES[0], linestyle=LINES[3], linewidth=1)
         axes.set(xscale="log", yscale="log", xlabel="candidates timed")
         axes.set_xticks(RUN_TICKS, [str(count) for count in RUN_TICKS])
         axes.set_yticks(EXCESS_TICKS, [f"{100 * excess:g} %" for excess in EXCESS_TICKS])
