@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
-from labtools.predict import Forecast, forecast_each, load_gpu
+from labtools.predict import DEFAULT_GPU, Forecast, floors, forecast_each, load_gpu
 from labtools.problem import HEADLINE, Problem, Rung, load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record import (
@@ -15,6 +16,7 @@ from labtools.record import (
     Tried,
     Variant,
     as_variant,
+    describe_records,
     freshness,
     pair,
     select,
@@ -26,10 +28,12 @@ from labtools.record.staleness import read_pending
 from labtools.toolchain.cache import Recent
 from labtools.toolchain.listings import text_hash_of
 
+from .figures import bar_of_record, show_bars
 from .ratios import Speedup, read_ratio, say_ratio, say_speedup, speedup_cells
 from .tables import Cell, Shown, Word, make_note, make_table, recorded, say_time
 
 PENDING = "not measured yet"
+_SHORT = re.compile(r"^([a-z]\d\d)_\w+")
 NO_RECORD = "There is no record of {what} for {workload} yet."
 
 
@@ -286,6 +290,20 @@ def show_tried(
     if base is None:
         columns, rows = [*columns[:3], columns[4]], [[*row[:3], row[4]] for row in rows]
     return make_table(columns, rows, f"Workload {workload}")
+
+
+def plot_times(workload: Problem, *tried: Tried, gpu: str = DEFAULT_GPU) -> Shown:
+    """Recorded times of some tries, of the processes that timed most of them, and the floor of the
+    bytes that each moves once. What these did not time has no bar."""
+    kept = timed_in_one_go(GpuRecords(gpu).every, tried, workload)
+    found = [(as_variant(one), record) for one, record in zip(tried, kept, strict=True) if record]
+    return show_bars(
+        [bar_of_record(record, _SHORT.sub(r"\1", one.name)) for one, record in found],
+        workload.short(),
+        floor_us=floors(workload, load_gpu(gpu)).time_us,
+        where=describe_records([record for _, record in found]) if found else "",
+        width=4.9,
+    )
 
 
 def show_signs(

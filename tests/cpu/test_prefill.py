@@ -10,7 +10,8 @@ import pytest
 from devices import some_of
 
 from labtools.measure.cpu import run_on_cpu
-from labtools.notebook.book.prefill.figures import draw_row_starts, draw_step, plot_times
+from labtools.notebook.book.prefill.figures import draw_row_starts, draw_step
+from labtools.notebook.records import plot_times
 from labtools.predict import floors, forecast, load_gpu
 from labtools.problem import LabError, Prefill, Rung, load_rung, operation_of
 from labtools.problem.attention import softmax

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from labtools.predict import DEFAULT_GPU, floors, load_gpu
+from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import Prefill, load_rung
-from labtools.record import Tried, describe_records
 
 from ...figures import (
     BLUE,
@@ -16,30 +14,14 @@ from ...figures import (
     ORANGE,
     SHADES,
     Axes,
-    bar_of_record,
     draw_arrow,
     draw_box,
     draw_sketch,
-    show_bars,
 )
-from ...records import GpuRecords
 from ...tables import Shown
 
 DONE, NOW, COMING = GREEN, ORANGE, BLUE
 """Colours of the blocks of keys."""
-
-
-def plot_times(workload: Prefill, *tried: Tried) -> Shown:
-    """Newest recorded times of some kernels, and the floor of the bytes that each moves once."""
-    records = GpuRecords()
-    found = [record for one in tried if (record := records.find(one, workload))]
-    return show_bars(
-        [bar_of_record(one, re.sub(r"^(p\d\d)_.*", r"\1", one.name)) for one in found],
-        workload.short(),
-        floor_us=floors(workload, load_gpu(DEFAULT_GPU)).time_us,
-        where=describe_records(found) if found else "",
-        width=4.9,
-    )
 
 
 def draw_step(name: str, workload: Prefill) -> Shown:
