@@ -245,7 +245,10 @@ def check_rung(
             not_checked.append("whether a GPU's compiler takes it: there is none here")
         done = _check_on_cpu(rung, cases, knobs, progress)
         whole = not quick and len(done) == len(cases)
-        reaches = _check_far_apart(rung, cases[0], knobs) if whole else None
+        # The given kind, and others that lie otherwise in memory: in pages.
+        lain = {battery[0].layout: battery[0] for battery in reversed(batteries)}
+        found = [_check_far_apart(rung, one, knobs) for one in lain.values() if whole]
+        reaches = False if False in found else None if None in found else whole or None
         not_checked += [NOT_FAR] if reaches is None else []
     else:
         reaches, done = None, _check_on_gpu(rung, cases, knobs, progress, pool)
@@ -403,10 +406,16 @@ def _reaches(
         return None
     far = larger[-1]
     try:
-        launches = rung.launches(far, checked_limits(), knobs)
+        launches, *others = (rung.launches(one, checked_limits(), knobs) for one in larger[::-1])
         threads = sum(one.num_blocks * one.num_threads for one in launches)
         if far.outputs == near.outputs and threads > MOST_FAR_THREADS:
             return None
+        for nearer, one in zip(others, larger[-2::-1], strict=True):
+            # The last rows are computed by the last blocks only where blocks grow with rows.
+            grown = far.output.shape[0] / one.output.shape[0]
+            for ours, theirs in zip(launches, nearer, strict=True):
+                if ours.num_blocks < 0.5 * grown * theirs.num_blocks:
+                    return None
         for one in larger:
             told = run_on_cpu(
                 rung, near, knobs, orders=(0,), time_limit_s=FAR_LIMIT_S, laid_out=one

@@ -77,10 +77,13 @@ class _Loaded:
     def serve(self) -> None:
         """Answer questions, one after the other."""
         while True:
-            answer = self._try(partial(self._packed_answer, self._receive()))
-            if isinstance(answer, LabError):
-                answer = self._wire.pack(("error", error_parts(answer)))
-            self._wire.send_packed(*answer)
+            self._reply(self._receive())
+
+    def _reply(self, asked: Any) -> None:
+        answer = self._try(partial(self._packed_answer, asked))
+        if isinstance(answer, LabError):
+            answer = self._wire.pack(("error", error_parts(answer)))
+        self._wire.send_packed(*answer)
 
     def _packed_answer(self, asked: Any) -> tuple[bytes, bytes]:
         return self._wire.pack(("answer", self._answer(asked)))
@@ -98,19 +101,20 @@ class _Loaded:
             )
 
     def _receive(self) -> Any:
-        """A question, or why it is none: reading a problem asks the file whether it is one."""
+        """A question and its arguments, or ``none`` and why it is none: reading a problem asks the
+        file whether it is one."""
         try:
             return self._wire.receive()
         except LabError as error:
-            return error
+            return "none", error
         except (EOFError, OSError):
             os._exit(0)
 
     def _answer(self, asked: Any) -> Any:
-        for failed in (self._loaded, asked):
+        rung, (what, args) = self._loaded, asked
+        for failed in (rung, args):
             if isinstance(failed, LabError):
                 raise failed
-        rung, (what, args) = self._loaded, asked
         if what == "describe":
             return self._describe(rung)
         if what in ASKED_WITH:
@@ -193,11 +197,14 @@ class _Loaded:
         return operation.fills(problem, seed)
 
     def _back(self, name: str) -> Callable[..., Any]:
-        """A function of the asker's, called there."""
+        """A function of the asker's, called there. To answer, the asker may ask in its turn: a
+        problem that it has not seen is asked for its facts."""
 
         def call(*args: Any) -> Any:
             self._wire.send(("back", name, args))
-            kind, found = self._receive()
+            while (said := self._receive())[0] not in ("answer", "error"):
+                self._reply(said)
+            kind, found = said
             if kind == "error":
                 raise KernelError(*found[1:]) if found[0] else LabError(*found[1:])
             return found

@@ -431,12 +431,12 @@ class Problem(ABC):
         return array, self.buffers[name].shape[0] - array.shape[0]
 
     def stretched(self, name: str) -> tuple[Self, Self, Self]:
-        """The problem, one whose first axis, a field by name, is three times as long, and one whose
-        largest buffer has more than 2^32 elements."""
+        """The problem, one whose first axis, a field by name, is twelve times as long, and one
+        whose largest buffer has more than 2^32 elements."""
         rows, most = getattr(self, name), max(one.elements for one in self.buffers.values())
         more = -(-(2**32) * rows // most)
-        long = 3 * rows + -(-more // TILED_ALIKE) * TILED_ALIKE
-        return self, self.replace(**{name: 3 * rows}), self.replace(**{name: long})
+        long = 12 * rows + -(-more // TILED_ALIKE) * TILED_ALIKE
+        return self, self.replace(**{name: 12 * rows}), self.replace(**{name: long})
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON can hold them, and the operation unless it is the default one."""
