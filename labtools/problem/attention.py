@@ -5,7 +5,9 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 ``normal``       no profile; q, k, v standard normal.
 ``late_peaked``  the last rows weigh most, so a kernel that drops them is far off.
 ``early_peaked`` the first rows weigh most, so a kernel that reads only the end is far off.
-``rising``       the scores climb, so the maximum moves often: a missing rescale shows.
+``rising``       the scores climb, so the maximum moves often: a missing rescale shows. For every
+                 other (sequence, KV head) they leap in the middle, by as much as weights overflow
+                 by where a maximum moves late.
 ``large``        scores past +-100, so exp overflows unless the maximum is subtracted. For every
                  other (sequence, KV head) all scores are below -100: a maximum that starts at
                  zero leaves no weight at all.
@@ -50,6 +52,8 @@ TELLING = ("normal", "outliers", "equal_keys", "sink")
 NOT_TELLING = tuple(one for one in DISTRIBUTIONS if one not in TELLING)
 LATE_PEAK = 12.0
 RISE = 15.0
+LEAPS = (17 * float(np.log(2)), 124 * float(np.log(2)))
+"""Past what a half holds; and what a few float32 of that weight have together."""
 LARGE_SPREAD = 60.0
 LARGE_PEAK = 150.0
 LARGE_FALL = 260.0
@@ -64,7 +68,8 @@ SINK_V, SINK_REST = 2.0**-8, 0.02
 """Of a sink's v, and of the weight what all keys beside it have together."""
 LARGE_V, LARGEST_V = 2.0**12, 6e4
 SMALL_V = {"bfloat16": 2.0**-28}
-SMALL_K = 2.0**-12
+SMALL_K = {"float16": 2.0**-12}
+"""Of other types 2^-20: their range is wider, and q leaves that of a half."""
 FAR_SEQUENCES = 60_000
 _ALTERED = 8.0
 """Times a usual row of V: it shows though it is one of thousands."""
@@ -236,7 +241,8 @@ def draw_qkv(
         if kind == "equal_keys":
             q[..., ::2, 1], q[..., 1::2, 1], k[..., 1] = ROWS_APART, -ROWS_APART, KEY_APART
         if kind == "small_v":
-            q, k = q / SMALL_K, k * SMALL_K
+            small = SMALL_K.get(problem.dtype, 2.0**-20)
+            q, k = q / small, k * small
             v *= SMALL_V.get(problem.dtype, problem.small_v)
         elif kind == "sink":
             v[coefficient > 0] *= SINK_V
@@ -247,7 +253,7 @@ def score_profile(
     distribution: str, length: int, odd: bool, rng: np.random.Generator
 ) -> np.ndarray:
     """The wanted scores t of one (sequence, KV head), float32 ``[length]``; with ``odd`` those of
-    ``large`` lie below -100 throughout, and those of ``sunk`` have the other sign."""
+    ``large`` lie below -100 throughout, those of ``sunk`` have the other sign, and so on."""
     row = np.zeros(length, np.float32)
     if not length:
         return row
@@ -259,6 +265,8 @@ def score_profile(
         row[: max(1, length // 64)] = LATE_PEAK
     elif distribution == "sunk":
         row[:], row[peak] = (-SUNK_PEAK, -SUNK) if odd else (SUNK, SUNK_PEAK)
+    elif distribution == "rising" and odd:
+        row[: length // 2] = -LEAPS[rng.integers(len(LEAPS))]
     elif distribution == "rising":
         row[:] = np.linspace(-RISE, RISE, length)
     elif distribution == "large":

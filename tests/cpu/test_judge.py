@@ -132,6 +132,13 @@ def test_the_pages_of_a_large_pool_are_reached() -> None:
     assert check._check_far_apart(wrong, one, None) is False
 
 
+def test_blocks_that_are_given_out_in_another_order_are_no_fault() -> None:
+    usual, turned = "(size_t)blockIdx.x", "(size_t)(gridDim.x - 1 - blockIdx.x)"
+    backwards, one = edited((usual, turned), base=load_rung("n00")), operation_of("rows").small
+    assert run_on_cpu(backwards, one, orders=(0,)).ok
+    assert check._check_far_apart(backwards, one, None) is None
+
+
 @pytest.mark.parametrize("narrow", ["int", "unsigned"])
 def test_the_last_of_many_rows_is_reached(narrow: str) -> None:
     right, one = load_rung("n00"), operation_of("rows").small

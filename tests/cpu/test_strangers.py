@@ -221,6 +221,9 @@ ATOMIC_SUMS = (
     "__shared__ float sum; if (t == 0) sum = 0; __syncwarp();"
     "cuda::atomic_ref<float, cuda::thread_scope_block> a(sum); float seen = a.load();"
     "while (!a.compare_exchange_weak(seen, seen + r)) {} __syncwarp(); r = a.load(); __syncwarp();",
+    "__shared__ float sum; if (t == 0) sum = 0; __syncwarp();"
+    "cuda::atomic_ref<float, cuda::thread_scope_block> a(sum);"
+    "a.fetch_add(r, cuda::std::memory_order_relaxed); __syncwarp(); r = a.load(); __syncwarp();",
 )
 
 

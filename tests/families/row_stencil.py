@@ -113,7 +113,8 @@ class RowStencil(Operation[Stencil, StencilInputs]):
         """The given problem, then rows shorter than the stencil, and about a block's tile."""
         lengths = (1, 2, 3, 5, 127, 128, 129, 1023, 2049)
         small = [Stencil(3, columns, seed=problem.seed + 1) for columns in lengths]
-        return list(dict.fromkeys([problem, *small]))
+        others = (one for one in small if not supports(one))
+        return list(dict.fromkeys([problem, *others]))
 
     def draw_problems(
         self, count: int, seed: int, supports: Callable[[Any], str | None] = lambda problem: None
@@ -121,7 +122,8 @@ class RowStencil(Operation[Stencil, StencilInputs]):
         """Seeded random problems."""
         rng = np.random.default_rng([seed, 403])
         sizes = rng.integers(1, (40, 3000), size=(count, 2))
-        return [Stencil(int(rows), int(columns), seed=seed) for rows, columns in sizes]
+        drawn = [Stencil(int(rows), int(columns), seed=seed) for rows, columns in sizes]
+        return [one for one in drawn if not supports(one)]
 
     def fills(self, problem: Stencil, seed: int) -> list[Fill] | None:
         """Normal numbers, two at a time; None where their number is odd."""

@@ -49,6 +49,8 @@ OTHER_LENGTHS = (17, 389, 97)
 MANY = ((1027, 1, 4), (83, 8, 5))
 """Sequences, KV heads and group: more than a block has threads, and more heads than blocks are
 resident."""
+MANY_SPLIT = (137, 1, 8, 301)
+"""More than a thousand heads, and keys: a kernel that splits a sequence splits many."""
 MANY_HEADS = (((3, 1, 2, 3, 3, 2, 1, 3), 16, 8), ((31, 5), 8, 6), ((33, 5), 1, 71))
 """Lengths, KV heads and group: heads of large models."""
 EVERY_END = (tuple((29 * i + 40) % 64 + 1 for i in range(64)), (127, 257, 128, 255, 129, 256))
@@ -88,6 +90,9 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     add(LONG_CASE, max(LONG_CASE), 1, 1, "sink")
     for sequences, kv_heads, group in MANY:
         add([5 * i % 3 + 1 for i in range(sequences)], 3, kv_heads, group, "large")
+    sequences, kv_heads, group, width = MANY_SPLIT
+    ends = [width if i % 20 == 9 else 5 * i % 3 + 1 for i in range(sequences)]
+    add(ends, width, kv_heads, group, "normal")
     for few, kv_heads, group in MANY_HEADS:
         add(few, max(few), kv_heads, group, "normal")
     add((0, 5, 0), 5, 2, 4, "normal")
