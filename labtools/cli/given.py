@@ -84,7 +84,8 @@ def choose_workload(
     text: str | None, target: Rung | Baseline | None = None, *, small: bool = False
 ) -> Problem:
     """The workload that was typed, or the one that the target's operation takes for usual, in the
-    first type and layout that the target takes.
+    first type and layout that the target takes; where it takes none of the usual size, of its
+    battery.
 
     Args:
         text: what was typed, or None.
@@ -100,7 +101,13 @@ def choose_workload(
     if not isinstance(target, Rung):
         return chosen
     with typed():
-        return next((one for one in operation.kinds(chosen) if not target.supports(one)), chosen)
+        found = [one for one in operation.kinds(chosen) if not target.supports(one)]
+        if not found and small:
+            others = operation.battery(chosen, target.supports)[1:]
+            alike = [one for one in others if one.visits <= chosen.visits]
+            plain = {"distribution": chosen.distribution, "seed": chosen.seed}
+            found = [max(alike, key=lambda one: one.visits).replace(**plain)] if alike else []
+        return found[0] if found else chosen
 
 
 def read_rung(name: str) -> Rung:
