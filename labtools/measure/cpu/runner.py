@@ -53,6 +53,8 @@ OTHER_BLOCK_ORDERS = (2, 3)
 """Orders of warps in which blocks begin in descending and in a drawn order."""
 WAITS_FOR_A_BLOCK_S = 5.0
 CPU_TIME_LIMIT_S = 20.0
+VISITS_PER_S, MOST_MORE_S = 2000, 60.0
+"""One block may have all the work of a long case, on a slow processor."""
 COUNT_LIMIT_S = 5.0
 LARGEST_BUFFER = 2**32
 _LOOK_S = 0.05
@@ -103,7 +105,8 @@ def run_on_cpu(
         limits: of the GPU whose launch is run; None takes `checked_limits`.
         blocks: run this many blocks, evenly spread over the grid, and compare what they wrote;
             None runs all. A rung of several launches is always run whole.
-        time_limit_s: seconds of a processor that one block may take before it counts as hanging.
+        time_limit_s: seconds of a processor that one block may take before it counts as hanging;
+            some more where the workload is large.
         workers: processes to share the blocks; None takes two where there are two cores.
         laid_out: what is launched in place of the workload: the same but for buffers with longer
             axes, of which the workload's are a part, and the rest zeros. Where its outputs are
@@ -211,7 +214,8 @@ class _Wanted:
 
 def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
     rung, workload, knobs, limits = wanted.rung, inputs.problem, wanted.knobs, wanted.limits
-    orders, time_limit_s, workers = wanted.orders, wanted.time_limit_s, wanted.workers
+    orders, workers = wanted.orders, wanted.workers
+    time_limit_s = wanted.time_limit_s + min(workload.visits / VISITS_PER_S, MOST_MORE_S)
     launches = rung.launches(wanted.laid_out, limits, knobs)
     executable = build_for_cpu(rung, wanted.laid_out, knobs, limits)
     scheme = rung.scheme(workload, knobs)

@@ -227,7 +227,8 @@ LAB_COLD void report_race(const Region& r, uintptr_t a, const Stamp& other,
     text.add(same_warp ? "and no __syncwarp() or barrier orders the two (a shuffle does not)"
                        : "and no barrier orders the two");
   } else {
-    text.add("another block %s at {1}, and nothing orders two blocks of one launch",
+    text.add("another block %s at {1}, and nothing orders two blocks of one launch for this thread "
+             "(other lanes of a warp learn what an atomic tells one by __syncwarp(), not by a shuffle)",
              other_wrote ? "writes" : "reads");
   }
   publish(f);
