@@ -25,8 +25,8 @@ FIRST_MOVE = """document.querySelectorAll(".lt-view").forEach(
     view => view.querySelector("button:not(:disabled)")?.click())"""
 SETTLED_MS = 400
 
-FREE = ("book/glossary", "book/sources", "book/teach")
-"""Pages to look things up in."""
+FREE = ("book/glossary", "book/sources", "book/teach", "book/reproduce")
+"""Pages to look things up in; the last is the records appendix."""
 MOST_ON_A_PAGE = {"tables": 3, "words": 1100, "code": 70, "set-up": 0}
 MOST_IN_A_LAB = {"tables": 5, "words": 600}
 KEPT_SHORT = (

@@ -16,14 +16,12 @@ from labtools.notebook.book.predict.accuracy import (
     plot_sweep,
     recorded_points,
     show_bound_misses,
-    show_pairs,
     show_reasons,
-    show_targets,
     show_worst,
     stratum_of_record,
 )
 from labtools.predict import Forecast, forecast
-from labtools.predict.accuracy import JudgedKernel, bound_agreement, pairs_of
+from labtools.predict.accuracy import JudgedKernel, bound_agreement
 from labtools.problem import LabError, load_rung
 
 
@@ -53,21 +51,12 @@ def test_plots_tell_what_they_show(points: list[JudgedKernel]) -> None:
     assert "alt=" in shown.html
     exact = [dataclasses.replace(point, forecast_us=point.measured_us) for point in test]
     assert "chain 1.00 to 1.00" in plot_errors(exact).text
-    for plot in (plot_accuracy, plot_errors, show_targets):
+    for plot in (plot_accuracy, plot_errors):
         with pytest.raises(LabError, match="no point to draw"):
             plot([])
 
 
-def test_targets_say_met_and_not_met(points: list[JudgedKernel]) -> None:
-    test = [point for point in points if point.split == "test"]
-    for factor, said in ((1, "0.000: met"), (3, "1.585: not met")):
-        off = [dataclasses.replace(one, forecast_us=factor * one.measured_us) for one in test]
-        assert said in show_targets(off).text.splitlines()[2]
-
-
-def test_pairs_and_reasons(points: list[JudgedKernel], made: tuple[JudgedKernel, Forecast]) -> None:
-    pairs = pairs_of(points)[:2]
-    assert show_pairs(pairs).text.count(pairs[0].knob)
+def test_reasons(made: tuple[JudgedKernel, Forecast]) -> None:
     assert show_reasons([], "forecast").text == "None."
     shown = show_reasons([("a <b>", "c & d")], "forecast")
     assert "a &lt;b&gt;" in shown.html and "c &amp; d" in shown.html

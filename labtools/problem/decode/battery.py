@@ -91,8 +91,8 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     for sequences, kv_heads, group in MANY:
         add([5 * i % 3 + 1 for i in range(sequences)], 3, kv_heads, group, "large")
     sequences, kv_heads, group, width = MANY_SPLIT
-    ends = [width if i % 20 == 9 else 5 * i % 3 + 1 for i in range(sequences)]
-    add(ends, width, kv_heads, group, "normal")
+    lengths = [width if i % 20 == 9 else 5 * i % 3 + 1 for i in range(sequences)]
+    add(lengths, width, kv_heads, group, "normal")
     for few, kv_heads, group in MANY_HEADS:
         add(few, max(few), kv_heads, group, "normal")
     add((0, 5, 0), 5, 2, 4, "normal")

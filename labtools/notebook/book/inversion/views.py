@@ -13,7 +13,6 @@ from labtools.derive import Design, DesignStep
 from labtools.derive.sm import share_in_flight
 from labtools.derive.traffic import SlopePoint
 from labtools.predict import DEFAULT_GPU, Gpu, load_gpu, machine_of
-from labtools.predict.banks import TileReport
 from labtools.predict.latencies import load_latencies
 from labtools.problem import Rung, Workload, timed_launches
 from labtools.problem.limits import Limits
@@ -140,22 +139,6 @@ def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
         kind = Word("computed", "" if design.calibrated else "rates not measured here")
         rows.append([*cells.values(), kind])
     return show_table(tuple(cells), rows, word="computed")
-
-
-def show_tiles(reports: Mapping[str, TileReport]) -> Shown:
-    """How tiles of different strides fare with the accesses of a kernel."""
-    first = next(iter(reports.values()))
-    columns = ["rows lie", "stride bytes", "rows not aligned"]
-    columns += [f"{access.access}: turns (least)" for access in first.accesses]
-    rows = []
-    for name, report in reports.items():
-        turns = (
-            "faults" if access.faults else f"{access.wavefronts} ({access.least})"
-            for access in report.accesses
-        )
-        rows.append((name, report.tile.stride, report.misaligned_rows, *turns))
-    note = "Every lane's address, bank by bank"
-    return show_table(columns, rows, word="computed", note=note)
 
 
 def plot_ring(design: Design, gpu: Gpu) -> Shown:

@@ -6,7 +6,6 @@ import html
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -17,17 +16,13 @@ from labtools.predict import Forecast, load_gpu
 from labtools.predict.accuracy import (
     Accuracy,
     JudgedKernel,
-    Pair,
-    Target,
     Which,
     accuracy_of,
-    check_targets,
     point_strata,
     points_of,
 )
 from labtools.predict.result import MEMORY_SLICE, waits_for_memory
 from labtools.problem import LabError, load_rung
-from labtools.problem.rung import say_knobs
 from labtools.record import Record, RecordStore, describe_records
 from labtools.record.bound import explain_disagreement, explain_waves, nearest_term
 
@@ -233,39 +228,6 @@ def show_simple(points: Sequence[JudgedKernel]) -> Shown:
         rows.append((name, *_row(accuracy_of(points, which)), f"{medians[worst]:.3f} ({worst})"))
     columns = ("forecast", *_HEADINGS, "median of the worst stratum")
     return show_table(columns, rows, word="forecast", note=_where(points))
-
-
-def show_targets(points: Sequence[JudgedKernel]) -> Shown:
-    """What was asked of the model and what it reached, met or not, with simpler models beside."""
-    _need(points)
-    found = [check_targets(points, which) for which in SIMPLE]
-    rows = [
-        (
-            model.name,
-            model.wanted,
-            *("-" if one is None else _said(one) for one in (model, *others)),
-        )
-        for model, *others in zip_longest(*found)
-    ]
-    columns = ("asked", "limit", "the model", "roofline only", "best constant")
-    return show_table(columns, rows, word="forecast", note=f"test points; {_where(points)}")
-
-
-def _said(target: Target) -> str:
-    return f"{target.found}: {'met' if target.met else 'not met'}"
-
-
-def show_pairs(pairs: Sequence[Pair]) -> Shown:
-    """Pairs of points that differ in one knob, each with the two ratios."""
-    rows = []
-    for pair in pairs:
-        first, second = pair.first.knobs, pair.second.knobs
-        change = f"{pair.knob} {first.get(pair.knob)} to {second.get(pair.knob)}"
-        others = say_knobs({name: value for name, value in first.items() if name != pair.knob}, " ")
-        ratios = (f"{pair.measured_ratio:.3f}", f"{pair.forecast_ratio:.3f}")
-        rows.append((pair.first.rung, _workload(pair.first), change, others, *ratios))
-    columns = ("kernel", "workload", "change", "other knobs", "recorded ratio", "forecast ratio")
-    return show_table(columns, rows, word="forecast", note="time after over time before")
 
 
 def _workload(point: JudgedKernel) -> str:
