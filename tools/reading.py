@@ -38,7 +38,10 @@ KEPT_SHORT = (
     *("book/ladder/r08_split_loads", "book/prefill/p00_traditional"),
     *("book/prefill/p01_inverted", "book/prefill/p02_corrected", "book/prefill/derived"),
     *("book/derive_first", "book/split_k", "book/reverts", "book/occupancy_revisited"),
-    "labs/lab06_quant",
+    *("book/ladder/r09_inverted", "book/ladder/r10_inverted_int8"),
+    *("book/ladder/r11_inverted_int4", "book/prefill/p03_hopper", "book/inversion"),
+    *("book/predict", "book/case_study", "book/claimed_compiled", "book/quantisation"),
+    *("book/checklist", "labs/lab06_quant"),
 )
 """Pages that are within their limits, and stay so."""
 
