@@ -1,4 +1,4 @@
-"""What single methods are worth, on a page: a table, and a figure with the intervals."""
+"""What single methods are worth, on a page: a figure with the intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from labtools.optimize.attribution import Attribution, Decision
 
 from ...figures import SHADES, Axes, draw_picture
-from ...tables import Shown, show_table
+from ...tables import Shown
 
 LINEAR_TO = 0.02
 """The figure's scale is linear to here, on both sides, and logarithmic beyond."""
@@ -15,20 +15,6 @@ _TICKS = (-0.5, -0.1, -0.02, 0.0, 0.02, 0.1, 0.5, 2.0, 10.0)
 _MOST_DIGITS = 4
 _SAID: Mapping[Decision | None, str]
 _SAID = {"above": "counts", "below": "does not count", None: "undecided"}
-
-
-def show_attributions(found: Sequence[Attribution], word: str, note: str = "") -> Shown:
-    """Each method with the time that leaving it out costs, its interval and the verdict."""
-    columns = ["method", "longer without it, us", "%", "95 % interval, %", "verdict"]
-    rows = []
-    for one in found:
-        percent = f"{100 * one.relative:+.1f}"
-        verdict = _SAID[one.decided]
-        rows.append((one.method, one.delta_us, percent, say_interval_pct(one), verdict))
-    digits = 1 + max(map(_digits, found), default=1)
-    limits = sorted({f"{100 * one.threshold:.{digits}g} %" for one in found})
-    about = f"threshold {' or '.join(limits)}" if limits else ""
-    return show_table(columns, rows, word=word, note="; ".join(filter(None, [note, about])))
 
 
 def say_interval_pct(one: Attribution) -> str:
