@@ -41,6 +41,7 @@ KEPT_SHORT = (
     *("book/ladder/r09_inverted", "book/ladder/r10_inverted_int8"),
     *("book/ladder/r11_inverted_int4", "book/prefill/p03_hopper", "book/inversion"),
     *("book/predict", "book/case_study", "book/claimed_compiled", "book/quantisation"),
+    *("book/attribution", "book/three_ways", "book/reading_sass"),
     *("book/checklist", "labs/lab06_quant"),
 )
 """Pages that are within their limits, and stay so."""

@@ -215,7 +215,9 @@ class _Wanted:
 def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
     rung, workload, knobs, limits = wanted.rung, inputs.problem, wanted.knobs, wanted.limits
     orders, workers = wanted.orders, wanted.workers
-    time_limit_s = wanted.time_limit_s + min(workload.visits / VISITS_PER_S, MOST_MORE_S)
+    time_limit_s = wanted.time_limit_s
+    if wanted.laid_out is workload:
+        time_limit_s += min(workload.visits / VISITS_PER_S, MOST_MORE_S)
     launches = rung.launches(wanted.laid_out, limits, knobs)
     executable = build_for_cpu(rung, wanted.laid_out, knobs, limits)
     scheme = rung.scheme(workload, knobs)
