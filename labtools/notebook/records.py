@@ -298,7 +298,10 @@ def plot_times(workload: Problem, *tried: Tried, gpu: str = DEFAULT_GPU) -> Show
     kept = timed_in_one_go(GpuRecords(gpu).every, tried, workload)
     found = [(as_variant(one), record) for one, record in zip(tried, kept, strict=True) if record]
     return show_bars(
-        [bar_of_record(record, _SHORT.sub(r"\1", one.name)) for one, record in found],
+        [
+            bar_of_record(record, _SHORT.sub(r"\1", one.label or record.name))
+            for one, record in found
+        ],
         workload.short(),
         floor_us=floors(workload, load_gpu(gpu)).time_us,
         where=describe_records([record for _, record in found]) if found else "",
