@@ -247,8 +247,8 @@ def check_rung(
         whole = not quick and len(done) == len(cases)
         # The given kind, and others that lie otherwise in memory: in pages.
         lain = {battery[0].layout: battery[0] for battery in reversed(batteries)}
-        found = [_check_far_apart(rung, one, knobs) for one in lain.values() if whole]
-        reaches = False if False in found else None if None in found else whole or None
+        found = [_check_far_apart(rung, one, knobs) for one in lain.values()] if whole else [None]
+        reaches = next((one for one in (False, None) if one in found), True)
         not_checked += [NOT_FAR] if reaches is None else []
     else:
         reaches, done = None, _check_on_gpu(rung, cases, knobs, progress, pool)
@@ -406,16 +406,19 @@ def _reaches(
         return None
     far = larger[-1]
     try:
-        launches, *others = (rung.launches(one, checked_limits(), knobs) for one in larger[::-1])
+        launches = rung.launches(far, checked_limits(), knobs)
         threads = sum(one.num_blocks * one.num_threads for one in launches)
         if far.outputs == near.outputs and threads > MOST_FAR_THREADS:
             return None
-        for nearer, one in zip(others, larger[-2::-1], strict=True):
+        for one in larger[:-1]:
             # The last rows are computed by the last blocks only where blocks grow with rows.
-            grown = far.output.shape[0] / one.output.shape[0]
-            for ours, theirs in zip(launches, nearer, strict=True):
-                if ours.num_blocks < 0.5 * grown * theirs.num_blocks:
-                    return None
+            least = 0.5 * far.output.shape[0] / one.output.shape[0]
+            nearer = rung.launches(one, checked_limits(), knobs)
+            if len(nearer) != len(launches) or any(
+                ours.num_blocks < least * theirs.num_blocks
+                for ours, theirs in zip(launches, nearer, strict=True)
+            ):
+                return None
         for one in larger:
             told = run_on_cpu(
                 rung, near, knobs, orders=(0,), time_limit_s=FAR_LIMIT_S, laid_out=one

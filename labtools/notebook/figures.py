@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 else:
     Axes = Any  # only a picture that is drawn loads matplotlib
 
-SHADES = ("#163a5f", "#d96f00", "#8ab8e0", "#dbe7f2")
 BLUE, ORANGE = "#1f5a94", "#d96f00"
+SHADES = ("#163a5f", ORANGE, "#8ab8e0", "#dbe7f2")
 AMBER, GREEN, CREAM = "#f2b766", "#bfe0c8", "#fbe8cf"
 """Colours that differ by their brightness, so that they read in grey too."""
 HATCHES = ("", "///", "...", "xx")

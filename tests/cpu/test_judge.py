@@ -139,6 +139,16 @@ def test_blocks_that_are_given_out_in_another_order_are_no_fault() -> None:
     assert check._check_far_apart(backwards, one, None) is None
 
 
+def test_a_large_problem_may_take_more_launches() -> None:
+    usual, one = load_rung("n00"), operation_of("rows").small
+
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        return usual.launch(problem, limits, knobs) * (2 if problem.rows > 1000 else 1)
+
+    again = dataclasses.replace(usual, launch=launch)
+    assert check._check_far_apart(again, one, None) is None
+
+
 @pytest.mark.parametrize("narrow", ["int", "unsigned"])
 def test_the_last_of_many_rows_is_reached(narrow: str) -> None:
     right, one = load_rung("n00"), operation_of("rows").small
