@@ -292,19 +292,23 @@ def show_tried(
     return make_table(columns, rows, f"Workload {workload}")
 
 
-def plot_times(workload: Problem, *tried: Tried, gpu: str = DEFAULT_GPU) -> Shown:
+def plot_times(workload: Problem, *tried: Tried) -> Shown:
     """Recorded times of some tries, of the processes that timed most of them, and the floor of the
-    bytes that each moves once. What these did not time has no bar."""
-    kept = timed_in_one_go(GpuRecords(gpu).every, tried, workload)
-    found = [(as_variant(one), record) for one, record in zip(tried, kept, strict=True) if record]
+    bytes that each moves once. The caption names those that these did not time."""
+    kept = timed_in_one_go(GpuRecords(DEFAULT_GPU).every, tried, workload)
+    bars, missing = [], []
+    for variant, record in zip(map(as_variant, tried), kept, strict=True):
+        if record:
+            bars.append(bar_of_record(record, variant.label or _SHORT.sub(r"\1", record.name)))
+        else:
+            missing.append(variant.label or variant.candidate)
+    where = [describe_records([one for one in kept if one])] if bars else []
+    where += [f"not timed beside these: {', '.join(missing)}"] if missing else []
     return show_bars(
-        [
-            bar_of_record(record, _SHORT.sub(r"\1", one.label or record.name))
-            for one, record in found
-        ],
+        bars,
         workload.short(),
-        floor_us=floors(workload, load_gpu(gpu)).time_us,
-        where=describe_records([record for _, record in found]) if found else "",
+        floor_us=floors(workload, load_gpu(DEFAULT_GPU)).time_us,
+        where="; ".join(where),
         width=4.9,
     )
 

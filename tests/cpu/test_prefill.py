@@ -232,3 +232,5 @@ def test_drawn_times_are_those_of_the_records() -> None:
     floor = floors(one, load_gpu("h200")).time_us
     assert f"p00 {record.median_us:.1f} us (recorded)" in text
     assert f"floor {floor:.1f} us (computed)" in text
+    apart = plot_times(one, "p02", "baseline:prefill_sdpa", "baseline:flash_attention_3").text
+    assert "flash_attention_3" in apart and "not timed beside these: p02" in apart

@@ -14,7 +14,7 @@ def plot_passes(ways: Mapping[str, Sequence[str]], matrix_mb: float) -> Shown:
     def paint(axes: Axes) -> None:
         for row, parts in enumerate(ways.values()):
             for place, part in enumerate(parts):
-                shade = SHADES[3] if part.endswith("read") else SHADES[1]
+                shade = SHADES[3] if part.endswith("read") else SHADES[0]
                 spot, text = (place * matrix_mb, row + 0.1), part.replace(" ", "\n")
                 draw_box(axes, spot, (matrix_mb, 0.8), text, shade=shade)
         axes.set_xlim(0, max(map(len, ways.values())) * matrix_mb)

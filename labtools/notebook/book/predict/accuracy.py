@@ -91,7 +91,7 @@ _look = partial(mark_look, colours=COLOURS)
 def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
     """Forecast against measurement on two logarithmic axes, one colour a stratum.
 
-    Filled marks are test points, hollow ones calibration points; grey crosses are what a roofline
+    Filled marks are test points, hollow ones calibration points; crosses are what a roofline
     says of the test points.
     """
     _need(points)
