@@ -79,6 +79,7 @@ RUNG = Rung.beside(
         layouts=("contiguous", "paged"),
         groups=range(1, 9),
     ),
+    refuses={"bfloat16 small_v": "q is past 65504, and the products are of fp16"},
     stores=lambda problem, knobs: SCHEME,
     min_arch="sm_80",
     defines_extra=lambda problem, limits, knobs: {

@@ -301,15 +301,17 @@ class OfOperation:
 
     operation: str  # the name of the operation
     asked: Supports  # is asked about problems of it, `Problem.blank`: their shape and type
-    # why inputs of a distribution are refused, by its name
+    # why inputs of a distribution are refused, by its name or by type and name
     refuses: Mapping[str, str] = field(default_factory=dict)
     rung: str = field(default="", compare=False)  # whose answer it is, for a message
 
     def __call__(self, problem: Problem) -> str | None:
         if problem.operation != self.operation:
             return f"it computes {self.operation} and not {problem.operation}"
-        if problem.distribution in self.refuses:
-            return self.refuses[problem.distribution]
+        kind = problem.distribution
+        for name in (kind, f"{problem.dtype} {kind}"):
+            if name in self.refuses:
+                return self.refuses[name]
         reason = ask_rung(self.rung, self.asked, problem.blank())
         if reason is not None and not is_text(reason):
             raise _wrong_answer(self.rung, "supports", "a reason in words, or None", reason)
@@ -347,8 +349,8 @@ class Rung:
     # the layout that `launch` and `defines_extra` ask, from what they get; None without such a rule
     plan: Callable[[Any, Limits, Mapping[str, int]], Any] | None = None
     operation: str = DEFAULT_OPERATION  # what it computes, by name
-    # why inputs of a distribution cannot be computed, by its name, such as scores too large for
-    # codes of eight bits; every check names them
+    # why inputs of a distribution cannot be computed, by its name or by type and name, such as
+    # "bfloat16 large"; every check names them
     refuses: Mapping[str, str] = field(default_factory=dict)
     # of ``source`` when it was loaded: what is checked is what is timed; None reads the file
     read_text: str | None = None

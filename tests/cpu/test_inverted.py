@@ -115,6 +115,16 @@ def test_there_is_a_path_without_clusters(name: str, arch: str) -> None:
     assert cubin.entries[decode].spill_store_bytes == 0
 
 
+@pytest.mark.parametrize("name", ["r10", "r11"])
+def test_queries_past_fp16_are_refused_where_their_type_holds_them(name: str) -> None:
+    kinds = {dtype: Workload(2, 6, 2, 33, 128, dtype=dtype) for dtype in ("float16", "bfloat16")}
+    small = {d: dataclasses.replace(one, distribution="small_v") for d, one in kinds.items()}
+    supports = load_rung(name).supports
+    assert [supports(one) for one in (*kinds.values(), small["float16"])] == [None] * 3
+    assert "65504" in (supports(small["bfloat16"]) or "")
+    assert np.abs(make_inputs(small["bfloat16"]).q.astype(np.float32)).max() > 65504
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_head_of_nan_ends_and_leaves_the_others_right(name: str) -> None:
     workload = Workload(1, 4, 1, 300, 128)
