@@ -3,6 +3,7 @@
 # make audit    the same with all of them
 # make check    format, lint, types, fast tests
 # make book     the static site, in _build/html
+# make site-archive  the same packed for a static host, in _build/site.zip
 # make regen    write anew what follows from sources alone, and say what changed
 # make goldens  compare what everything says with what it said
 # make accept WHAT=json MATCH="derive *"   keep what is said now: json, forecast, hash, median, screens
@@ -24,7 +25,7 @@ RUN = $(VENV)/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test audit check format book regen sync listings band readme goldens accept record lock search-baselines clean
+.PHONY: lab test audit check format book site-archive regen sync listings band readme goldens accept record lock search-baselines clean
 
 lab:
 	@$(INSTALL) lab
@@ -57,6 +58,10 @@ format:
 book:
 	@$(INSTALL) lab
 	@$(RUN) -m tools.book $(ARGS)
+
+site-archive:
+	@$(INSTALL) lab
+	@$(RUN) -m tools.book --archive $(ARGS)
 
 regen sync listings band readme:
 	@$(INSTALL) lab

@@ -102,3 +102,27 @@ def test_the_start_page_takes_its_guess_at_once(built_site: Path, page: Any) -> 
     question.get_by_role("button", name="Commit prediction").click()
     assert ladder.is_visible()
     assert "You said: 2.00x slower" in page.locator(".lt-score-static").inner_text()
+
+
+def test_a_word_of_the_glossary_explains_itself(built_site: Path, page: Any, browser: Any) -> None:
+    address = (built_site / "book" / "attention.html").as_uri()
+    page.goto(address)
+    word, tip = page.locator("main a[data-term]").first, page.locator("#term-tip")
+    shown = page.evaluate("one => window.GLOSSARY[one]", word.get_attribute("data-term"))
+    word.hover()
+    assert tip.inner_text().strip() in page.evaluate(
+        "html => new DOMParser().parseFromString(html, 'text/html').body.textContent", shown
+    )
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+    word.focus()
+    assert tip.is_visible()
+    with browser.new_context(has_touch=True, viewport={"width": 390, "height": 844}) as phone:
+        touched = phone.new_page()
+        touched.goto(address)
+        word = touched.locator("main a[data-term]").first
+        word.tap()
+        assert touched.locator("#term-tip").is_visible()
+        assert touched.url == address
+        word.tap()
+        touched.wait_for_url("**/glossary.html#term-*")
