@@ -19,6 +19,7 @@ from .given import (
     KnobOption,
     RungArgument,
     RungAsked,
+    VerboseOption,
     WorkloadOption,
 )
 from .loop_app import KernelOption, LoopWorkloadOption, OnOption, loop_app
@@ -155,12 +156,13 @@ def derive(
         float | None,
         typer.Option(help="Share of the bound that is aimed at, not of decode; 0.85 without it."),
     ] = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Derive a kernel from a GPU's limits: tile, warps, stages, layout, time."""
     from .deriving import derive_any
 
-    present(partial(derive_any, op, workload, gpu, bits, target), as_json)
+    present(partial(derive_any, op, workload, gpu, bits, target), as_json, verbose)
 
 
 @app.command("compile")
@@ -365,23 +367,28 @@ def records(
     all_: Annotated[bool, typer.Option("--all", help="Older records of the same thing too.")] = (
         False
     ),
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """What was measured: time, spread, samples, knobs, workload, source, date, stale or fresh."""
     from .recorded import list_records
 
-    present(partial(list_records, gpu, rung, workload, all_), as_json)
+    present(partial(list_records, gpu, rung, workload, all_), as_json, verbose)
 
 
 @app.command()
 def claims(
     id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="One claim only.")] = None,
+    verdict: Annotated[
+        str | None, typer.Option(help='Those with this verdict, such as "refuted".')
+    ] = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """What others published, each figure with our value and a verdict computed now."""
     from .claims import list_claims
 
-    present(partial(list_claims, id_), as_json)
+    present(partial(list_claims, id_, verdict), as_json, verbose)
 
 
 @app.command()

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labtools.predict.claim_checks import check_claim, gather_evidence
+from labtools.problem import LabError
 from labtools.record import DamagedRecordWarning
 from labtools.record.claims import VERDICTS, Claim, Finding, load_ledger, say_number
 
-from .outcome import Answer, print_table, typed
+from .outcome import Answer, UsageProblem, print_table, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,6 +78,18 @@ class ClaimsChecked(Answer):
     meaning: Mapping[str, str]
 
     def show(self, console: Console) -> None:
+        """Which claims got which verdict; a table where one verdict or one claim is asked for."""
+        if len(self.verdicts) <= 1:
+            self.show_all(console)
+            return
+        console.print(f"{len(self.claims)} claims, their verdicts computed now")
+        for verdict, count in self.verdicts.items():
+            ids = [row.claim.id for row in self.claims if row.finding.verdict == verdict]
+            console.print(f"\n{count} {verdict}: {self.meaning[verdict]}")
+            console.print(", ".join(ids))
+        console.print("\n--id ID says why and where to redo it; --verdict lists those of one kind")
+
+    def show_all(self, console: Console) -> None:
         """A table; of a single claim also why, and where to redo it."""
         columns = ("id", "claim", "claimed", "ours", "verdict", "checked")
         print_table(console, columns, [row.cells() for row in self.claims])
@@ -92,8 +105,11 @@ class ClaimsChecked(Answer):
         console.print("labtools claims --id ID says why and where to redo it")
 
 
-def list_claims(claim_id: str | None, progress: Progress) -> ClaimsChecked:
-    """Run the checks of all claims or of one."""
+def list_claims(claim_id: str | None, verdict: str | None, progress: Progress) -> ClaimsChecked:
+    """Run the checks of all claims or of one; those with one verdict, or all."""
+    if verdict is not None and verdict not in VERDICTS:
+        what, why = f"There is no verdict {verdict!r}.", f"there are {', '.join(VERDICTS)}"
+        raise UsageProblem(LabError(what, why, "name one of them, or leave --verdict out"))
     ledger = load_ledger()
     with typed():
         claims = list(ledger.claims) if claim_id is None else [ledger.find(claim_id)]
@@ -103,7 +119,9 @@ def list_claims(claim_id: str | None, progress: Progress) -> ClaimsChecked:
     rows = []
     for claim in claims:
         progress(f"checking {claim.id}")
-        rows.append(ClaimRow(claim, check_claim(claim, evidence)))
+        row = ClaimRow(claim, check_claim(claim, evidence))
+        if verdict in (None, row.finding.verdict):
+            rows.append(row)
     counted = Counter(row.finding.verdict for row in rows)
     verdicts: dict[str, int] = {name: counted[name] for name in VERDICTS if counted[name]}
     meaning: dict[str, str] = {name: text for name, text in VERDICTS.items()}  # noqa: C416

@@ -69,24 +69,33 @@ class Derived(Answer):
         return held | {"origin": "computed"} | ({"rung": self.rung} if self.rung else {})
 
     def show(self, console: Console) -> None:
+        """What each step decides, and the kernel to build."""
+        self._show(console.print, _say_decision)
+        console.print("--verbose shows what each step follows from, and what it rejects")
+
+    def show_all(self, console: Console) -> None:
         """Every step with its numbers, what they give, and the kernel to build."""
-        line, design = console.print, self.design
+        self._show(console.print, _show_step, details=True)
+
+    def _show(
+        self, line: Callable[..., None], say: Callable[..., None], details: bool = False
+    ) -> None:
+        design = self.design
         line(f"{design.title}  [computed]")
         if not design.calibrated:
             line("uncalibrated: this GPU's latencies and rates were not measured by this project")
         for number, step in enumerate(design.steps, 1):
             line()
             line(f"{number}. {step.question}")
-            _show_step(line, step)
+            say(line, step)
         line()
-        if isinstance(design, TiledDesign):
+        if details and isinstance(design, TiledDesign):
             _show_layouts(line, design)
-        for text in _slope_lines(design):
+        for text in _slope_lines(design) if details else ():
             line(text)
         library, hopper = getattr(design, "library", None), getattr(design, "hopper", None)
         if library is not None:
             line(f"NVIDIA's own pick: {library.said}")
-        line()
         line(f"derived: {design.summary}  [computed]")
         if hopper is not None:
             line()
@@ -94,7 +103,7 @@ class Derived(Answer):
             for step in hopper.steps:
                 line()
                 line(step.question)
-                _show_step(line, step)
+                say(line, step)
             line()
             line(f"derived: {hopper.summary}  [computed]")
         if self.rung is not None:
@@ -157,6 +166,10 @@ def _show_step(line: Callable[[str], None], step: DesignStep) -> None:
     for one in step.rejected:
         line(f"   not {one.choice}: {_number(one.value, one.unit)}; {one.why}")
     line(f"   would change with: {step.breaks}")
+
+
+def _say_decision(line: Callable[[str], None], step: DesignStep) -> None:
+    line(f"   {step.decision}")
 
 
 def _show_layouts(line: Callable[[str], None], design: TiledDesign) -> None:

@@ -22,6 +22,7 @@ SMALL_TEXT = "2,8,2,300,128"
 """What is taken of decode where no workload is typed; each operation has its own two."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, nothing else.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show all details.")]
 RungArgument = Annotated[
     str,
     typer.Argument(

@@ -76,8 +76,12 @@ class Answer:
         """Print it."""
         raise NotImplementedError
 
+    def show_all(self, console: Console) -> None:
+        """Print it with all details, for ``--verbose``."""
+        self.show(console)
 
-def present(work: Callable[[Progress], Answer], as_json: bool) -> None:
+
+def present(work: Callable[[Progress], Answer], as_json: bool, verbose: bool = False) -> None:
     """Do the work and write its answer to stdout; end the command with its status.
 
     While the work runs, everything that it or a library prints goes to stderr, so that stdout
@@ -99,7 +103,8 @@ def present(work: Callable[[Progress], Answer], as_json: bool) -> None:
         else:
             # A pipe has no width of its own; 80 columns would fold tables that somebody may cut.
             width = None if sys.stdout.isatty() else PIPE_COLUMNS
-            answer.show(_make_console(width))
+            show = answer.show_all if verbose else answer.show
+            show(_make_console(width))
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`): the status is still the work's.

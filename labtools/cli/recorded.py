@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labtools.predict import load_gpu
-from labtools.problem import LabError, UnknownRung
+from labtools.problem import HEADLINE, LabError, UnknownRung
 from labtools.problem.rung import say_knobs
 from labtools.record import (
     DamagedRecordWarning,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from labtools.toolchain.progress import Progress
 
 _RECORD_COLUMNS = "rung,knobs,workload,gpu,median us,spread,samples,source,date,".split(",")
+_MOST_SHOWN = 40
+"""Records that are shown unasked."""
 _MOST_SAID = 10
 """Things that could not be read that are said one by one."""
 _RIGHT = ("median us", "spread", "samples")
@@ -119,20 +121,34 @@ class RecordsListed(Answer):
         return (*told, *([f"And {more} more; --json names them."] if more else []))
 
     def show(self, console: Console) -> None:
+        """A table of the first, those of the headline workload before others."""
+        rows = sorted(self.records, key=lambda row: row.record.problem != HEADLINE)
+        self._show(console, rows[:_MOST_SHOWN])
+        if len(rows) > _MOST_SHOWN:
+            console.print(
+                f"{_MOST_SHOWN} of {len(rows)} records; --rung, --gpu and --workload narrow them, "
+                "--verbose shows all"
+            )
+
+    def show_all(self, console: Console) -> None:
+        """A table of all."""
+        self._show(console, self.records)
+
+    def _show(self, console: Console, rows: Sequence[RecordRow]) -> None:
         """A table, then why stale ones are."""
-        if not self.records:
+        if not rows:
             console.print("no record fits")
             return
-        cells = [_RECORD_COLUMNS, *(row.cells() for row in self.records)]
+        cells = [_RECORD_COLUMNS, *(row.cells() for row in rows)]
         console.out("recorded", highlight=False)
         console.out("\n".join(_columns(cells, console.width)), highlight=False)
-        for row in self.records:
+        for row in rows:
             what = f"{row.record.candidate} {row.record.problem}"
             if not row.state.fresh:
                 console.print(f"stale: {what}: {row.state.reason}")
             if row.doubts:
                 console.print(f"doubtful: {what}: {'; '.join(row.doubts)}")
-        if any(not row.record.signed for row in self.records):
+        if any(not row.record.signed for row in rows):
             console.print("unsigned: from a file that the project does not ship, such as your own")
 
 

@@ -117,12 +117,16 @@ def test_the_command_says_what_is_derived(
     design = derive(text, "h200", op=op)
     assert said["origin"] == "computed" and said["time_us"] == design.time_us
     assert [step["name"] for step in said["steps"]] == [step.name for step in design.steps]
-    assert main(["derive", "--op", op, "-w", text, "--gpu", "l4"]) == 0
+    assert main(["derive", "--op", op, "-w", text, "--gpu", "l4", "--verbose"]) == 0
     shown = capsys.readouterr().out
     assert "uncalibrated" in shown and "[computed]" in shown
     for step in derive(text, "l4", op=op).steps:
         assert step.question in shown
         assert all(one.choice in shown for one in step.rejected)
+    assert main(["derive", "--op", op, "-w", text, "--gpu", "l4"]) == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) <= 60
+    assert all(step.decision in short for step in derive(text, "l4", op=op).steps)
 
 
 def test_the_command_holds_the_rung_of_decode_against_the_derivation(

@@ -79,9 +79,9 @@ class Design(AnyDesign):
         """The kernel in one line."""
         return (
             f"{self.arithmetic}, tile of {self.tile_keys} keys, "
-            f"{self.warps_per_sm} warps an SM, {self.stages} stages, {self.blocks} blocks of "
+            f"{self.warps_per_sm} warps per SM, {self.stages} stages, {self.blocks} blocks of "
             f"{self.warps} warps in clusters of {self.cluster}, {self.smem_bytes:,} bytes of "
-            f"shared memory a block, {self.time_us:.2f} us"
+            f"shared memory per block, {self.time_us:.2f} us"
         )
 
     @property
@@ -124,13 +124,13 @@ def _words_of(way: Division) -> tuple[str, str]:
     """A way to divide a pair, and how its pieces become one."""
     pieces = f"{way.pieces} pieces of a pair"
     if way.pieces == 1:
-        return "a block for each pair", "nothing to join"
+        return "a block for each pair", "nothing to merge"
     if way.clusters == 1:
         named = f"clusters of {way.cluster} for a pair"
-        return named, "joined through the shared memory of a cluster"
+        return named, "merged through the shared memory of a cluster"
     if way.cluster == 1:
-        return pieces, "joined through memory by the last to finish"
-    through = "joined through shared memory in a cluster, and among clusters through memory"
+        return pieces, "merged through memory by the last to finish"
+    through = "merged through shared memory in a cluster, and among clusters through memory"
     return f"{pieces}, in clusters of {way.cluster}", through
 
 
@@ -354,7 +354,7 @@ class _DecodeDerivation(Derivation):
                 why = f"two tiles of each are more than the {room:,} bytes of a block"
             elif warps > self.warps:
                 why = (
-                    f"twice the partial results to join and a turn of {warps * self.keys} keys, "
+                    f"twice the partial results to merge and a turn of {warps * self.keys} keys, "
                     f"where {slack[self.warps]:.1f} times the rate are there already"
                 )
             elif slack[warps] < SLACK:
@@ -454,7 +454,7 @@ class _DecodeDerivation(Derivation):
         rejected = []
         for one in (one for one in self.ways if one is not way):
             said = f"{one.blocks} blocks on {one.sms} SMs; {choice}{_why_not_taken(one, way)}"
-            rejected.append(Rejected(_words_of(one)[0], one.time_us, "us to read and join", said))
+            rejected.append(Rejected(_words_of(one)[0], one.time_us, "us to read and merge", said))
         by_size = (limits.clusters, plan.kernel.sm_gb_per_s)
         fitting = [dict(sorted(one.items())) for one in by_size]
         launch = plan.warps, plan.blocks_per_sm, plan.stages

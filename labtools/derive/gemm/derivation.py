@@ -50,8 +50,8 @@ class TileDesign(TiledDesign):
         tile = self.cost.tile
         return (
             f"{_say_tile(tile)}, "
-            f"{tile.stages} stages, {self.cost.smem_bytes:,} bytes of shared memory a block, "
-            f"{self.cost.registers} registers a thread, {self.time_us:.4g} us"
+            f"{tile.stages} stages, {self.cost.smem_bytes:,} bytes of shared memory per block, "
+            f"{self.cost.registers} registers per thread, {self.time_us:.4g} us"
         )
 
 
@@ -163,7 +163,7 @@ class _ProductDerivation(BoundDerivation):
                     )
                 else:
                     bare = ProductTile.of({**tile.knobs, name: other, "stages": 2})
-                    number, unit = registers_estimated(bare), "registers a thread, at these warps"
+                    number, unit = registers_estimated(bare), "registers per thread, at these warps"
                     why = self.model.why_not(bare) or "no division over warps fits"
                 rejected.append(Rejected(f"{name} {other}", number, unit, why))
         return rejected
@@ -212,10 +212,10 @@ class _ProductDerivation(BoundDerivation):
                     rejected.append(Rejected(what, found.time_us, "us", read))
                 elif down * across <= 2 * tile.warps:
                     rows, columns = tile.m // down, tile.n // across
-                    number, unit = registers_estimated(other), "registers a thread"
+                    number, unit = registers_estimated(other), "registers per thread"
                     if tile.m % (16 * down) or tile.n % (16 * across):
                         number, unit = min(rows, columns), "rows or columns"
-                    said = f"{rows} x {columns} of the output a warp: {why}"
+                    said = f"{rows} x {columns} of the output per warp: {why}"
                     rejected.append(Rejected(what, number, unit, said))
         rows, columns = tile.m // tile.warps_m, tile.n // tile.warps_n
         return self.step(
@@ -283,7 +283,7 @@ class _ProductDerivation(BoundDerivation):
             if number > MOST_REGISTERS:
                 why = f"more than the {MOST_REGISTERS} there are, so sums spill"
             named = f"{other.warps_m} x {other.warps_n} warps"
-            rejected.append(Rejected(named, number, "registers a thread", why))
+            rejected.append(Rejected(named, number, "registers per thread", why))
         return self.step(
             "registers",
             [gpu.registers_per_sm, gpu.smem_per_sm_bytes],

@@ -73,8 +73,8 @@ class RingDesign:
         """The tile in one line."""
         tile = self.cost.tile
         return (
-            f"{tile.rows} x {tile.columns}, {tile.stages} stages, {tile.split} blocks a tile, "
-            f"{tile.smem_bytes:,} bytes of shared memory a block, {self.time_us:.4g} us, "
+            f"{tile.rows} x {tile.columns}, {tile.stages} stages, {tile.split} blocks per tile, "
+            f"{tile.smem_bytes:,} bytes of shared memory per block, {self.time_us:.4g} us, "
             f"{self.floor_us / self.time_us:.0%} of the bound, which is {self.bound}"
         )
 
@@ -361,7 +361,7 @@ def _ring(model: RingModel, best: RingCost) -> DesignStep:
         if why:
             rejected.append(Rejected(named, other.smem_bytes, "bytes", why))
         else:
-            said = "fewer bytes on the way" if stages < tile.stages else "room for nothing else"
+            said = "fewer bytes in flight" if stages < tile.stages else "room for nothing else"
             rejected.append(Rejected(named, model.cost(other).time_us, "us", said))
     most = model.gpu.registers_per_block // tile.threads // 8 * 8
     row, needed = ELEMENT * SLICE, 1 + math.ceil(latency / busy)

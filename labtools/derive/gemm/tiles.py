@@ -107,7 +107,7 @@ class TileModel(SmModel):
             return why
         registers = registers_estimated(tile)
         if registers > MOST_REGISTERS:
-            return f"{registers} registers a thread, and there are {MOST_REGISTERS}"
+            return f"{registers} registers per thread, and there are {MOST_REGISTERS}"
         size = self.smem_bytes(tile)
         if size > self.gpu.smem_per_block_bytes:
             most = self.gpu.smem_per_block_bytes

@@ -137,7 +137,7 @@ class PrefillModel(SmModel):
             return f"{size:,} bytes of shared memory, and a block has {most:,}"
         registers, most = self.registers(tile), self.room_for_registers(tile, 1)
         if registers > most:
-            return f"{registers} registers a thread, and there are {most}: they would spill"
+            return f"{registers} registers per thread, and there are {most}: they would spill"
         if tile.pingpong and tile.groups == 1:
             return "one warpgroup has nobody to take turns with"
         return None

@@ -66,7 +66,7 @@ class PrefillDesign(TiledDesign):
         return (
             f"{tile.queries} queries x {tile.keys} keys, {tile.groups} "
             f"{GROUP_WORDS[tile.kind]}, {tile.stages} stages, {self.cost.smem_bytes:,} bytes of "
-            f"shared memory a block, {self.cost.registers} registers a thread, "
+            f"shared memory per block, {self.cost.registers} registers per thread, "
             f"{self.time_us:.4g} us"
         )
 
@@ -221,7 +221,7 @@ class _PrefillDerivation(BoundDerivation):
         size = self.model.launch(made).smem_bytes
         if size > self.gpu.smem_per_block_bytes:
             return Rejected(what, size, "bytes", why)
-        return Rejected(what, self.model.registers(made), "registers a thread", why)
+        return Rejected(what, self.model.registers(made), "registers per thread", why)
 
     def _tile(self) -> DesignStep:
         best, tile, problem = self.best, self.tile, self.problem

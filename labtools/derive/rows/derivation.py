@@ -53,7 +53,7 @@ class RowDesign(BoundDesign):
         """The kernel in one line."""
         return (
             f"{self.blocks} blocks of {self.threads} threads, {self.pieces} pieces of 16 bytes a "
-            f"thread, {self.blocks_per_sm} blocks an SM, {self.registers} registers a thread, "
+            f"thread, {self.blocks_per_sm} blocks per SM, {self.registers} registers per thread, "
             f"{self.time_us:.4g} us"
         )
 
@@ -172,7 +172,7 @@ class _RowDerivation(Derivation):
         for threads, cost in self.costs.items():
             if threads == self.threads:
                 continue
-            why = f"{cost.on_the_way / 1024:.0f} KiB on the way, and more warps of a row to join"
+            why = f"{cost.on_the_way / 1024:.0f} KiB in flight, and more warps of a row to merge"
             if cost.pieces > MOST_HELD:
                 why = f"{cost.pieces} pieces a thread, and it holds {MOST_HELD}"
             time = sum(self._time_parts(cost))
