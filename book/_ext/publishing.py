@@ -68,7 +68,11 @@ def add_button(context: dict[str, Any], url: str, icon: str, tooltip: str) -> No
 def add_to_page(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
     """Mark the words of the glossary; add the page's download and how to cite it."""
     if "body" in context:
-        context["body"] = _TERM.sub(r'\1 data-term="\2"', context["body"])
+        body = _TERM.sub(r'\1 data-term="\2"', context["body"])
+        # Docutils calls it a list, of things that are none of a list's.
+        context["body"] = body.replace(
+            '<div role="list" class="citation-list">', '<div class="citations">'
+        )
     if page in pages_with_code(Path(app.srcdir)):
         notebook = context["pathto"](f"{NOTEBOOKS}/{page}.ipynb", 1)
         add_button(context, notebook, "download", "Download this page as a notebook")

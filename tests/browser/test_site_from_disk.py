@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
+from devices import some_of
 from driver import settle, shoot
 
 from tools.reading import KEPT_SHORT, SHOW_ALL, count_page, over
@@ -78,18 +80,22 @@ def test_a_page_that_was_made_short_stays_so(built_site: Path, page: Any, name: 
 
 
 @pytest.mark.slow
-def test_dark_mode_is_readable(built_site: Path, page: Any) -> None:
-    page.goto((built_site / "book/index.html").as_uri())
-    page.add_style_tag(content="* { transition: none !important; }")
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    luminance = """element => {
-        const [r, g, b] = getComputedStyle(element).%s.match(/[\\d.]+/g).map(Number);
-        return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
-    }"""
-    text = page.locator(".bd-article p").first.evaluate(luminance % "color")
-    ground = page.locator("body").evaluate(luminance % "backgroundColor")
-    assert text - ground > 0.4
-    shoot(page, "site-dark")
+@pytest.mark.parametrize(
+    ("name", "scheme", "width"),
+    some_of([(n, s, w) for n in toc_pages(ROOT) for s, w in (("light", 1440), ("dark", 360))], 12),
+)
+def test_nothing_on_a_page_is_a_barrier(
+    built_site: Path, browser: Any, name: str, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 900}
+    with browser.new_context(color_scheme=scheme, viewport=size) as context:
+        page = context.new_page()
+        page.goto((built_site / f"{name}.html").as_uri())
+        page.evaluate(SHOW_ALL)
+        settle(page)
+        found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert not serious, [(one["id"], [at["html"] for at in one["nodes"]]) for one in serious]
 
 
 def test_the_start_page_takes_its_guess_at_once(built_site: Path, page: Any) -> None:

@@ -263,6 +263,17 @@ def test_the_table_of_records_is_folded_and_not_cut() -> None:
     assert "abcdefghijklmnopqrst" in "".join(_columns([("a",), ("abcdefghijklmnopqrst",)], 9))
 
 
+@pytest.mark.parametrize("command", ["claims", "doctor", "records"])
+def test_an_answer_is_short_unasked(cli: Any, command: str) -> None:
+    ended = cli(command)
+    assert ended.status == 0
+    assert len(ended.out.splitlines()) <= 60
+    if command == "claims":
+        shown = cli(command, "--verdict", "slip").out
+        assert "l2-bytes" in shown and "v0-ms" not in shown
+        assert cli(command, "--verdict", "nonsense").status == 2
+
+
 def test_records_of_a_name_that_nothing_has_are_refused(cli: Any) -> None:
     """With what there is; a kernel that is shipped and was not measured so is no mistake."""
     for wanted in ("nonsense", "r99", "baseline:nothing"):
