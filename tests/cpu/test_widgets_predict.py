@@ -20,6 +20,7 @@ from labtools.notebook.labs.lab04_predict.draw import (
     draw_rounds,
     recorded_answer,
 )
+from labtools.notebook.labs.lab04_predict.figures import draw_score, score_bands
 from labtools.notebook.labs.lab04_predict.game import PredictionRounds
 from labtools.notebook.labs.lab04_predict.views import HINTS, say_change, say_sides
 from labtools.notebook.tables import say_time
@@ -92,6 +93,14 @@ def test_the_example_is_never_drawn(pool: list[Round]) -> None:
     assert recorded_answer(example) is not None
     sides = {example.baseline, example.candidate}
     assert not [o for o in pool if {o.baseline, o.candidate} & sides and o.workload == HEADLINE]
+
+
+def test_the_scale_says_what_the_score_says() -> None:
+    for low, high, said in score_bands():
+        off_by = 1.01 * low
+        assert off_by < high and said in draw_score().text
+        for measured in (3.0, 0.2):
+            assert score(measured * off_by, measured).verdict.endswith(f"{said}.")
 
 
 # -- the model's commitment ------------------------------------------------------------------
