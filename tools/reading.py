@@ -44,6 +44,7 @@ KEPT_SHORT = (
     *("book/attribution", "book/three_ways", "book/reading_sass"),
     *("book/checklist", "labs/lab01_occupancy", "labs/lab02_baseline", "labs/lab04_predict"),
     *("labs/lab05_split", "labs/lab06_quant", "labs/lab10_inversion"),
+    *("labs/lab07_ncu", "labs/lab09_loop", "labs/lab11_sanitizer"),
 )
 """Pages that are within their limits, and stay so."""
 

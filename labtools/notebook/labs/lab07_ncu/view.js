@@ -146,12 +146,24 @@ function summary(cell) {
   return now([
     html("div", {}, [html("span", { class: "lt-value lt-ncu-bound" }, [`bound: ${bound.counted} `]),
       mark(cell.word)]),
-    html("div", {}, [`By the one rule: ${bound.reason}`]),
-    html("div", {}, [strong(cell.name), `, ${cell.title}. ${times.join(", ")}. `,
-      `${cell.where}.`]),
+    html("div", {}, [strong(cell.name), `, ${times.join(", ")}. ${cell.where}.`]),
     cell.apart && html("div", { class: "lt-ncu-apart", role: "note" }, [cell.apart]),
-    bound.forecast !== null && html("div", {}, [`${bound.why} `, mark("forecast")]),
   ]);
+}
+
+let open = 0; // the part that is shown, also of the next kernel
+
+// Buttons, each with a part of the view that it shows in place of the others.
+function turned(named) {
+  const parts = Object.values(named).map((children) => html("div", {}, children));
+  const buttons = Object.keys(named).map((name, place) => button(name, () => show(place)));
+  function show(place) {
+    open = place;
+    parts.forEach((part, number) => { part.hidden = number !== place; });
+    buttons.forEach((one, number) => one.setAttribute("aria-pressed", number === place));
+  }
+  show(open);
+  return [tools(buttons), parts];
 }
 
 function draw(tables, chosen, workload) {
@@ -163,16 +175,20 @@ function draw(tables, chosen, workload) {
   }
   return [
     summary(cell),
-    html("h4", {}, ["Roofline"]), drawRoof(tables, row, chosen), roofKeys(tables, cell),
-    html("h4", {}, ["Where a warp's time goes ", mark(cell.word)]), drawWaits(cell.waits),
-    paragraph([cell.waits.said], "lt-note"),
-    html("h4", {}, ["From the kernel down to DRAM"]), drawMemory(cell.memory),
-    paragraph([cell.memory.said], "lt-note"),
-    html("h4", {}, ["What each counter means, and what not ", mark(cell.word)]),
-    drawCounters(tables.meanings, cell.counters),
-    paragraph([cell.missing.length
-      ? `Not in this record: ${cell.missing.join(", ")}. What is missing is not zero.`
-      : "No counter of this list is missing."], "lt-note lt-ncu-missing"),
+    turned({
+      "Roofline": [drawRoof(tables, row, chosen), roofKeys(tables, cell)],
+      "Why this bound": [
+        paragraph([`${cell.title}. By the one rule: ${cell.bound.reason} `, mark(cell.word)]),
+        cell.bound.forecast !== null && paragraph([`${cell.bound.why} `, mark("forecast")])],
+      "Where a warp's time goes": [drawWaits(cell.waits),
+        paragraph([`${cell.waits.said} `, mark(cell.word)], "lt-note")],
+      "From the kernel down to DRAM": [drawMemory(cell.memory),
+        paragraph([cell.memory.said], "lt-note")],
+      "What each counter means, and what not": [drawCounters(tables.meanings, cell.counters),
+        paragraph([cell.missing.length
+          ? `Not in this record: ${cell.missing.join(", ")}. What is missing is not zero. `
+          : "No counter of this list is missing. ", mark(cell.word)], "lt-note lt-ncu-missing")],
+    }),
   ];
 }
 

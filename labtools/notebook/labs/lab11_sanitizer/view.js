@@ -6,17 +6,25 @@ const COLUMNS = ["halfs a row", "the kernel", "bytes a row", "copies that miss",
 
 const quoted = (text) => html("div", { class: "lt-sanitizer-code" }, [text]);
 
+const [LANE, CELL, TALL] = [8, 48, 20]; // rows a line, and the place of one
+
 function drawRows(starts) {
+  const id = freshId("lt-sanitizer");
   const isOff = (start) => start % COPY !== 0;
   const look = (off) => `lt-sanitizer-row lt-sanitizer-row-${off ? "off" : "on"}`;
   const label = `${starts.filter(isOff).length} of ${starts.length} rows begin at no multiple of ` +
     `${COPY} bytes`;
+  const cells = starts.flatMap((start, row) => {
+    const [x, y] = [1 + CELL * (row % LANE), 1 + TALL * Math.floor(row / LANE)];
+    const box = rect(x, y, CELL - 3, TALL - 3, { class: look(isOff(start)),
+      fill: isOff(start) ? `url(#${id}-hatch)` : "none" });
+    box.append(svg("title", {}, [`row ${row} begins at 0x${start.toString(16)}`]));
+    return [box, words(x + CELL / 2 - 1.5, y + TALL / 2 + 3, start.toString(16))];
+  });
   return [
-    paragraph(["Where the rows of a tile begin, in bytes, hexadecimal, eight rows a line ",
-      mark("computed")]),
-    html("div", { class: "lt-sanitizer-rows", role: "img", "aria-label": label },
-      starts.map((start, row) => html("span", { class: look(isOff(start)),
-        title: `row ${row} begins at 0x${start.toString(16)}` }, [start.toString(16)]))),
+    paragraph(["Where the rows of a tile begin, in bytes (hexadecimal) ", mark("computed")]),
+    picture(CELL * LANE, TALL * Math.ceil(starts.length / LANE), label, "lt-sanitizer-rows",
+      [patterns(id), ...cells]),
     keys([[swatch(look(false)), `a multiple of ${COPY}`], [swatch(look(true)), "not"]]),
   ];
 }
