@@ -42,7 +42,7 @@ KEPT_SHORT = (
     *("book/ladder/r11_inverted_int4", "book/prefill/p03_hopper", "book/inversion"),
     *("book/predict", "book/case_study", "book/claimed_compiled", "book/quantisation"),
     *("book/attribution", "book/three_ways", "book/reading_sass"),
-    *("book/which_tool",),
+    *("book/which_tool", "book/what_it_is_worth"),
     *("book/checklist", "labs/lab02_baseline", "labs/lab06_quant", "labs/lab10_inversion"),
 )
 """Pages that are within their limits, and stay so."""

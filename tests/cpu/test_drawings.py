@@ -30,6 +30,7 @@ from labtools.notebook.book.which_tool.tools import (
     waits_drawing,
     which_tool_drawing,
 )
+from labtools.notebook.book.worth.tokens import Decoder, DecodeStep, plot_steps, plot_tokens
 from labtools.notebook.figures import plot_lines
 from labtools.notebook.records import GpuRecords, Variant
 from labtools.notebook.tables import Shown
@@ -152,3 +153,17 @@ def test_waits_are_those_of_the_record() -> None:
     assert record.counters is not None
     share = stall_shares(record.counters.values)["selected"]
     assert f"it issues {share:.0%}" in waits_drawing({"r11": record}).text
+
+
+def test_a_step_is_its_weights_and_attention() -> None:
+    model = Decoder.llama3()
+    embeddings = model.vocab * model.dim  # of which a step reads a row a token
+    assert model.weights + embeddings == pytest.approx(8.0e9, rel=0.01)  # "8B"
+    assert model.kv_bytes(HEADLINE) == 32 * HEADLINE.kv_bytes
+    one = DecodeStep.of(model, gb_per_s=4000.0, layer_us=100.0, batch=8)
+    assert one.weights_us == pytest.approx(2 * model.weights / 4e12 * 1e6)
+    assert one.share == pytest.approx(3200.0 / one.time_us)
+    rate = f"{8e6 / (one.weights_us + 3200.0):,.0f}"
+    assert f"{rate} tokens a second" in plot_steps({"a kernel": one}, "").text
+    shown = plot_tokens({"a kernel": {4096: one}}, {"a library": {1024: one}}, 9999.0, "").text
+    assert f"a kernel: 4,096 {rate}" in shown and f"a library: 1,024 {rate}" in shown
