@@ -23,10 +23,21 @@ from labtools.notebook.book.inversion.drawings import (
 )
 from labtools.notebook.book.inversion.views import plot_limits, plot_model, plot_slope, show_steps
 from labtools.notebook.book.the_gpu.figures import launch_drawing
+from labtools.notebook.book.which_tool.tools import (
+    FIVE_TOOLS,
+    call_drawing,
+    tool_table,
+    waits_drawing,
+    which_tool_drawing,
+)
+from labtools.notebook.book.worth.tokens import Decoder, DecodeStep, plot_steps, plot_tokens
 from labtools.notebook.figures import plot_lines
+from labtools.notebook.records import GpuRecords, Variant
 from labtools.notebook.tables import Shown
 from labtools.predict import check_tile, half_tile, load_gpu
 from labtools.problem import HEADLINE, load_rung, make_inputs
+from labtools.record import with_counters
+from labtools.record.bound import stall_shares
 
 
 def every_drawing() -> list[Shown]:
@@ -40,7 +51,7 @@ def every_drawing() -> list[Shown]:
             launch_drawing(launch, limits.num_sms),
             fragment_drawing(),
         ),
-        *(swizzle_drawing(), ring_drawing(4), roles_drawing(2, 2)),
+        *(swizzle_drawing(), ring_drawing(4), roles_drawing(2, 2), which_tool_drawing()),
     ]
 
 
@@ -117,3 +128,42 @@ def test_a_slope_and_a_model_are_drawn_by_their_numbers() -> None:
     assert "a kernel, 2 tiles, 1.20 to 1.50" in told
     told = plot_lines({"one": {4: 0.5, 2: 1.25}, "other": {2: 3.0}}, "x", "y", "", "computed").text
     assert "one: 2 1.25, 4 0.5; other: 2 3" in told
+
+
+def test_the_tools_of_the_drawing_are_those_of_the_table() -> None:
+    drawn, told = which_tool_drawing().text, tool_table().text
+    for one in FIVE_TOOLS:
+        assert " ".join(one.doubt.split()) in drawn
+        assert one.costs in told and one.blind in told
+    assert drawn.count("needs a GPU") == sum(one.needs_gpu for one in FIVE_TOOLS)
+
+
+def test_a_call_is_taken_apart_by_recorded_times() -> None:
+    tries = [Variant("r04", experiment=one) for one in ("", "stream+outside", "outside")]
+    short = HEADLINE.replace(batch=1, kv_len=1024)
+    first, moved, graph = GpuRecords().times_together(tries, short)
+    assert first is not None and moved is not None and graph is not None
+    told = re.findall(r"([\d.]+) us", call_drawing(first, moved, graph).text)
+    assert sum(map(float, told)) == pytest.approx(float(first), abs=0.2)
+    assert float(told[0]) == pytest.approx(float(graph), abs=0.05)
+
+
+def test_waits_are_those_of_the_record() -> None:
+    (record, *_) = with_counters(GpuRecords().all_of("r11", HEADLINE))
+    assert record.counters is not None
+    share = stall_shares(record.counters.values)["selected"]
+    assert f"it issues {share:.0%}" in waits_drawing({"r11": record}).text
+
+
+def test_a_step_is_its_weights_and_attention() -> None:
+    model = Decoder.llama3()
+    embeddings = model.vocab * model.dim  # of which a step reads a row a token
+    assert model.weights + embeddings == pytest.approx(8.0e9, rel=0.01)  # "8B"
+    assert model.kv_bytes(HEADLINE) == 32 * HEADLINE.kv_bytes
+    one = DecodeStep.of(model, gb_per_s=4000.0, layer_us=100.0, batch=8)
+    assert one.weights_us == pytest.approx(2 * model.weights / 4e12 * 1e6)
+    assert one.share == pytest.approx(3200.0 / one.time_us)
+    rate = f"{8e6 / (one.weights_us + 3200.0):,.0f}"
+    assert f"{rate} tokens a second" in plot_steps({"a kernel": one}, "").text
+    shown = plot_tokens({"a kernel": {4096: one}}, {"a library": {1024: one}}, 9999.0, "").text
+    assert f"a kernel: 4,096 {rate}" in shown and f"a library: 1,024 {rate}" in shown

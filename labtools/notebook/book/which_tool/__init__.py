@@ -1,0 +1,1 @@
+"""Drawn for `book/which_tool.md`."""

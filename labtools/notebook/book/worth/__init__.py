@@ -1,0 +1,1 @@
+"""Drawn for `book/what_it_is_worth.md`."""
