@@ -134,5 +134,5 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("html-page-context", add_to_page, priority=502)
     app.connect("build-finished", add_files)
     app.add_js_file("glossary.js")
-    app.add_js_file("terms.js")
+    app.add_js_file("site.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}
