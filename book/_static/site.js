@@ -1,13 +1,14 @@
-// What scrolls sideways can be reached by keyboard.
-const reachScrollers = () => {
-  for (const one of document.querySelectorAll("main figure, main .cell_output > .output")) {
-    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
-    else one.removeAttribute("tabindex");
+// What scrolls sideways can be reached by keyboard, also what shows later.
+const scrollers = new ResizeObserver((seen) => {
+  for (const { target } of seen) {
+    if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+    else target.removeAttribute("tabindex");
   }
-};
-addEventListener("load", reachScrollers);
-addEventListener("resize", reachScrollers);
-addEventListener("toggle", reachScrollers, true); // what was folded
+});
+document.addEventListener("DOMContentLoaded", () => {
+  const found = document.querySelectorAll("main figure, main .cell_output > .output");
+  for (const one of found) scrollers.observe(one);
+});
 
 // A word of the glossary explains itself: under the mouse, on focus and at the first tap; Escape
 // closes. What it says comes from glossary.js, which is made with the site.
