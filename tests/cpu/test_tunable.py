@@ -164,7 +164,7 @@ def test_a_drawn_point_is_right(point: Point, workload: lp.Workload) -> None:
 @pytest.mark.parametrize("base", some_of(list(BASES), 1))
 def test_a_base_is_right_on_the_battery(base: str) -> None:
     report = check_rung(RUNG, SMALL, BASES[base], on="cpu", seed=5)
-    assert report.ok or report.gpu_only, report.summary
+    assert report.verdict == "undecided", report.summary  # right, but for the PTX that a GPU runs
 
 
 @pytest.mark.slow

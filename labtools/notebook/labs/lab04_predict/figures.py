@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from labtools.record.prediction import MISUNDERSTOOD_FROM, SAME_WITHIN, SIZES
+from labtools.record.prediction import MISUNDERSTOOD, MISUNDERSTOOD_FROM, SAME_WITHIN, SIZES
 
 from ...figures import AMBER, GREEN, SHADES, Axes, draw_picture
 from ...tables import Shown
@@ -17,7 +17,7 @@ def score_bands() -> list[tuple[float, float, str]]:
     ends = [1.0, *(most for most, _, _ in SIZES)]
     said = [words.removeprefix(": ") for _, _, words in SIZES]
     bands = list(zip(ends, ends[1:], said, strict=False))
-    return [*bands, (MISUNDERSTOOD_FROM, float("inf"), "you do not yet understand the bottleneck")]
+    return [*bands, (MISUNDERSTOOD_FROM, float("inf"), MISUNDERSTOOD.partition(", so ")[2])]
 
 
 def draw_score() -> Shown:
