@@ -93,6 +93,8 @@ def add_to_page(app: Any, page: str, template: str, context: dict[str, Any], tre
 def glossary_tips(app: Any) -> dict[str, str]:
     """What each word of the glossary means, in HTML without links, by the anchor of its line."""
     tips: dict[str, str] = {}
+    if GLOSSARY not in app.env.all_docs:
+        return tips
     tree = app.env.get_and_resolve_doctree(GLOSSARY, app.builder)
     for glossary in tree.findall(addnodes.glossary):
         for item in glossary.findall(nodes.definition_list_item):
