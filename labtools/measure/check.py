@@ -56,6 +56,11 @@ ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
 MOST_DRAWN_VISITS = 5000
 _CANDIDATES = 24
+FEW, MANY = 1024, (2**22, 2**20, 2**17)
+"""A size, and much larger ones: a grid grows with it up to the first that is taken, or stops."""
+PERSISTENT = 4  # blocks a multiprocessor: of such grids the battery reaches the end
+MOST_BEHIND, MOST_WRITTEN = 600_000, 2**24 + 2**20
+"""Size, and elements of the output, of a problem behind the end of a grid."""
 MOST_FAR_THREADS, FAR_LIMIT_S = 2**17, 2.0
 """Of a case whose inputs lie far apart: threads, and seconds of a block."""
 NOT_FAR = "buffers of 2^31 elements and more"
@@ -228,8 +233,10 @@ def check_rung(
     if quick:
         batteries = [_few_of(battery, QUICK_CASES) for battery in batteries]
         seed = None
-    elif not every_kind:
-        batteries[1:] = [_few_of(battery, OF_OTHER_KINDS) for battery in batteries[1:]]
+    else:
+        if not every_kind:
+            batteries[1:] = [_few_of(battery, OF_OTHER_KINDS) for battery in batteries[1:]]
+        batteries[0] = [*batteries[0], *_behind_the_grid(rung, workload, knobs)]
     fixed = list(chain.from_iterable(batteries))
     cases = fixed.copy()
     if not quick:
@@ -294,6 +301,34 @@ def _draw_cases(
     others = [one for one in drawn if one not in known]
     new = others[: max(1, DRAWN - len(known))] if others else []
     return [*known[: DRAWN - len(new)], *new]
+
+
+def _behind_the_grid(
+    rung: Rung, workload: Problem, knobs: Mapping[str, int] | None
+) -> list[Problem]:
+    """Of a grid that grows with its problem up to some size, a problem just past that size: a
+    block must then do what several did."""
+    limits = checked_limits()
+    found: dict[str, Problem] = {}
+    for narrow, along in operation_of(workload).widening(workload):
+        sizes = [narrow.replace(**{along: size}) for size in (FEW, *MANY)]
+        few, *many = [one for one in sizes if rung.supports(one) is None] or [narrow]
+        try:
+            pairs = zip(
+                *(rung.launches(one, limits, knobs) for one in (few, *many[:1])), strict=True
+            )
+            ends = [
+                FEW * more.num_blocks // less.num_blocks
+                for less, more in pairs
+                if more.num_blocks > PERSISTENT * limits.num_sms
+            ]
+        except (LabError, ValueError):
+            continue  # too few are taken, or a large problem takes other launches
+        end = max((one for one in ends if one <= MOST_BEHIND), default=0)
+        past = narrow.replace(**{along: end + 5})
+        if end and past.output.elements <= MOST_WRITTEN and rung.supports(past) is None:
+            found.setdefault(along, past)
+    return list(found.values())
 
 
 def _few_of(battery: Sequence[Problem], count: int) -> list[Problem]:

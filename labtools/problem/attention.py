@@ -130,6 +130,11 @@ class AttentionProblem(Problem):
         keys = 2**32 // (2 * FAR_SEQUENCES * self.head_dim)
         return self.replace(batch=1, num_qo_heads=2, num_kv_heads=2, kv_len=keys).stretched("batch")
 
+    def widening(self) -> list[tuple[Self, str]]:
+        """Any number of sequences of one head and one key, with short rows first."""
+        one = self.replace(num_qo_heads=1, num_kv_heads=1, kv_len=1, distribution="normal")
+        return [(one.replace(head_dim=dim), "batch") for dim in (64, self.head_dim)]
+
     def kv_buffer(self) -> Buffer:
         """k or v where they lie in one piece, ``[B, Hkv, S, D]``."""
         shape = (self.batch, self.num_kv_heads, self.kv_len, self.head_dim)

@@ -640,6 +640,11 @@ class Operation(ABC, Generic[P, D]):
         """
         return []
 
+    def widening(self, problem: P) -> list[tuple[P, str]]:
+        """Narrow problems of its type, each with a field that may be any size: the first of a field
+        that a kernel takes is the one that counts."""
+        return []
+
     def kinds(self, problem: P) -> list[P]:
         """The problem in every type and layout that problems have, itself first."""
         found = [problem]

@@ -124,6 +124,20 @@ def test_a_large_problem_that_cannot_be_launched_is_to_be_refused() -> None:
         check_rung(wrong, SMALL, quick=True)
 
 
+def test_a_grid_that_stops_growing_is_looked_at_past_its_end() -> None:
+    usual, one = load_rung("n00"), operation_of("rows").small
+
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        (all_rows,) = usual.launch(problem, limits, knobs)
+        return [dataclasses.replace(all_rows, grid=(min(problem.rows, 3000),))]
+
+    capped = dataclasses.replace(usual, launch=launch)
+    assert check._behind_the_grid(usual, one, None) == []
+    (past,) = check._behind_the_grid(capped, one, None)
+    assert past.rows > 3000
+    assert "never written" in run_on_cpu(capped, past, orders=(0,)).told
+
+
 def test_the_pages_of_a_large_pool_are_reached() -> None:
     right, one = load_rung("r09"), Workload.parse("2,8,2,48,64/paged16")
     number = "page_table[n / PAGE_SIZE]"

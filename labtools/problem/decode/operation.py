@@ -62,6 +62,10 @@ class DecodeAttention(Operation[Workload, Inputs]):
         far = near.replace(kv_len=2**32 // problem.head_dim + 1024)
         return [(near, far), problem.replace(seq_lens=None).of_many_sequences()]
 
+    def widening(self, problem: Workload) -> list[tuple[Workload, str]]:
+        """Any number of sequences."""
+        return problem.replace(seq_lens=None).widening()
+
     def kinds(self, problem: Workload) -> list[Workload]:
         """Every type, contiguous and in pages; a battery of one page size tries the other too."""
         lies = {"layout": "contiguous", "page_size": 0}, {"layout": "paged", "page_size": 16}

@@ -144,6 +144,10 @@ class RowNorm(Operation[Rows, RowInputs]):
         """The last of millions of rows, of whole 16-byte chunks or not."""
         return [problem.replace(rows=5, columns=one).stretched("rows") for one in FAR_COLUMNS]
 
+    def widening(self, problem: Rows) -> list[tuple[Rows, str]]:
+        """Rows of one chunk of 16 bytes."""
+        return [(problem.replace(columns=8, distribution="normal"), "rows")]
+
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Rows]:
         """Seeded random problems: any width, short as often as long, every kind of rows."""
         rng = np.random.default_rng([seed, 401])
