@@ -49,8 +49,9 @@ ONE_DRAW_VISITS, ONE_DRAW_PARTS = 2000, 1000
 SAMPLED_BLOCKS = 8
 OTHER_SMS = (108, 8)
 """Multiprocessors that the second draws of cases are launched for, in turn."""
-QUICK_CASES, OF_OTHER_KINDS = 6, 3
-"""Cases behind the first, of the type and layout asked for and of each other one."""
+QUICK_CASES, OF_OTHER_KINDS = 6, 2
+"""Cases behind the first, of the type and layout asked for and of each other one; of which there
+are those at the ends of its range, too."""
 CASES_AT_ONCE = COMPILED_AT_ONCE = 2  # one alone keeps no more than a core busy
 ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
@@ -235,7 +236,9 @@ def check_rung(
         seed = None
     else:
         if not every_kind:
-            batteries[1:] = [_few_of(battery, OF_OTHER_KINDS) for battery in batteries[1:]]
+            batteries[1:] = [
+                _few_of(one, OF_OTHER_KINDS, operation.extreme) for one in batteries[1:]
+            ]
         batteries[0] = [*batteries[0], *_behind_the_grid(rung, workload, knobs)]
     fixed = list(chain.from_iterable(batteries))
     cases = fixed.copy()
@@ -331,10 +334,14 @@ def _behind_the_grid(
     return list(found.values())
 
 
-def _few_of(battery: Sequence[Problem], count: int) -> list[Problem]:
+def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ()) -> list[Problem]:
+    """So many of it behind the first, and the first of each of these distributions."""
     others = battery[1:]
     step = max(1, len(others) // count)
-    return [battery[0], *others[::step][:count]]
+    few = [battery[0], *others[::step][:count]]
+    for name in extreme:
+        few += [one for one in others if getattr(one, "distribution", "") == name][:1]
+    return list(dict.fromkeys(few))
 
 
 def _not_checked(rung: Rung, others: Sequence[Problem], quick: bool, on: str) -> list[str]:

@@ -6,8 +6,8 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 ``late_peaked``  the last rows weigh most, so a kernel that drops them is far off.
 ``early_peaked`` the first rows weigh most, so a kernel that reads only the end is far off.
 ``rising``       the scores climb, so the maximum moves often: a missing rescale shows. For every
-                 other (sequence, KV head) they leap in the middle, by as much as weights overflow
-                 by where a maximum moves late.
+                 other (sequence, KV head) they leap three times, by as much as weights overflow by
+                 where a maximum moves late.
 ``large``        scores past +-100, so exp overflows unless the maximum is subtracted. For every
                  other (sequence, KV head) all scores are below -100: a maximum that starts at
                  zero leaves no weight at all.
@@ -17,8 +17,9 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 ``one_hot``      one row takes all the weight, so the output is that row of v.
 ``sink``         an early row takes 98 % of the weight, and its v is small, so that the others
                  still show: a kernel that drops small weights is off.
-``constant_v``   v is the same in every row and large, so the weights must sum to one; for every
-                 other KV head it is the same in every dimension too.
+``constant_v``   v is the same in every row and large (in bfloat16 past the range of a half), so the
+                 weights must sum to one; for every other KV head it is the same in every dimension
+                 too.
 ``outliers``     some channels of q are 4 times as large, others of k have a mean of 8, and some
                  rows of v, each of one sign, are 8 times as large (in bfloat16 2 times): what
                  clamps them shows. Two channels are large in q and in k, and their products cancel:
@@ -45,15 +46,17 @@ DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
     *("outliers", "small_v", "equal_keys", "sink"),
 )
-USUAL_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 256)
+USUAL_HEAD_DIMS = (32, 40, 64, 80, 96, 128, 192, 256, 288, 576)
 ODD_HEAD_DIM = 65
 TELLING = ("normal", "outliers", "equal_keys", "sink")
 """Where every key matters: an answer without it is another one."""
+EXTREME = ("constant_v", "small_v")
+"""Of elements that are the largest and the smallest of their type."""
 NOT_TELLING = tuple(one for one in DISTRIBUTIONS if one not in TELLING)
 LATE_PEAK = 12.0
 RISE = 15.0
-LEAPS = (17 * float(np.log(2)), 124 * float(np.log(2)))
-"""Past what a half holds; and what a few float32 of that weight have together."""
+LEAPS = np.log(2) * np.array((124.0, 17.0, 124.0))
+"""Past what a few float32 of that weight have together, and past what a half holds."""
 LARGE_SPREAD = 60.0
 LARGE_PEAK = 150.0
 LARGE_FALL = 260.0
@@ -215,7 +218,8 @@ def draw_qkv(
     v = rng.standard_normal((batch, heads, length, dim), dtype=np.float32)
     kind = problem.distribution
     if kind == "constant_v":
-        v[:] = LARGE_V * rng.standard_normal((batch, heads, 1, dim), dtype=np.float32)
+        v[:] = rng.standard_normal((batch, heads, 1, dim), dtype=np.float32)
+        v *= 16 * LARGE_V if problem.dtype == "bfloat16" else LARGE_V
         v[:, 1::2] = v[:, 1::2, :, :1]
     elif kind == "outliers":
         # Channels of q, others of k, and rows of v: no score grows by the square.
@@ -271,7 +275,8 @@ def score_profile(
     elif distribution == "sunk":
         row[:], row[peak] = (-SUNK_PEAK, -SUNK) if odd else (SUNK, SUNK_PEAK)
     elif distribution == "rising" and odd:
-        row[: length // 2] = -LEAPS[rng.integers(len(LEAPS))]
+        for quarters, leap in enumerate(LEAPS, start=1):
+            row[: quarters * length // 4] -= leap
     elif distribution == "rising":
         row[:] = np.linspace(-RISE, RISE, length)
     elif distribution == "large":

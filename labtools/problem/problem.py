@@ -602,6 +602,8 @@ class Operation(ABC, Generic[P, D]):
     # distributions in which every element matters: only in cases of these have two sizes met; where
     # none is named, two sizes and every distribution meet
     telling: ClassVar[tuple[str, ...]] = ()
+    # distributions at the ends of what an element type holds: every type has cases of them
+    extreme: ClassVar[tuple[str, ...]] = ()
 
     @property
     def is_ours(self) -> bool:

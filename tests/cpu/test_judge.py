@@ -218,7 +218,7 @@ def test_a_kernel_that_is_wrong_in_another_type_alone_is_wrong() -> None:
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 0 to 32771; groups 1 to 71; B 1 to 1027; D 64" in report.summary
+    assert "S 0 to 66307; groups 1 to 97; B 1 to 1027; D 64" in report.summary
     never = [both for one in report.cover for both in one["never"]]
     assert never == [("1", "ragged")] and "never: B 1 with lengths ragged" in report.summary
     assert "sunk" in report.summary

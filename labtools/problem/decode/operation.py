@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attention import TELLING, altered_rows
+from ..attention import EXTREME, TELLING, altered_rows
 from ..errors import LabError
 from ..problem import Fetch, Fill, Operation, Part, Rng, Store
 from ..storage import StorageFormat
@@ -31,6 +31,7 @@ class DecodeAttention(Operation[Workload, Inputs]):
     minimal_name = "K and V once, q, output"
     baseline = "sdpa"
     telling = TELLING
+    extreme = EXTREME
 
     draw = staticmethod(make_inputs)  # type: ignore[assignment]  # it says workload for problem
     battery = staticmethod(battery)  # type: ignore[assignment]

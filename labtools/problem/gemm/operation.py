@@ -95,6 +95,7 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
     minimal_name = "A, B and out, each once"
     baseline = "torch_matmul"
     starts: ClassVar[Starts] = {"M": (1, 2, 18, 129), "N": (1, 2, 18, 129), "K": (1, 2, 33, 129)}
+    extreme = ("large_sums", "small")
     telling = tuple(x for x in GEMM_DISTRIBUTIONS if x not in ("one_hot", "rising_columns"))
     ends: ClassVar[Ends] = {"M": TILE_ENDS, "N": CHUNK_ENDS, "K": CHUNK_ENDS}
 

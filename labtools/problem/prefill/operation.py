@@ -103,6 +103,7 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
     minimal_name = "q, k, v and the output, each once"
     baseline = "prefill_sdpa"
     telling = attention.TELLING
+    extreme = attention.EXTREME
 
     def draw(self, problem: Prefill) -> PrefillInputs:
         rng = np.random.default_rng([problem.seed, *problem.shape_words()])

@@ -6,7 +6,7 @@ that leaving it out shows:
 ``normal``       standard normal.
 ``late_peaked``  the last elements are the largest, so a kernel that drops them is far off.
 ``early_peaked`` the first elements are the largest, so a kernel that reads only the end is far off.
-``large``        around 10^4, whose squares are past the range of fp16.
+``large``        around 10^4, whose squares are past the range of fp16; in wider types 10^6.
 ``tiny``         below 10^-3, where the epsilon decides.
 ``one_hot``      one element is large and all others are small.
 ``constant``     every element of a row is the same.
@@ -45,6 +45,8 @@ from .rows import EPSILON, ROW_DISTRIBUTIONS, Rows
 _LATE_PEAK = 30.0
 LARGE = 1e4
 LARGEST_FP16 = 6e4
+_WIDER = 100
+"""Times this, of types that hold more than fp16."""
 TINY = 3e-4
 ONE_HOT = 500.0
 _OUTLIER, _WEIGHT_OUTLIER, _SMALL_WEIGHT = 16.0, 8.0, 2.0**-6
@@ -94,6 +96,7 @@ class RowNorm(Operation[Rows, RowInputs]):
     largest = LARGEST_FP16
     """Of an element of x."""
     baseline = "torch_rms_norm"
+    extreme = ("large", "tiny")
     starts: ClassVar[Starts] = {"R": (1, 2, 18, 257), "C": (1, 2, 33, 257, 2049)}
     ends: ClassVar[Ends] = {"R": TILE_ENDS, "C": CHUNK_ENDS}
 
@@ -102,7 +105,10 @@ class RowNorm(Operation[Rows, RowInputs]):
         x = rng.standard_normal((problem.rows, problem.columns), dtype=np.float32)
         _shape_rows(x, problem.distribution, rng)
         dtype = element_dtype(problem.dtype)
-        x = np.clip(x, -self.largest, self.largest).astype(dtype)
+        x = np.clip(x, -self.largest, self.largest)
+        if problem.distribution == "large" and problem.dtype != "float16":
+            x *= _WIDER
+        x = x.astype(dtype)
         return RowInputs(x, _draw_weight(problem, problem.seed), problem)
 
     def oracle(self, inputs: RowInputs, parts: Iterable[Part] | None = None) -> np.ndarray | Arrays:
