@@ -103,7 +103,7 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     add((0, 5, 0), 5, 2, 4, "normal")
     cases.append(small.replace(kv_len=1, distribution="rising"))
     cases += [
-        one.replace(seq_lens=(97, 1, 64), distribution="rising")
+        one.replace(batch=6, seq_lens=(97, 1, 64, 2, 33, 80), distribution="rising")
         for one in other_head_dims(small, supports)
     ]
     for size in PAGE_SIZES if workload.is_paged else ():

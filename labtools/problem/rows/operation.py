@@ -44,9 +44,8 @@ from .rows import EPSILON, ROW_DISTRIBUTIONS, Rows
 
 _LATE_PEAK = 30.0
 LARGE = 1e4
-LARGEST_FP16 = 6e4
-_WIDER = 100
-"""Times this, of types that hold more than fp16."""
+LARGEST_FP16, _WIDER = 6e4, 100
+"""Of fp16; and times as much in types that hold more."""
 TINY = 3e-4
 ONE_HOT = 500.0
 _OUTLIER, _WEIGHT_OUTLIER, _SMALL_WEIGHT = 16.0, 8.0, 2.0**-6
@@ -94,7 +93,7 @@ class RowNorm(Operation[Rows, RowInputs]):
     bytes_name = "x and out"
     minimal_name = "x once, weight, output"
     largest = LARGEST_FP16
-    """Of an element of x."""
+    """Of an element of x in fp16."""
     baseline = "torch_rms_norm"
     extreme = ("large", "tiny")
     starts: ClassVar[Starts] = {"R": (1, 2, 18, 257), "C": (1, 2, 33, 257, 2049)}
@@ -105,10 +104,10 @@ class RowNorm(Operation[Rows, RowInputs]):
         x = rng.standard_normal((problem.rows, problem.columns), dtype=np.float32)
         _shape_rows(x, problem.distribution, rng)
         dtype = element_dtype(problem.dtype)
-        x = np.clip(x, -self.largest, self.largest)
-        if problem.distribution == "large" and problem.dtype != "float16":
-            x *= _WIDER
-        x = x.astype(dtype)
+        times = _times_as_large(dtype)
+        if problem.distribution == "large":
+            x *= times
+        x = np.clip(x, -times * self.largest, times * self.largest).astype(dtype)
         return RowInputs(x, _draw_weight(problem, problem.seed), problem)
 
     def oracle(self, inputs: RowInputs, parts: Iterable[Part] | None = None) -> np.ndarray | Arrays:
@@ -196,11 +195,15 @@ class RowNorm(Operation[Rows, RowInputs]):
         place, column = (int(one) for one in rng.integers(len(x), size=2))
         wide = x.astype(np.float32)
         times = _OUTWEIGHS * (2 if beside else 1)  # no change undoes the one before
-        peak = min(times * float(np.abs(wide).max()) + 1, self.largest)
+        peak = min(times * float(np.abs(wide).max()) + 1, _times_as_large(x.dtype) * self.largest)
         negative = fetch(beside, part).astype(np.float32)[place] < 0 if beside else wide[place] >= 0
         there = -peak if negative else peak
         store(name, (*part, slice(place, place + 1)), np.array([there]).astype(x.dtype))
         return column
+
+
+def _times_as_large(dtype: np.dtype) -> int:
+    return 1 if dtype == np.float16 else _WIDER
 
 
 def _draw_weight(problem: Rows, seed: int) -> np.ndarray:
