@@ -38,7 +38,7 @@ KEPT_SHORT = (
     *("book/ladder/r08_split_loads", "book/prefill/p00_traditional"),
     *("book/prefill/p01_inverted", "book/prefill/p02_corrected", "book/prefill/derived"),
     *("book/derive_first", "book/split_k", "book/reverts", "book/occupancy_revisited"),
-    *("book/ladder/r09_inverted", "book/ladder/r10_inverted_int8"),
+    *("book/ladder/r09_steps", "book/ladder/r09_inverted", "book/ladder/r10_inverted_int8"),
     *("book/ladder/r11_inverted_int4", "book/prefill/p03_hopper", "book/inversion"),
     *("book/predict", "book/case_study", "book/claimed_compiled", "book/quantisation"),
     *("book/attribution", "book/three_ways", "book/reading_sass"),

@@ -64,8 +64,9 @@ def planned(
     defaults at the workloads of the start page's table, which the pages forecast; of a study
     kernel the defaults and every change of one knob; of a rung of another ladder the defaults,
     what was measured, and what is broken as its author wrote it; and the defaults at the other
-    workload, of decode the other head dimension. For the others, and for a rung that has no record
-    yet: the defaults of the ladders at both. Knobs that no block of that GPU can have are left out.
+    workload, of decode the other head dimension. For the others the defaults of the ladders at
+    both, and of a kernel that has no record yet its own. Knobs that no block of that GPU can have
+    are left out.
     """
     if not rung.runs_on(limits.arch):
         return
@@ -73,7 +74,8 @@ def planned(
     main, other = workloads_of(rung)
     wanted: list[tuple[Problem, dict[str, int]]] = []
     if limits.name != DEFAULT_GPU or rung.id in _pending():
-        wanted += [(main, defaults), (other, defaults)] if in_ladder else []
+        if in_ladder or limits.name == DEFAULT_GPU:
+            wanted += [(main, defaults), (other, defaults)]
     elif in_ladder and rung.operation == DEFAULT_OPERATION:
         wanted += [(main, knobs) for knobs in rung.knob_combinations()]
         wanted += [(Workload.parse(text), defaults) for text in load_plan("bench").lists["table"]]

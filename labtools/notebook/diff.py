@@ -90,13 +90,16 @@ def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
 
 
 def _say_idea(parent: Rung, rung: Rung) -> str:
-    """What a rung changes in a sentence, and which functions of the kernel are new or gone."""
+    """What a rung changes of its own parent in a sentence, or of any where it has none, and which
+    functions of the kernel are new or gone."""
     old, new = (list(dict.fromkeys(_FUNCTION.findall(one.source_text))) for one in (parent, rung))
-    idea = f"{rung.idea[0].upper()}{rung.idea[1:].removesuffix('.')}."
+    said = []
+    if rung.parent in (None, parent.id):
+        said.append(f"{rung.idea[0].upper()}{rung.idea[1:].removesuffix('.')}.")
     for word, names in (
         ("New functions", [name for name in new if name not in old]),
         (f"Functions of {parent.id} that are gone", [name for name in old if name not in new]),
     ):
         if names:
-            idea += f" {word}: {', '.join(f'`{name}`' for name in names)}."
-    return idea
+            said.append(f"{word}: {', '.join(f'`{name}`' for name in names)}.")
+    return " ".join(said)

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from labtools.problem import list_rungs
 from labtools.record import published_figures
 from tools.toc import code_of, executable_pages, solutions_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAGES = sorted(path for path in BOOK.rglob("*.md") if not path.parent.name.startswith("_"))
-RUNG_PAGES = sorted((BOOK / "ladder").glob("r*.md"))
+RUNG_PAGES = [BOOK / "ladder" / f"{rung.id}.md" for rung in list_rungs()]
 CLAIMS = published_figures()
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})(.*)$")

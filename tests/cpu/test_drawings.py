@@ -15,6 +15,7 @@ from labtools.notebook.book.index.figures import step_drawing
 from labtools.notebook.book.inversion.drawings import (
     bank_group,
     fragment_drawing,
+    group_drawing,
     lane_of_pair,
     ring_drawing,
     roles_drawing,
@@ -51,7 +52,13 @@ def every_drawing() -> list[Shown]:
             launch_drawing(launch, limits.num_sms),
             fragment_drawing(),
         ),
-        *(swizzle_drawing(), ring_drawing(4), roles_drawing(2, 2), which_tool_drawing()),
+        *(
+            group_drawing(4),
+            swizzle_drawing(),
+            ring_drawing(4),
+            roles_drawing(2, 2),
+            which_tool_drawing(),
+        ),
     ]
 
 
@@ -95,6 +102,16 @@ def test_fragments_are_those_of_the_instruction() -> None:
     for lane, places in held.items():
         group, column = lane // 4, 2 * (lane % 4)
         assert places == [(r, c) for r in (group, group + 8) for c in (column, column + 8)]
+
+
+def test_a_group_is_read_as_often_as_it_has_blocks() -> None:
+    limits, pairs = load_gpu("h200").limits, HEADLINE.batch * HEADLINE.num_kv_heads
+    reads = []
+    for name in ("r08", "s07"):
+        launch = load_rung(name).launches(HEADLINE, limits, {"split": 1})[0]
+        reads.append(launch.num_blocks // pairs)
+    said = group_drawing(HEADLINE.group_size).text
+    assert f"{reads[0]} in r08, {reads[1]} in s07" in said
 
 
 def test_a_ring_has_the_next_tiles_and_each_in_its_stage() -> None:

@@ -20,6 +20,7 @@ from labtools.problem import (
     Workload,
     kernels_dir,
     list_rungs,
+    list_studies,
     load_rung,
     operations,
 )
@@ -320,8 +321,8 @@ def test_many_records_read_each_rung_once_and_get_the_same_answers(record, rung,
 
 def test_a_shipped_rung_has_a_fresh_record_or_is_listed_as_pending() -> None:
     records = RecordStore([shipped_records_dir()]).query()
-    steps = [rung for name in operations() for rung in list_rungs(name)]
-    assert set(unmeasured(steps, records)) == set(read_pending())
+    found = [one for name in operations() for one in (*list_rungs(name), *list_studies(name))]
+    assert set(unmeasured(found, records)) == set(read_pending())
 
 
 def test_an_entry_without_a_reason_and_one_of_no_rung_are_refused(tmp_path) -> None:

@@ -22,6 +22,7 @@ from labtools.measure.gpu.timing import Player, _refuse_half_cold
 from labtools.measure.profiler.watched import WatchedItem, WatchRequest
 from labtools.predict import limits_of
 from labtools.problem import (
+    HEADLINE,
     MOST_TOLERANCE,
     LabError,
     Launch,
@@ -38,6 +39,8 @@ from labtools.toolchain.listings import listings_dir, read_stored
 STUDIES = {rung.id: rung for rung in list_studies()}
 CUT = {**STUDIES, **{one.id: one for one in map(load_rung, ("r04", "r05", "r08"))}}
 """Kernels that cut a sequence into pieces or tiles, and are short enough for every knob here."""
+STEPS = ("s07_tensor_product", "s08_tensor_ring")
+"""The steps from r08 to r09, whose pieces are those of r09."""
 SPLITS = (1, 2, 3, 4, 16, 32, 64)
 SMALL = Workload(3, 8, 2, 97, 128)
 # One sequence shorter than there are pieces, one of a single row, one that is full.
@@ -45,7 +48,8 @@ SHORT = Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked
 
 
 def test_studies_are_found_and_stand_beside_the_ladder() -> None:
-    assert [one[:3] for one in STUDIES] == ["s00", "s01", "s02", "s03", "s04", "s05"]
+    numbers = ["s00", "s01", "s02", "s03", "s04", "s05", "s07", "s08"]
+    assert [one[:3] for one in STUDIES] == numbers
     assert not set(STUDIES) & {rung.id for rung in list_rungs()}
     assert load_rung("s01").id == load_rung("s01_warp_rows").id == "s01_warp_rows"
     for rung in STUDIES.values():
@@ -84,7 +88,7 @@ def test_every_knob_is_right_where_pieces_and_tiles_end(name: str, knobs: dict[s
         assert run.ok, f"{knobs} on {workload}: {run}"
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", sorted(set(STUDIES) - set(STEPS)))
 def test_a_split_has_a_second_launch_and_its_workspace(name: str) -> None:
     rung = STUDIES[name]
     (whole,) = timed_launches(rung.launches(SMALL, LIMITS))
@@ -95,6 +99,33 @@ def test_a_split_has_a_second_launch_and_its_workspace(name: str) -> None:
     assert second.entry == "merge_pieces"
     assert second.workspace[0] in first.workspace
     assert second.workspace[0].shape == (3, 8, 8, 130)
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("workload", [HEADLINE, HEADLINE.replace(batch=64, kv_len=2048), SMALL])
+def test_a_step_has_the_blocks_of_r09_and_the_merge_of_r08(name: str, workload: Workload) -> None:
+    (inverted,) = timed_launches(load_rung("r09").launches(workload, LIMITS))
+    first, *others = timed_launches(STUDIES[name].launches(workload, LIMITS))
+    assert (first.grid, first.block) == (inverted.grid, inverted.block)
+    pieces = first.grid[0]
+    assert (pieces > 1) == (workload.batch < 64)
+    assert [one.entry for one in others] == ["merge_pieces"] * (pieces > 1)
+    assert first.workspace[0].shape == (
+        *(workload.batch, workload.num_qo_heads, pieces, workload.head_dim + 2),
+    )
+    defines, of_r09 = (one.defines(workload, LIMITS) for one in (STUDIES[name], load_rung("r09")))
+    differs = {key for key in of_r09 if defines.get(key) != of_r09[key]}
+    assert differs <= ({"CLUSTER", "STAGES"} if name.startswith("s07") else {"CLUSTER"})
+    assert defines["CLUSTER"] == "1"  # or the compiler would start them in clusters
+
+
+def test_what_a_warp_does_with_a_tile_is_the_same_in_the_steps_and_in_r09() -> None:
+    texts = [rung.source_text for rung in (*(STUDIES[name] for name in STEPS), load_rung("r09"))]
+    work = [text[text.index("void take_q(") : text.index("// A lane's rows of")] for text in texts]
+    assert "fold_tile" in work[0] and work[0] == work[1] == work[2]
+    rings = ["close_copies" in text for text in texts]
+    merges = ["join_and_store" in text for text in texts]
+    assert (rings, merges) == ([False, True, True], [False, False, True])
 
 
 def test_no_stored_code_of_them_spills() -> None:

@@ -115,6 +115,35 @@ def swizzle_drawing() -> Shown:
     )
 
 
+def group_drawing(group_size: int) -> Shown:
+    """Who reads a row of K and V: a block for each query head of a group, or one for all of it."""
+    left = group_size + 1.5  # of the second panel
+
+    def paint(axes: Axes) -> None:
+        for x, name in ((0.0, "r08: a block for each head"), (left, "s07: a block for the group")):
+            middle = x + group_size / 2
+            axes.text(middle, 0.1, name, ha="center", va="center")
+            draw_box(axes, (x, 0.5), (group_size, 0.6), "rows of one KV head", fontsize=8)
+        for head in range(group_size):
+            draw_arrow(axes, (head + 0.5, 1.1), (head + 0.5, 1.9))
+            draw_box(axes, (head + 0.08, 1.9), (0.84, 0.7), f"head {head}", fontsize=7.5)
+            draw_box(
+                axes, (left + head, 1.9), (1, 0.7), f"head {head}", shade=SHADES[2], fontsize=7.5
+            )
+        draw_arrow(axes, (left + group_size / 2, 1.1), (left + group_size / 2, 1.9))
+
+    return draw_sketch(
+        paint,
+        f"Two panels, each with the rows of one KV head and {group_size} query heads. In r08 the "
+        f"heads are {group_size} separate blocks, and from the rows an arrow leads to each of "
+        "them. In s07 the heads lie side by side in one block, and one arrow leads to it.",
+        f"An arrow is one read of every row: {group_size} in r08, 1 in s07",
+        extent=(2 * group_size + 1.5, 2.7),
+        size=(7.0, 1.9),
+        word="computed",
+    )
+
+
 def tile_of_stage(stage: int, trip: int, stages: int) -> int:
     """The tile that a stage of a ring holds, or waits for, while tile ``trip`` is read."""
     return trip + (stage - trip) % stages
