@@ -45,7 +45,7 @@ KEPT_SHORT = (
     *("book/checklist", "labs/lab01_occupancy", "labs/lab02_baseline", "labs/lab04_predict"),
     *("labs/lab05_split", "labs/lab06_quant", "labs/lab10_inversion"),
     *("labs/lab07_ncu", "labs/lab09_loop", "labs/lab11_sanitizer"),
-    *("book/which_tool", "book/what_it_is_worth"),
+    *("book/which_tool", "book/what_it_is_worth", "labs/lab03_chain", "labs/lab08_ablation"),
 )
 """Pages that are within their limits, and stay so."""
 
