@@ -28,7 +28,7 @@ from labtools.record.expressions import names_in
 
 from ...tables import format_value
 
-FORECAST = ("issued_instructions", "shared_read_turns")
+FOLLOWED = ("issued_instructions", "shared_read_turns")
 """Numbers of a proof that the forecast follows; the others were counted or compiled."""
 
 MOST_ONE_SIDED, MOST_CHANGED = 8, 6

@@ -25,7 +25,7 @@ from ...packing import pack_tables
 from ...ratios import Speedup
 from ...tables import Shown, Word, make_note, show_table
 from .kernels import KERNELS, ShownKernel, point_of
-from .panels import FORECAST, OUTCOMES, identical_ratios, make_kernel, say_interval
+from .panels import FOLLOWED, OUTCOMES, identical_ratios, make_kernel, say_interval
 
 YOUR_OWN = "your own"
 """Name of the kernel that a reader put on the bench."""
@@ -185,7 +185,7 @@ def show_cases(bench: AblationBench, cases: Sequence[tuple[str, str, str]]) -> S
         ((name, held, without),) = cell["proof"]["rows"]
         title = bench.recorded.family.method(method).title
         seen = f"{name.replace('_', ' ')}: {held} with it, {without} without"
-        word = Word("recorded", also="forecast" if name in FORECAST else "")
+        word = Word("recorded", also="forecast" if name in FOLLOWED else "")
         return case, f"{kernel}: {title}", cell["said"], cell["class"], seen, word
 
     columns = ("case", "kernel, and what is out", "ratio of times", "class", "what its proof sees")
