@@ -25,7 +25,7 @@ FIRST_MOVE = """document.querySelectorAll(".lt-view").forEach(
     view => view.querySelector("button:not(:disabled)")?.click())"""
 SETTLED_MS = 400
 
-FREE = ("book/glossary", "book/sources", "book/teach", "book/reproduce")
+FREE = ("book/glossary", "book/tune_your_own", "book/sources", "book/teach", "book/reproduce")
 """Pages to look things up in; the last is the records appendix."""
 MOST_ON_A_PAGE = {"tables": 3, "words": 1100, "code": 70, "set-up": 0}
 MOST_IN_A_LAB = {"tables": 5, "words": 600}
@@ -45,7 +45,8 @@ KEPT_SHORT = (
     *("book/checklist", "labs/lab01_occupancy", "labs/lab02_baseline", "labs/lab04_predict"),
     *("labs/lab05_split", "labs/lab06_quant", "labs/lab10_inversion"),
     *("labs/lab07_ncu", "labs/lab09_loop", "labs/lab11_sanitizer"),
-    *("book/which_tool", "book/what_it_is_worth"),
+    *("book/which_tool", "book/what_it_is_worth", "labs/lab03_chain", "labs/lab08_ablation"),
+    *("book/loop_gaps", "book/loop_state"),
 )
 """Pages that are within their limits, and stay so."""
 

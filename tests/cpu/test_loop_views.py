@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from labtools.notebook.book.attribution.attributions import attributions_figure, say_interval_pct
 from labtools.notebook.book.attribution.drawings import ablation_drawing, draw_group, loop_drawing
+from labtools.notebook.book.loop_state.figures import draw_frontier
 from labtools.optimize.attribution import Attribution
 from labtools.optimize.state import STEPS
 from labtools.record import published_figures
@@ -51,3 +52,8 @@ def test_the_drawings_name_what_they_show() -> None:
         told.index(f"{step} (") for step in STEPS
     )
     assert "lacks one" in ablation_drawing().text
+
+
+def test_the_frontier_is_drawn_over_the_fastest_at_each_workload() -> None:
+    text = draw_frontier([[10.0, 30.0], [20.0, 15.0]], ["a", "b"], "The frontier").text
+    assert "over a, b. entry 1: 10.0 us, 30.0 us; entry 2: 20.0 us, 15.0 us" in text

@@ -14,11 +14,12 @@ import pytest
 from packed_tables import unpack_tables
 
 from labtools.notebook.labs.lab08_ablation import view
+from labtools.notebook.labs.lab08_ablation.figures import draw_pairs
 from labtools.notebook.labs.lab08_ablation.kernels import KERNELS, find_kernel, shown_points
 from labtools.notebook.labs.lab08_ablation.panels import OUTCOMES, say_outcome
 from labtools.notebook.labs.lab08_ablation.view import YOUR_OWN, AblationBench, recorded_bench
 from labtools.notebook.packing import pack_tables
-from labtools.optimize.attribution import Attribution, outcome_of
+from labtools.optimize.attribution import Attribution, Interaction, outcome_of
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Family, load_family
 from labtools.optimize.loop import ablate_point, check_methods
@@ -50,13 +51,6 @@ def shown(recorded: RecordedBench) -> AblationBench:
     return AblationBench(recorded, FASTEST)
 
 
-def cell_of(shown: AblationBench, kernel: str, method: str, at: int = 0) -> dict[str, Any]:
-    (one,) = (one for one in shown.tables[at]["kernels"] if one["name"] == kernel)
-    ids = [held["id"] for held in one["methods"]]
-    cell: dict[str, Any] = one["cells"]["+".join(str(ids.index(id)) for id in method.split(" + "))]
-    return cell
-
-
 def attribution(low: float, high: float, threshold: float = 0.02) -> Attribution:
     decided = "above" if low > threshold else "below" if high < threshold else None
     middle = (low + high) / 2
@@ -81,7 +75,7 @@ def test_the_bench_shows_what_an_ablation_says(shown: AblationBench, family: Fam
         point = find_kernel(shown.recorded, kernel.name)
         found = ablate_point(family, None, "recorded", point.knobs)
         for one in found.attribution:
-            cell = cell_of(shown, kernel.name, one.method)
+            cell = shown.cell(kernel.name, one.method)
             assert cell["ratio"] == pytest.approx(1 + one.relative, abs=1e-4)
             assert (cell["low"], cell["high"]) == (round(1 + one.low, 4), round(1 + one.high, 4))
             assert cell["class"] == found.classes[one.method].replace("_", " ")
@@ -90,21 +84,21 @@ def test_the_bench_shows_what_an_ablation_says(shown: AblationBench, family: Fam
 
 
 def test_each_planted_case_is_there(shown: AblationBench) -> None:
-    harmful = cell_of(shown, FEW_REGISTERS, "latency.room_for_32_warps")
+    harmful = shown.cell(FEW_REGISTERS, "latency.room_for_32_warps")
     assert (harmful["outcome"], harmful["class"]) == ("faster", "ineffective")
     spilled = {name: (held, then) for name, held, then, _ in harmful["change"]["numbers"]}
     assert spilled["bytes spilled a thread"][1] == "0" != spilled["bytes spilled a thread"][0]
-    dropped = cell_of(shown, FASTEST, "latency.known_block_size")
+    dropped = shown.cell(FASTEST, "latency.known_block_size")
     assert (dropped["class"], dropped["change"]["same"]) == ("implementation failed", True)
-    nothing = cell_of(shown, "eight warps, two pieces", "memory.l2_prefetch")
+    nothing = shown.cell("eight warps, two pieces", "memory.l2_prefetch")
     assert (nothing["outcome"], nothing["class"]) == ("same", "ineffective")
-    assert cell_of(shown, FASTEST, "compute.tail_apart")["class"] == "undecided"
-    mma = cell_of(shown, FASTEST, "compute.tensor_core")["change"]["opcodes"]
+    assert shown.cell(FASTEST, "compute.tail_apart")["class"] == "undecided"
+    mma = shown.cell(FASTEST, "compute.tensor_core")["change"]["opcodes"]
     assert any(name.startswith("HMMA") and held and not then for name, held, then in mma)
     for cells in (one["cells"] for one in shown.tables[0]["kernels"]):
         for name, *held, _ in (row for one in cells.values() for row in one["change"]["numbers"]):
             assert "-" not in held or name.startswith(("instructions that", "turns")), name
-    pair = cell_of(shown, FASTEST, "compute.tensor_core + compute.lazy_rescaling")
+    pair = shown.cell(FASTEST, "compute.tensor_core + compute.lazy_rescaling")
     assert pair["outcome"] == "less"
     assert pair["ratio"] < pair["product_ratio"]
 
@@ -117,6 +111,21 @@ def test_a_pair_that_was_not_recorded_has_no_cell(shown: AblationBench) -> None:
         assert not {f"{first}+{other}" for other in others} & set(pairs)
 
 
+def test_the_drawing_of_pairs_says_what_was_timed_beside_the_product() -> None:
+    pair = Interaction(("latency.split_sequences", "latency.async_copies"), 0.9, 0.25, False)
+    told = "split sequences and async copies: product +25.0 %, both +90.0 %"
+    assert told in draw_pairs([pair], "Pairs").text
+
+
+def test_a_case_shows_what_its_proof_sees(shown: AblationBench) -> None:
+    text = view.show_cases(shown, [("harms", FEW_REGISTERS, "latency.room_for_32_warps")]).text
+    cell = shown.cell(FEW_REGISTERS, "latency.room_for_32_warps")
+    registers = {name: both for name, *both, _ in cell["change"]["numbers"]}
+    held, without = registers["registers a thread"]
+    assert f"registers per thread: {held} with it, {without} without" in text
+    assert cell["said"] in text and cell["class"] in text
+
+
 def test_every_workload_has_its_own_times_and_threshold(
     shown: AblationBench, family: Family
 ) -> None:
@@ -125,7 +134,7 @@ def test_every_workload_has_its_own_times_and_threshold(
     method = family.methods_on(point)[0]
     for number, workload in enumerate(family.workloads):
         found = ablate_point(family, workload, "recorded", point.knobs, [method])
-        cell = cell_of(shown, FASTEST, method, number)
+        cell = shown.cell(FASTEST, method, number)
         assert cell["ratio"] == pytest.approx(1 + found.attribution[0].relative, abs=1e-4)
         assert shown.tables[number]["threshold"] == round(found.attribution[0].threshold, 4)
         assert cell["change"]["known"]
@@ -155,7 +164,7 @@ def test_packed_tables_are_the_same(tables: Any) -> None:
 def test_a_point_of_the_readers_own_is_shown_without_opcodes(recorded: RecordedBench) -> None:
     bench = AblationBench(recorded, own="split=4")
     assert bench.chosen[0].key == "split=4"
-    split = cell_of(bench, YOUR_OWN, "latency.split_sequences")["change"]
+    split = bench.cell(YOUR_OWN, "latency.split_sequences")["change"]
     assert not split["known"]
     numbers = {name: (held, then) for name, held, then, _ in split["numbers"]}
     assert numbers["instructions in the code"][0] == "-"

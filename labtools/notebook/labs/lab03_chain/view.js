@@ -135,7 +135,7 @@ function drawState(content) {
     headline(shown.time_text, shown.band_text, "forecast"),
     change.text && paragraph([change.text], "lt-ch-change"),
     shown.note && paragraph([shown.note], "lt-note"),
-    heading("What one warp waits for, from its start to its end"),
+    heading("What one warp waits for"),
     drawStack(change.rows.length ? pinned : shown, shown),
     drawStackTable(content, shown, change),
     heading(`In time: ${shown.where}, ${shown.cycles_text}`),
@@ -143,7 +143,7 @@ function drawState(content) {
     html("h4", {}, ["In numbers"]),
     table([], shown.facts.map(([name, value, word]) => [name, [value, " ", mark(word)]]),
       { label: "In numbers" }),
-    paragraph([shown.answer_text], "lt-note"),
+    content.live && paragraph([shown.answer_text], "lt-note"),
   ];
 }
 
@@ -173,9 +173,8 @@ function render({ model, el }) {
       !live && dropdown("setting", states.map((state) => state.title), shown,
         (place) => choose({ shown: place })),
       button("Pin this setting", pin, { off: Boolean(states[shown].message) }),
-      paragraph([`Pinned: ${states[pinned].title}`]),
-      !live && paragraph(["These settings were worked out when the page was made. In " +
-        "JupyterLab this bench has a slider for every knob."]),
+      pinned !== shown && paragraph([`Pinned: ${states[pinned].title}`]),
+      !live && paragraph(["In JupyterLab every knob has a slider."]),
     ]);
   }
 

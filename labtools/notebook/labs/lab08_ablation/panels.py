@@ -28,6 +28,9 @@ from labtools.record.expressions import names_in
 
 from ...tables import format_value
 
+FOLLOWED = ("issued_instructions", "shared_read_turns")
+"""Numbers of a proof that the forecast follows; the others were counted or compiled."""
+
 MOST_ONE_SIDED, MOST_CHANGED = 8, 6
 """Opcodes that a list names: those that only one of the two kernels has, and those of both."""
 

@@ -115,10 +115,10 @@ function render({ model, el }) {
     const seen = cell && guessOf(number) !== undefined;
     const isOut = out.includes(number);
     const named = tick("checkbox", { "data-focus": `method-${number}`, checked: !isOut },
-      () => toggle(number), [` ${method.title} `,
-        html("span", { class: "lt-ablation-axis-of" }, [method.axis])], "lt-ablation-label");
+      () => toggle(number), [` ${method.title}`], "lt-ablation-label");
     return rowOf(named, tables.threshold, seen ? intervalOf(cell, tables.threshold) : [],
-      !cell ? "no time" : seen ? cell.said : "not seen yet", isOut ? "lt-ablation-out" : "");
+      !cell ? "no time" : seen ? cell.said : html("span", { title: "not seen yet" }, ["?"]),
+      isOut ? "lt-ablation-out" : "");
   }
 
   // ------------------------------------------------------------ what is out
@@ -150,7 +150,7 @@ function render({ model, el }) {
   function drawOne(number) {
     const [method, cell] = [kernel.methods[number], kernel.cells[number]];
     const head = [html("h4", { class: "lt-ablation-head" }, [`Without: ${method.title}`]),
-      paragraph([`The method: ${method.idea}.`])];
+      paragraph([`The method, for ${method.axis}: ${method.idea}.`])];
     if (!cell) return [head, paragraph(["The kernel without it has no time."])];
     if (cell.goes.length) head.push(paragraph([`With it goes what needs it: ${cell.goes.join("; ")}.`]));
     if (guessOf(number) === undefined) {
@@ -211,9 +211,10 @@ function render({ model, el }) {
 
   function drawOut() {
     if (out.length === 0) {
-      return [paragraph(["Untick a method to take it out. Untick a second one to take out both."])];
+      return [paragraph(["Untick a method, or two."])];
     }
-    return out.length === 1 ? drawOne(out[0]) : drawTwo();
+    return [out.length === 1 ? drawOne(out[0]) : drawTwo(),
+      paragraph([`The kernel: ${kernel.about} `, code(kernel.key)], "lt-note")];
   }
 
   function score() {
@@ -242,11 +243,11 @@ function render({ model, el }) {
     kernel = tables.kernels[index];
     out = model.get("out").filter((number) => number < kernel.methods.length);
     const { threshold, identical } = tables;
+    const anySeen = kernel.methods.some((_, number) => guessOf(number) !== undefined);
     replaceKeepingFocus(root, [
       html("div", { class: "lt-now" }, [
         html("div", { class: "lt-value" }, [`${kernel.time} us `, mark("recorded")]),
-        html("div", {}, [strong(kernel.name), `. ${kernel.about}`]),
-        html("div", {}, [code(kernel.key)]),
+        html("div", {}, [strong(kernel.name)]),
         html("div", {}, [`${tables.workload}. ${tables.where}.`]),
       ]),
       axis(threshold),
@@ -254,8 +255,8 @@ function render({ model, el }) {
         identical.map((ratio) => spot("lt-ablation-dot", ratio, threshold)),
         `least effect ${percent(tables.least)}`),
       ...kernel.methods.map(drawMethod),
-      paragraph([`The grey band is the threshold, ${percent(threshold)}: an effect counts from ` +
-        "there on. A bar is a 95 % interval. ", mark("recorded")], "lt-note"),
+      paragraph([`The grey band is the threshold, ${percent(threshold)}. ` +
+        (anySeen ? "A bar is a 95 % interval. " : ""), mark("recorded")], "lt-note"),
       tools([
         link("Put all back", () => set({ out: [] })),
         link("Show all single ones without a guess", showAll),

@@ -23,9 +23,9 @@ from ...book.reading_sass.opcodes import WORDS
 from ...live import can_run_live
 from ...packing import pack_tables
 from ...ratios import Speedup
-from ...tables import Word, make_note, show_table
+from ...tables import Shown, Word, make_note, show_table
 from .kernels import KERNELS, ShownKernel, point_of
-from .panels import OUTCOMES, identical_ratios, make_kernel, say_interval
+from .panels import FOLLOWED, OUTCOMES, identical_ratios, make_kernel, say_interval
 
 YOUR_OWN = "your own"
 """Name of the kernel that a reader put on the bench."""
@@ -116,6 +116,15 @@ class AblationBench(Bench):
         on = self.recorded.family.methods_on(point)
         return point, tuple(on[number] for number in self.view.out)
 
+    def cell(self, kernel: str, method: str, at: int = 0) -> dict[str, Any]:
+        """What is shown of a kernel without a method, or without two of them, ``"a + b"``; ``at``
+        is the number of the workload."""
+        one = next(one for one in self.tables[at]["kernels"] if one["name"] == kernel)
+        ids = [held["id"] for held in one["methods"]]
+        key = "+".join(str(ids.index(name)) for name in method.split(" + "))
+        found: dict[str, Any] = one["cells"][key]
+        return found
+
 
 def _own_kernel(bench: RecordedBench, key: str) -> ShownKernel:
     point = bench.family.read_key(key)
@@ -155,7 +164,7 @@ def show_live_ablation(bench: AblationBench) -> list[Any]:
     a note says why.
     """
     if not can_run_live():
-        return [make_note("There is no GPU here. The bench above holds the recorded times.")]
+        return [make_note("There is no GPU here.")]
     point, out = bench.chosen
     family, problem = bench.recorded.family, bench.recorded.problem
     pairs = len(out) == 2
@@ -165,6 +174,22 @@ def show_live_ablation(bench: AblationBench) -> list[Any]:
         return [make_note(f"{error} The recorded times stand above.")]
     kept = ablate_point(family, problem, "recorded", point.knobs, out, pairs)
     return [compare_ablations(live, kept)]
+
+
+def show_cases(bench: AblationBench, cases: Sequence[tuple[str, str, str]]) -> Shown:
+    """A row for each case, its kernel and the method that is out, at the first workload: the ratio
+    of the times, the class, and what the method's proof looked at."""
+
+    def row(case: str, kernel: str, method: str) -> tuple[str | Word, ...]:
+        cell = bench.cell(kernel, method)
+        ((name, held, without),) = cell["proof"]["rows"]
+        title = bench.recorded.family.method(method).title
+        seen = f"{name.replace('_', ' ')}: {held} with it, {without} without"
+        word = Word("recorded", also="forecast" if name in FOLLOWED else "")
+        return case, f"{kernel}: {title}", cell["said"], cell["class"], seen, word
+
+    columns = ("case", "kernel, and what is out", "ratio of times", "class", "what its proof sees")
+    return show_table(columns, [row(*one) for one in cases], word="recorded")
 
 
 def compare_ablations(live: AblatedPoint, kept: AblatedPoint) -> Any:

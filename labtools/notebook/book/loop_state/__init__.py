@@ -1,0 +1,1 @@
+"""What the page on a loop's state shows."""
