@@ -27,7 +27,7 @@ _FENCE = re.compile(r"^(?P<ticks>`{3,}|~{3,})\{code-cell\}")
 _KERNEL = re.compile(r"%%cuda\b|# launch of ")
 _SOLUTION = re.compile(r"%%solution\b")
 _SET_UP = re.compile(r"%load_ext|import |from ")
-_QUESTION = re.compile(r"^(?:\w+ = )?(?:ask\(|\w+\.result\()", re.MULTILINE)
+_QUESTION = re.compile(r"^(?:\w+ = )?(?:ask(?:_choice|_numbers)?\(|\w+\.result\()", re.MULTILINE)
 _WRITTEN = ("tags", "jupyter", "mystnb")
 
 
