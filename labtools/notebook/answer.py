@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from labtools.record.prediction import Answer, Answered, JournalError, Source, say_answer
+from labtools.record.prediction import Answered, GivenAnswer, JournalError, Source, say_answer
 
 from .gate import Question, call
 from .static_page import static_result
@@ -25,11 +25,11 @@ class AnswerGate(Question):
         super().__init__(question_id, text, form, advice, **options)
 
     @property
-    def guess(self) -> Answer | None:
+    def guess(self) -> GivenAnswer | None:
         """The committed answer that counts, or None."""
         return self._journal.answer(self.question_id) if self._journal else None
 
-    def commit(self, said: Answered) -> Answer:
+    def commit(self, said: Answered) -> GivenAnswer:
         """Commit one of the choices, or a number for each label, without the form.
 
         Raises JournalError: it is neither, or cannot be kept.

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from labtools.problem import LabError
 from labtools.record import Ratio as PairedRatio
 from labtools.record import Record, RecordedTime, describe_record, paired_ratio
-from labtools.record.prediction import Answer, Guess, Interval, Prediction, direction_of
+from labtools.record.prediction import GivenAnswer, Guess, Interval, Prediction, direction_of
 
 from .tables import Cell, Shown, Word, check_word, make_table, say_time
 
@@ -116,7 +116,7 @@ def _say_size(ratio: float, direction: str) -> str:
 
 def say_guess(guess: Guess) -> str:
     """The reader's guess in words."""
-    if isinstance(guess, Answer):
+    if isinstance(guess, GivenAnswer):
         return guess.words
     return "the same" if guess.direction == "same" else _say_size(guess.ratio, guess.direction)
 

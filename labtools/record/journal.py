@@ -27,11 +27,11 @@ from labtools.problem.text import mend_text
 from .folders import work_dir
 from .prediction import (
     ENTRY,
-    Answer,
     Answered,
     AnyEntry,
     Direction,
     ForecastComparison,
+    GivenAnswer,
     Guess,
     Hint,
     Interval,
@@ -58,7 +58,7 @@ NAME_VARIABLE = "LABTOOLS_READER_NAME"
 _LOCK_TIMEOUT_S = 30.0
 
 E = TypeVar("E", bound=AnyEntry)
-G = TypeVar("G", Prediction, Answer)
+G = TypeVar("G", Prediction, GivenAnswer)
 
 
 class JournalWarning(Notice):
@@ -121,9 +121,9 @@ class Journal:
         said = {"direction": direction, "ratio": ratio, "note": note}
         return self._commit(Prediction, "prediction", question_id, page, said)
 
-    def commit_answer(self, question_id: str, page: str, said: Answered) -> Answer:
+    def commit_answer(self, question_id: str, page: str, said: Answered) -> GivenAnswer:
         """Keep an answer that is no ratio, as `commit` does. Raises JournalError as `commit`."""
-        return self._commit(Answer, "answer", question_id, page, {"said": said})
+        return self._commit(GivenAnswer, "answer", question_id, page, {"said": said})
 
     def _commit(
         self, kind: type[G], word: str, question_id: str, page: str, said: Mapping[str, Any]
@@ -199,9 +199,9 @@ class Journal:
         """
         return self._counted(Prediction, question_id)
 
-    def answer(self, question_id: str) -> Answer | None:
+    def answer(self, question_id: str) -> GivenAnswer | None:
         """The answer that counts, as `prediction` says it of a ratio."""
-        return self._counted(Answer, question_id)
+        return self._counted(GivenAnswer, question_id)
 
     def _counted(self, kind: type[G], question_id: str) -> G | None:
         with self._locked(to_write=False):

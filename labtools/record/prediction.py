@@ -96,7 +96,7 @@ class Prediction(_Entry):
         return f"{self.direction} {self.ratio:.2f}x"
 
 
-class Answer(_Entry):
+class GivenAnswer(_Entry):
     """One committed answer to a question that asks for no ratio."""
 
     kind: Literal["answer"] = "answer"
@@ -110,7 +110,7 @@ class Answer(_Entry):
         return say_answer(self.said)
 
 
-Guess = Prediction | Answer
+Guess = Prediction | GivenAnswer
 
 
 class _Shown(_Entry):
@@ -232,7 +232,7 @@ class Notes(_Entry):
     fields: dict[_Text, _Text]  # text by name of the field
 
 
-AnyEntry = Prediction | Answer | Reveal | RightAnswer | ModelPrediction | Hint | Notes
+AnyEntry = Prediction | GivenAnswer | Reveal | RightAnswer | ModelPrediction | Hint | Notes
 ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(
     Annotated[AnyEntry, Field(discriminator="kind")], config=ConfigDict(defer_build=True)
 )
@@ -259,7 +259,7 @@ class Score(BaseModel):
         return self.direction_right
 
 
-class Mark(BaseModel):
+class AnswerScore(BaseModel):
     """Whether an answer was right."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -279,7 +279,7 @@ class JournalRow(BaseModel):
 
     prediction: Guess
     reveal: Reveal | RightAnswer | None = None
-    score: Score | Mark | None = None
+    score: Score | AnswerScore | None = None
     model: ModelPrediction | None = None  # that it had committed to this question
     hints: tuple[str, ...] = ()  # taken before committing
 
@@ -340,10 +340,12 @@ def score(
     )
 
 
-def score_guess(guess: Guess, shown: Reveal | RightAnswer) -> Score | Mark | None:
+def score_guess(guess: Guess, shown: Reveal | RightAnswer) -> Score | AnswerScore | None:
     """Score a guess against what was shown; None where one is a ratio and the other is not."""
-    if isinstance(guess, Answer):
-        return Mark(right=guess.said == shown.right) if isinstance(shown, RightAnswer) else None
+    if isinstance(guess, GivenAnswer):
+        return (
+            AnswerScore(right=guess.said == shown.right) if isinstance(shown, RightAnswer) else None
+        )
     return score(guess, shown) if isinstance(shown, Reveal) else None
 
 
