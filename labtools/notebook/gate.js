@@ -129,7 +129,7 @@ const FIELDS = {
       const written = inputs.every((input) => input.value.trim() !== "");
       return written ? { numbers: inputs.map((input) => Number(input.value)) } : null;
     }
-    const say = () => guess() ? `You say: ${guess().numbers.join(", ")}.` : "Fill in each number.";
+    const say = () => guess() ? `You say: ${guess().numbers.join(", ")}.` : "Give each number.";
     return { rows: [field], guess, say };
   },
 };

@@ -218,15 +218,10 @@ FOLDED = ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"
     ("options", "code", "wanted"),
     [
         ("", "x = 1", ""),
+        *(("", code, FOLDED) for code in (LONG, "import numpy", "one.result(2)")),
         *(
-            ("", code, FOLDED)
-            for code in (
-                LONG,
-                "import numpy",
-                "one = ask(\n'q')",
-                "a = ask_choice(",
-                "one.result(2)",
-            )
+            ("", code, FOLDED.replace("hide-", "remove-"))
+            for code in ("one = ask(\n'q')", "one = ask_choice(", "x = 1\none = ask_numbers(")
         ),
         (f":tags: [{LESSON}]\n", LONG, f":tags: [{LESSON}]\n"),
         ("", f"%%cuda mine\n{LONG}", ""),
