@@ -48,8 +48,8 @@ class PredictionsListed(Answer):
             yield (
                 guess.at.astimezone().strftime("%Y-%m-%d %H:%M"),
                 guess.question_id,
-                f"{guess.direction} {guess.ratio:.2f}x",
-                f"{answer.measured_ratio:.2f}x" if answer else "",
+                guess.words,
+                answer.words if answer else "",
                 answer.source if answer else "",
                 verdict,
             )

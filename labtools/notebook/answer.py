@@ -1,79 +1,117 @@
-"""Answers that a reader writes into a cell, compared with ours and never shown before."""
+"""Questions for a choice or a few numbers, asked as a ratio is: in a form, then the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .gate import AnswerPending
-from .reader import reader_present
-from .static_page import static_question, static_result
+from labtools.record.prediction import Answered, GivenAnswer, JournalError, Source, say_answer
+
+from .gate import Question, call
+from .static_page import static_result
 from .tables import Shown, format_value, make_note
 
-
-def check_choice(
-    chosen: str,
-    choices: Sequence[str],
-    right: Callable[[], str],
-    why: Callable[[], str],
-    *,
-    question_id: str,
-    text: str,
-    word: str = "forecast",
-) -> Shown:
-    """Compare a written-down choice, empty when there is none, with the right one; ``right`` and
-    ``why`` are called only when the answer may be shown.
-
-    A record says what is ``recorded``, arithmetic what is ``computed``, and the model the rest.
-    Raises AnswerPending: a reader is here and has written none of the choices.
-    """
-    if reader_present() and chosen not in choices:
-        raise _pending(f"The choices are: {', '.join(choices)}.")
-    answer = right()
-    said = "You were right. " if chosen == answer else f"You said {chosen}. "
-    verdict = said if chosen in choices else ""
-    who = {"recorded": "record", "computed": "arithmetic"}.get(word, "model")
-    shown = make_note(f"{verdict}The {who} says: {answer}. {why()}", word)
-    form = {"kind": "choice", "choices": list(choices)}
-    return _for_whoever_is_here(shown, question_id, text, form, answer)
+_WHO = {"recorded": "record", "computed": "arithmetic"}
 
 
-def check_numbers(
-    given: Mapping[str, float | None],
-    right: Mapping[str, float],
-    *,
-    question_id: str,
-    text: str,
-    word: str = "computed",
-) -> Shown:
-    """Compare written-down numbers, None where nothing was written, with ours.
+class AnswerGate(Question):
+    """A question that asks for no ratio. Make it with `ask_choice` or `ask_numbers`; ``options``
+    are a `Question`'s."""
 
-    Raises AnswerPending: a reader is here and a number is missing.
-    """
-    missing = [name for name in right if given.get(name) is None]
-    if reader_present() and missing:
-        raise _pending(f"Still missing: {', '.join(missing)}.")
+    def __init__(
+        self, question_id: str, text: str, form: Mapping[str, Any], **options: Any
+    ) -> None:
+        advice = "Write your answer down, then open the result below."
+        super().__init__(question_id, text, form, advice, **options)
+
+    @property
+    def guess(self) -> GivenAnswer | None:
+        """The committed answer that counts, or None."""
+        return self._journal.answer(self.question_id) if self._journal else None
+
+    def commit(self, said: Answered) -> GivenAnswer:
+        """Commit one of the choices, or a number for each label, without the form.
+
+        Raises JournalError: it is neither, or cannot be kept.
+        """
+        if self.form["kind"] == "choice":
+            fits, wanted = said in self.form["choices"], ", ".join(self.form["choices"])
+        else:
+            labels = self.form["labels"]
+            fits = not isinstance(said, str) and len(said) == len(labels)
+            wanted = f"a number for {', '.join(labels)}"
+        if not fits:
+            still = "correct it and commit again; earlier predictions are untouched"
+            raise JournalError("This answer was not kept.", f"what is asked for is {wanted}", still)
+        where = self.question_id, self.page
+        return self._keep(lambda journal: journal.commit_answer(*where, said))
+
+    def _commit_sent(self, content: Mapping[str, Any]) -> None:
+        sent = content.get("choice"), content.get("numbers")
+        self.commit(sent[0] if sent[1] is None else tuple(sent[1]))  # type: ignore[arg-type]
+
+    def result(
+        self,
+        right: Answered | Callable[[], Answered | None] | None,
+        why: str | Callable[[], str] = "",
+        *,
+        word: Source = "forecast",
+    ) -> Shown:
+        """Compare the answer with the right one, None where there is none here; what is a function
+        is called only when the gate is open.
+
+        A record says what is ``recorded``, arithmetic what is ``computed``, and the model the rest.
+        Raises PredictionPending: a reader is here and has not committed.
+        """
+        self.require_prediction()
+        answer = call(right)
+        if answer is None:
+            return self._say_open()
+        self._note_shown(lambda journal: journal.reveal_answer(self.question_id, answer, word))
+        said = self.guess.said if self.guess else None
+        if self.form["kind"] == "choice":
+            told = _tell_choice(said, answer, _WHO.get(word, "model"))
+        else:
+            told = _tell_numbers(said, answer, self.form["labels"])
+        told = " ".join(filter(None, [*self._say_late(), told, call(why), *self._say_failures()]))
+        shown = make_note(told, word)
+        if self._has_reader:
+            return shown
+        return static_result(shown, self.question_id, {"right": answer})
+
+
+def ask_choice(question_id: str, text: str, choices: Sequence[str]) -> AnswerGate:
+    """Ask for one of some choices and show the form in this cell; `AnswerGate.result` belongs in
+    the next one."""
+    return _ask(question_id, text, {"kind": "choice", "choices": list(choices)})
+
+
+def ask_numbers(question_id: str, text: str, labels: Sequence[str]) -> AnswerGate:
+    """Ask for a number for each label, as `ask_choice` does; the result has them in this order."""
+    return _ask(question_id, text, {"kind": "numbers", "labels": list(labels)})
+
+
+def _ask(question_id: str, text: str, form: Mapping[str, Any]) -> AnswerGate:
+    gate = AnswerGate(question_id, text, form)
+    gate.show()
+    return gate
+
+
+def _tell_choice(said: Any, right: str, who: str) -> str:
+    verdict = "You were right. " if said == right else f"You said {said}. " if said else ""
+    return f"{verdict}The {who} says: {right}."
+
+
+def _tell_numbers(said: Any, right: Sequence[float], labels: Sequence[str]) -> str:
     lines = []
-    for name, number in right.items():
-        said = given.get(name)
-        verdict = "" if said is None else ", as you said" if said == number else f"; you: {said}"
-        lines.append(f"{name}: {format_value(number)}{verdict}")
-    shown = make_note(". ".join(lines) + ".", word)
-    form = {"kind": "numbers", "labels": list(right)}
-    return _for_whoever_is_here(shown, question_id, text, form, list(right.values()))
-
-
-def _pending(more: str) -> AnswerPending:
-    still = f"Set it in the cell above, run that cell, then this one and those below it. {more}"
-    why = "what was seen first cannot be predicted"
-    return AnswerPending("This answer waits for yours.", why, still)
-
-
-def _for_whoever_is_here(
-    shown: Shown, question_id: str, text: str, form: Mapping[str, Any], right: Any
-) -> Shown:
-    if reader_present():
-        return shown
-    advice = "Write your answer down, then open the result below."
-    question = static_question(question_id, text, advice, form)
-    return question + static_result(shown, question_id, {"right": right})
+    known = said if said and len(said) == len(labels) else [None] * len(labels)
+    for label, number, given in zip(labels, right, known, strict=True):
+        verdict = (
+            ""
+            if given is None
+            else ", as you said"
+            if given == number
+            else f"; you: {say_answer((given,))}"
+        )
+        lines.append(f"{label}: {format_value(number)}{verdict}.")
+    return " ".join(lines)

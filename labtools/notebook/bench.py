@@ -56,8 +56,7 @@ class GateView(View, script="gate"):
     """The form of a question; its JavaScript sends a guess and shows what Python answers."""
 
     text = traitlets.Unicode().tag(sync=True)
-    baseline = traitlets.Unicode().tag(sync=True)
-    candidate = traitlets.Unicode().tag(sync=True)
+    form = traitlets.Dict().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     again_message = traitlets.Unicode().tag(sync=True)
 

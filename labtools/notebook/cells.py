@@ -3,7 +3,7 @@
 Open is what a page teaches: kernels, launches, and the short cells that a reader may change.
 Folded, by one rule that ``make regen`` writes into the pages, are imports, questions, and whatever
 is long, but for a cell that carries the tag ``lesson``; kernels from a length at which nobody reads
-them line by line.
+them line by line. Of a cell that asks the site shows the form alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _FENCE = re.compile(r"^(?P<ticks>`{3,}|~{3,})\{code-cell\}")
 _KERNEL = re.compile(r"%%cuda\b|# launch of ")
 _SOLUTION = re.compile(r"%%solution\b")
 _SET_UP = re.compile(r"%load_ext|import |from ")
-_QUESTION = re.compile(r"^(?:\w+ = )?(?:ask\(|\w+\.result\()", re.MULTILINE)
+_ASKS = re.compile(r"^(?:\w+ = )?ask(?:_choice|_numbers)?\(", re.MULTILINE)
+_RESULT = re.compile(r"^(?:\w+ = )?\w+\.result\(", re.MULTILINE)
+_FOLDS = ("hide-input", "hide-cell", "remove-input")
 _WRITTEN = ("tags", "jupyter", "mystnb")
 
 
@@ -79,7 +81,8 @@ def closing_line(lines: Sequence[str], start: int, ticks: str) -> int:
 def is_plumbing(source: str) -> bool:
     """Whether a cell of Python is folded, by its text alone."""
     length = sum(bool(line.strip()) for line in source.splitlines())
-    return bool(length > MOST_OPEN_LINES or _SET_UP.match(source) or _QUESTION.search(source))
+    holds = _SET_UP.match(source) or _ASKS.search(source) or _RESULT.search(source)
+    return bool(length > MOST_OPEN_LINES or holds)
 
 
 def fold_options(options: Sequence[str], source: str) -> list[str]:
@@ -89,7 +92,7 @@ def fold_options(options: Sequence[str], source: str) -> list[str]:
     if not source.strip() or (kernel and length <= MOST_KERNEL_LINES):
         return list(options)
     found = _read_options(options)
-    tags = [tag for tag in found.get("tags", ()) if tag not in ("hide-input", "hide-cell")]
+    tags = [tag for tag in found.get("tags", ()) if tag not in _FOLDS]
     hidden = {key: found["jupyter"][key] for key in found.get("jupyter", ()) if "hidden" not in key}
     wanted = {name: found[name] for name in found if name not in _WRITTEN}
     if _SOLUTION.match(source):
@@ -99,7 +102,8 @@ def fold_options(options: Sequence[str], source: str) -> list[str]:
         tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
         wanted["mystnb"] = _prompts("whole kernel")
     elif is_plumbing(source) and LESSON not in tags:
-        tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
+        fold = "remove-input" if _ASKS.search(source) else "hide-input"
+        tags, hidden = [fold, *tags], {**hidden, "source_hidden": True}
     wanted |= {name: value for name, value in (("tags", tags), ("jupyter", hidden)) if value}
     if wanted == found:
         return list(options)

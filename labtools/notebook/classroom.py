@@ -11,7 +11,7 @@ from statistics import geometric_mean
 from pydantic import ValidationError
 
 from labtools.problem import LabError
-from labtools.record.prediction import JournalRow
+from labtools.record.prediction import JournalRow, Score
 
 from .tables import Shown, make_note, show_table
 
@@ -40,7 +40,7 @@ def read_handed_in(folder: Path) -> dict[str, list[JournalRow]]:
 
 
 def show_class(members: Mapping[str, Sequence[JournalRow]]) -> Shown:
-    """For each question: answers, right directions, and how far off they were."""
+    """For each question: answers, how many were right, and how far off ratios were."""
     answered: dict[str, list[JournalRow]] = defaultdict(list)
     for rows in members.values():
         for row in rows:
@@ -50,10 +50,11 @@ def show_class(members: Mapping[str, Sequence[JournalRow]]) -> Shown:
     table = []
     for question, rows in sorted(answered.items()):
         scores = [row.score for row in rows if row.score]
-        right = f"{sum(score.direction_right for score in scores)} of {len(scores)}"
-        off = [score.off_by for score in scores]
+        right = f"{sum(score.right for score in scores)} of {len(scores)}"
+        off = [score.off_by for score in scores if isinstance(score, Score)]
         mean = geometric_mean(off) if off else None
         table.append((question, len(rows), right, mean, max(off, default=None)))
-    columns = ("question", "answers", "direction right", "off by, geometric mean", "off by, worst")
-    note = f"{len(members)} members; the first answer of each, before the result was shown"
+    columns = ("question", "answers", "right", "off by, geometric mean", "off by, worst")
+    counted = "the first answer of each, before the result was shown; of a ratio, the direction"
+    note = f"{len(members)} members; {counted}"
     return show_table(columns, table, word="computed", note=note)

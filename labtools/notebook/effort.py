@@ -22,7 +22,7 @@ LINES_A_MINUTE = 12
 QUESTION_MINUTES = 2
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})(\{[\w-]+\})?")
-_QUESTION = re.compile(r"\b(?:ask|check_choice|check_numbers)\(")
+_QUESTION = re.compile(r"\bask(?:_choice|_numbers)?\(")
 _LINK = re.compile(r"\]\(([\w./-]+\.md)\)")
 _LIST_ITEM = re.compile(r"^(?:\d+\.|-) ")
 

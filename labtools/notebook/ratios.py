@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from labtools.problem import LabError
 from labtools.record import Ratio as PairedRatio
 from labtools.record import Record, RecordedTime, describe_record, paired_ratio
-from labtools.record.prediction import Interval, Prediction, direction_of
+from labtools.record.prediction import GivenAnswer, Guess, Interval, Prediction, direction_of
 
 from .tables import Cell, Shown, Word, check_word, make_table, say_time
 
@@ -114,11 +114,11 @@ def _say_size(ratio: float, direction: str) -> str:
     return f"{size:.{digits}f}x {direction}"
 
 
-def say_prediction(prediction: Prediction) -> str:
+def say_guess(guess: Guess) -> str:
     """The reader's guess in words."""
-    if prediction.direction == "same":
-        return "the same"
-    return _say_size(prediction.ratio, prediction.direction)
+    if isinstance(guess, GivenAnswer):
+        return guess.words
+    return "the same" if guess.direction == "same" else _say_size(guess.ratio, guess.direction)
 
 
 RatioRow = tuple[str, Prediction | Speedup | None, str]
@@ -135,7 +135,7 @@ def ratio_table(baseline: str, candidate: str, rows: Sequence[RatioRow], caption
             said = f"your guess, committed {value.at:%Y-%m-%d %H:%M} UTC"
             said += "; after the answer was shown, does not count" if value.after_reveal else ""
             said += f"; {value.note}" if value.note else ""
-            cells.append([label, "", "", say_prediction(value), said])
+            cells.append([label, "", "", say_guess(value), said])
         else:
             cells.append([label, *speedup_cells(value)])
     columns = ["", f"{baseline} (us)", f"{candidate} (us)", f"{candidate} is", "where from"]

@@ -62,57 +62,6 @@ function sayScore(guess, scored) {
   return given === right ? `${said} You were right.` : said;
 }
 
-// ------------------------------------------------------------------------------- forms
-
-// A form for an answer that is one of several, or a few numbers.
-function renderAnswer({ model, el }) {
-  const id = freshId("lt-answer");
-  const question = model.get("question");
-  const commit = html("button", { type: "button", class: "lt-gate-button" }, ["Commit answer"]);
-  const status = html("p", { class: "lt-gate-status", role: "status" });
-  let fields, answer;
-  if (question.kind === "choice") {
-    const radios = question.choices.map((choice) =>
-      html("input", { type: "radio", name: id, value: choice }));
-    fields = html("fieldset", { class: "lt-gate-field" }, [
-      html("legend", {}, ["Your answer"]),
-      html("div", { class: "lt-gate-choices" }, radios.map((radio) =>
-        html("label", { class: "lt-gate-choice" }, [radio, ` ${radio.value}`]))),
-    ]);
-    answer = () => {
-      const chosen = radios.find((radio) => radio.checked);
-      return chosen ? { choice: chosen.value } : null;
-    };
-  } else {
-    const inputs = question.labels.map((label) =>
-      html("input", { type: "number", id: `${id}-${label}`, step: "any", class: "lt-gate-number" }));
-    fields = html("div", { class: "lt-gate-field" }, inputs.map((input, place) =>
-      html("p", {}, [html("label", { for: input.id }, [`${question.labels[place]}: `]), input])));
-    answer = () => {
-      const written = inputs.every((input) => input.value.trim() !== "");
-      return written ? { numbers: inputs.map((input) => Number(input.value)) } : null;
-    };
-  }
-  const form = html("div", {}, [fields, commit]);
-  const root = html("section", { class: "lt-gate", "aria-labelledby": `${id}-text` }, [
-    html("strong", {}, ["Your prediction"]),
-    html("p", { class: "lt-gate-question", id: `${id}-text` }, [question.text]), form, status,
-  ]);
-  const show = () => { commit.disabled = answer() === null; };
-  const fromState = () => {
-    const state = model.get("state");
-    form.hidden = state.committed;
-    status.textContent = state.message;
-    root.dataset.committed = state.committed;
-    show();
-  };
-  fields.addEventListener("input", show);
-  commit.addEventListener("click", () => model.send({ kind: "commit", ...answer() }));
-  model.on("change:state", fromState);
-  el.append(root);
-  fromState();
-}
-
 // ------------------------------------------------------------------------------- one question
 
 const press = (text, act) => button(text, act, { name: "lt-gate-button" });
@@ -124,8 +73,7 @@ function makeGate(place, tell) {
   const key = KEY + question.id;
   const holds = place.hasAttribute("data-holds");
   const model = new Asked(
-    { text: question.text, baseline: question.baseline, candidate: question.candidate,
-      question, state: {}, again_message: "" },
+    { text: question.text, form: question, state: {}, again_message: "" },
     ({ kind: _, ...guess }) => commit({ ...guess, at: new Date().toISOString() }),
   );
   const rest = html("div", { class: "lt-gate-rest" });
@@ -169,7 +117,7 @@ function makeGate(place, tell) {
   }
 
   const form = html("div");
-  (question.kind === "ratio" ? render : renderAnswer)({ model, el: form });
+  render({ model, el: form });
   form.firstElementChild.append(rest);
   place.replaceChildren(form);
   place.removeAttribute("style");

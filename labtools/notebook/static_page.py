@@ -31,9 +31,10 @@ def static_question(
     """
     data = {"id": question_id, "text": text, **form}
     holds = " data-holds" if holds_page else ""
+    what = "prediction" if form["kind"] == "ratio" else "answer"
     markup = (
         f'<div class="lt-gate-static"{holds} {_attribute("question", data)} style="{BOX}">'
-        f"<strong>Your prediction</strong><p>{html.escape(text)}</p>"
+        f"<strong>Your {what}</strong><p>{html.escape(text)}</p>"
         f"<p>{html.escape(advice)}</p></div>"
     )
     return Shown(markup, f"{text}\n{advice}")

@@ -27,9 +27,12 @@ from labtools.problem.text import mend_text
 from .folders import work_dir
 from .prediction import (
     ENTRY,
+    Answered,
     AnyEntry,
     Direction,
     ForecastComparison,
+    GivenAnswer,
+    Guess,
     Hint,
     Interval,
     JournalError,
@@ -38,10 +41,12 @@ from .prediction import (
     Notes,
     Prediction,
     Reveal,
+    RightAnswer,
     Score,
     Source,
     model_says,
     score,
+    score_guess,
 )
 from .whole import append_lines
 
@@ -52,7 +57,8 @@ URL_VARIABLE = "LABTOOLS_JOURNAL_URL"
 NAME_VARIABLE = "LABTOOLS_READER_NAME"
 _LOCK_TIMEOUT_S = 30.0
 
-E = TypeVar("E", Prediction, Reveal, ModelPrediction, Hint, Notes)
+E = TypeVar("E", bound=AnyEntry)
+G = TypeVar("G", Prediction, GivenAnswer)
 
 
 class JournalWarning(Notice):
@@ -112,15 +118,24 @@ class Journal:
 
         Raises JournalError: a guess that contradicts itself, or a folder that cannot be written.
         """
+        said = {"direction": direction, "ratio": ratio, "note": note}
+        return self._commit(Prediction, "prediction", question_id, page, said)
+
+    def commit_answer(self, question_id: str, page: str, said: Answered) -> GivenAnswer:
+        """Keep an answer that is no ratio, as `commit` does. Raises JournalError as `commit`."""
+        return self._commit(GivenAnswer, "answer", question_id, page, {"said": said})
+
+    def _commit(
+        self, kind: type[G], word: str, question_id: str, page: str, said: Mapping[str, Any]
+    ) -> G:
         with self._locked():
-            revealed = bool(_of(Reveal, self._entries(question_id)))
-            guess: dict[str, Any] = {"direction": direction, "ratio": ratio, "note": note}
+            names = self._names(question_id, page)
+            names["after_reveal"] = bool(_reveals(self._entries(question_id)))
             still = "correct it and commit again; earlier predictions are untouched"
-            with _refused("This prediction was not kept.", still):
-                names = self._names(question_id, page)
-                prediction = Prediction(**names, **guess, after_reveal=revealed)
-            self._keep(prediction)
-        return prediction
+            with _refused(f"This {word} was not kept.", still):
+                guess = kind(**names, **said)
+            self._keep(guess)
+        return guess
 
     def reveal(
         self,
@@ -155,48 +170,70 @@ class Journal:
                 interval=interval,
                 forecast_ratio=forecast_ratio,
             )
-        with self._locked():
-            before = _of(Reveal, self._entries(question_id))
-            if not before or before[-1].says != shown.says:
-                self._keep(shown)
+        self._keep_shown(shown)
         guess = self.prediction(question_id)
         return score(guess, shown) if guess else None
 
+    def reveal_answer(self, question_id: str, right: Answered, source: Source) -> None:
+        """Note that the right answer was shown, as `reveal` does.
+
+        Raises JournalError: an answer that is none, or an unknown source.
+        """
+        still = "the answer is kept and can be scored when there is a result"
+        with _refused("This result was not entered in the journal.", still):
+            shown = RightAnswer(
+                reader=self.reader, question_id=question_id, right=right, source=source
+            )
+        self._keep_shown(shown)
+
+    def _keep_shown(self, shown: Reveal | RightAnswer) -> None:
+        with self._locked():
+            before = _reveals(self._entries(shown.question_id))
+            if not before or before[-1].says != shown.says:
+                self._keep(shown)
+
     def prediction(self, question_id: str) -> Prediction | None:
-        """The guess that counts: the last one committed before the answer was shown.
+        """The guess of a ratio that counts: the last one committed before the answer was shown.
 
         A reader who saw the answer first and guessed later has only a marked guess, and gets it.
         """
-        guesses = [row.prediction for row in self.history(question_id)]
+        return self._counted(Prediction, question_id)
+
+    def answer(self, question_id: str) -> GivenAnswer | None:
+        """The answer that counts, as `prediction` says it of a ratio."""
+        return self._counted(GivenAnswer, question_id)
+
+    def _counted(self, kind: type[G], question_id: str) -> G | None:
+        with self._locked(to_write=False):
+            guesses = _of(kind, self._entries(question_id))
         counted = [guess for guess in guesses if not guess.after_reveal] or guesses
         return counted[-1] if counted else None
 
     def history(self, question_id: str | None = None) -> list[JournalRow]:
-        """This reader's predictions, oldest first, each with the first reveal that followed."""
+        """This reader's guesses, oldest first, each with the first reveal that followed."""
         with self._locked(to_write=False):
             entries = self._entries(question_id)
         return [
             _row_of(entry, entries[number:], entries)
             for number, entry in enumerate(entries)
-            if isinstance(entry, Prediction)
+            if isinstance(entry, Guess)
         ]
 
     def compare_with_forecast(self, page: str | None = None) -> ForecastComparison:
         """The reader's guesses beside the model's, on the questions of a page, or of all, that both
         answered. Of several guesses at one question only the last before the reveal is taken."""
-        last: dict[str, JournalRow] = {}
+        last: dict[str, tuple[JournalRow, Score]] = {}
         for row in self.history():
             guess, shown = row.prediction, row.reveal
-            counts = shown and shown.forecast_ratio and row.score and not guess.after_reveal
-            if counts and page in (None, guess.page):
+            if not isinstance(shown, Reveal) or not shown.forecast_ratio or guess.after_reveal:
+                continue
+            if row.score and page in (None, guess.page):
                 last.pop(guess.question_id, None)
-                last[guess.question_id] = row
-        rows = [
-            (row, score(shown.forecast_ratio, shown))
-            for row in last.values()
-            if (shown := row.reveal) and shown.forecast_ratio
-        ]
-        mine = _geometric_mean([row.score.off_by for row, _ in rows if row.score])
+                last[guess.question_id] = row, score(shown.forecast_ratio, shown)
+        rows = list(last.values())
+        mine = _geometric_mean(
+            [row.score.off_by for row, _ in rows if isinstance(row.score, Score)]
+        )
         models = _geometric_mean([model.off_by for _, model in rows])
         return ForecastComparison(rows=tuple(rows), reader_off_by=mine, model_off_by=models)
 
@@ -230,7 +267,7 @@ class Journal:
         with self._locked():
             entries = self._entries(question_id)
             if all(taken.hint != hint for taken in _of(Hint, entries)):
-                late = bool(_of(Prediction, entries))
+                late = any(isinstance(entry, Guess) for entry in entries)
                 names = self._names(question_id, page)
                 self._keep(Hint(**names, hint=hint, after_commit=late))
 
@@ -469,18 +506,22 @@ def _reader_name() -> str:
         return "reader"
 
 
-def _row_of(guess: Prediction, later: Sequence[AnyEntry], every: Sequence[AnyEntry]) -> JournalRow:
+def _row_of(guess: Guess, later: Sequence[AnyEntry], every: Sequence[AnyEntry]) -> JournalRow:
     """A guess with the first reveal that followed."""
     same = [entry for entry in every if entry.question_id == guess.question_id]
-    reveals = (entry for entry in _of(Reveal, later) if entry.question_id == guess.question_id)
+    reveals = (entry for entry in _reveals(later) if entry.question_id == guess.question_id)
     shown = next(reveals, None)
-    scored = score(guess, shown) if shown else None
+    scored = score_guess(guess, shown) if shown else None
     said, hints = _counted_model(same), _counted_hints(same)
     return JournalRow(prediction=guess, reveal=shown, score=scored, model=said, hints=hints)
 
 
 def _of(kind: type[E], entries: Sequence[AnyEntry]) -> list[E]:
     return [entry for entry in entries if isinstance(entry, kind)]
+
+
+def _reveals(entries: Sequence[AnyEntry]) -> list[Reveal | RightAnswer]:
+    return [entry for entry in entries if isinstance(entry, Reveal | RightAnswer)]
 
 
 def _counted_model(entries: Sequence[AnyEntry]) -> ModelPrediction | None:

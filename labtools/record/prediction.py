@@ -48,6 +48,11 @@ _Moment = Annotated[
     Field(gt=datetime(2, 1, 1, tzinfo=UTC), lt=datetime(9998, 1, 1, tzinfo=UTC)),  # in any zone
 ]
 _PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+Answered = (
+    Annotated[_Text, Field(min_length=1)] | Annotated[tuple[_Number, ...], Field(min_length=1)]
+)
+"""What a reader chose, or the numbers that were asked for."""
 
 
 class JournalError(LabError):
@@ -85,13 +90,57 @@ class Prediction(_Entry):
             raise ValueError(f"{said}: {means}faster, below 1 when it is slower")
         return self
 
+    @property
+    def words(self) -> str:
+        """The guess as it reads."""
+        return f"{self.direction} {self.ratio:.2f}x"
 
-class Reveal(_Entry):
-    """The answer, as it was shown to a reader."""
+
+class GivenAnswer(_Entry):
+    """One committed answer to a question that asks for no ratio."""
+
+    kind: Literal["answer"] = "answer"
+    page: _Text
+    said: Answered  # one of the choices, or a number for each label
+    after_reveal: bool = False  # as in a `Prediction`
+
+    @property
+    def words(self) -> str:
+        """The answer as it reads."""
+        return say_answer(self.said)
+
+
+Guess = Prediction | GivenAnswer
+
+
+class _Shown(_Entry):
+    """What was shown to a reader."""
+
+    source: Source  # where the answer comes from
+
+    @property
+    def says(self) -> dict[str, Any]:
+        """All but when it was shown."""
+        return self.model_dump(exclude={"entry_id", "at"})
+
+
+class RightAnswer(_Shown):
+    """The right answer to a question that asks for no ratio, as it was shown."""
+
+    kind: Literal["right"] = "right"
+    right: Answered
+
+    @property
+    def words(self) -> str:
+        """The answer as it reads."""
+        return say_answer(self.right)
+
+
+class Reveal(_Shown):
+    """The measured ratio, as it was shown."""
 
     kind: Literal["reveal"] = "reveal"
     measured_ratio: _PositiveFloat  # baseline time / candidate time
-    source: Source  # where the measured ratio comes from
     what: _Text = ""  # the comparison in words
     where: _Text = ""  # when and on what it was measured, where that is not part of `what`
     # low and high end of the measured ratio
@@ -100,9 +149,9 @@ class Reveal(_Entry):
     forecast_ratio: _PositiveFloat | None = None
 
     @property
-    def says(self) -> dict[str, Any]:
-        """All but when it was shown."""
-        return self.model_dump(exclude={"entry_id", "at"})
+    def words(self) -> str:
+        """The ratio as it reads."""
+        return f"{self.measured_ratio:.2f}x"
 
 
 class ModelPrediction(_Entry):
@@ -183,7 +232,7 @@ class Notes(_Entry):
     fields: dict[_Text, _Text]  # text by name of the field
 
 
-AnyEntry = Prediction | Reveal | ModelPrediction | Hint | Notes
+AnyEntry = Prediction | GivenAnswer | Reveal | RightAnswer | ModelPrediction | Hint | Notes
 ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(
     Annotated[AnyEntry, Field(discriminator="kind")], config=ConfigDict(defer_build=True)
 )
@@ -204,15 +253,33 @@ class Score(BaseModel):
     understood: bool  # False when ``off_by`` reaches `MISUNDERSTOOD_FROM`
     verdict: str  # one sentence
 
+    @property
+    def right(self) -> bool:
+        """Whether the direction was right."""
+        return self.direction_right
 
-class JournalRow(BaseModel):
-    """A prediction with the reveal that followed it, if any, and its score."""
+
+class AnswerScore(BaseModel):
+    """Whether an answer was right."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    prediction: Prediction
-    reveal: Reveal | None = None
-    score: Score | None = None
+    right: bool
+
+    @property
+    def verdict(self) -> str:
+        """One word."""
+        return "Right." if self.right else "Wrong."
+
+
+class JournalRow(BaseModel):
+    """A guess with the reveal that followed it, if any, and its score."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    prediction: Guess
+    reveal: Reveal | RightAnswer | None = None
+    score: Score | AnswerScore | None = None
     model: ModelPrediction | None = None  # that it had committed to this question
     hints: tuple[str, ...] = ()  # taken before committing
 
@@ -271,6 +338,20 @@ def score(
         understood=off_by < MISUNDERSTOOD_FROM,
         verdict=f"Direction {right}, {off_by:.{digits}f}x off{words}.",
     )
+
+
+def score_guess(guess: Guess, shown: Reveal | RightAnswer) -> Score | AnswerScore | None:
+    """Score a guess against what was shown; None where one is a ratio and the other is not."""
+    if isinstance(guess, GivenAnswer):
+        return (
+            AnswerScore(right=guess.said == shown.right) if isinstance(shown, RightAnswer) else None
+        )
+    return score(guess, shown) if isinstance(shown, Reveal) else None
+
+
+def say_answer(said: str | tuple[float, ...]) -> str:
+    """A choice or numbers as they read."""
+    return said if isinstance(said, str) else ", ".join(f"{number:.12g}" for number in said)
 
 
 def _positive(value: float, name: str) -> float:

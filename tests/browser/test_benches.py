@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from driver import (
     unrun_cells,
     wait_for,
 )
-from test_labs import commit_by_keyboard, gates, in_sight, kernel_is_idle, refusals, slide
+from test_labs import (
+    commit_by_keyboard,
+    gates,
+    in_sight,
+    journal_lines,
+    kernel_is_idle,
+    refusals,
+    slide,
+)
 
 from labtools.derive import space_of
 from labtools.notebook.labs.lab07_ncu.run import recorded_run
@@ -40,21 +49,40 @@ def open_lab(page: Any, server: Server, path: str, view: str = "") -> None:
     open_notebook(page, server, path)
     run_all(page)
     expect(refusals(page)).to_contain_text("waits for your")
-    wait_for(lambda: in_sight(page, refusals(page)), 5, "the place where the run waits")
+    expect(gates(page).last).to_contain_text("Here the run has stopped.")
+    wait_for(lambda: in_sight(page, gates(page).last), 5, "the question that the run waits for")
+    ground = refusals(page).evaluate("one => getComputedStyle(one).backgroundColor")
+    assert ground == "rgba(0, 0, 0, 0)", "a question that waits looks like an error"
+    shoot(page, f"{Path(path).stem}-stopped")
     assert not view or page.locator(view).count() == 0, "the answer stands before the question"
 
 
-def answer_in_cell(page: Any, name: str, value: str) -> None:
-    page.locator(".cm-content").filter(has_text=re.compile(f'{name} = (""|None)')).click()
-    page.keyboard.press("Control+End")
-    page.keyboard.type(f"\n{name} = {value}")
+TWICE = "2"
+Said = str | dict[str, str]
+"""An answer: `TWICE` as fast, one of the choices, or numbers by their labels."""
 
 
-def finish_lab(page: Any, server: Server, path: str, view: str, questions: int) -> None:
+def answer(page: Any, gate: Any, said: Said) -> None:
+    if said == TWICE:
+        commit_by_keyboard(page, gate, "faster", TWICE)
+        return
+    if isinstance(said, str):
+        gate.get_by_role("radio", name=said, exact=True).check()
+    else:
+        expect(gate.get_by_role("button", name="Commit answer")).to_be_disabled()
+        for label, number in said.items():
+            gate.get_by_label(f"{label}:").fill(number)
+    gate.get_by_role("button", name="Commit answer").click()
+    gate.get_by_role("button", name="Guess again").wait_for()
+
+
+def finish_lab(
+    page: Any, server: Server, path: str, view: str, answers: Sequence[Said], begun: int = 0
+) -> None:
     """Answer the questions that are left; then the whole page has run, and fits a phone."""
-    for number in range(questions):
+    for number, said in enumerate(answers, start=begun):
         expect(gates(page)).to_have_count(number + 1, timeout=180_000)
-        commit_by_keyboard(page, gates(page).nth(number), "faster", "2")
+        answer(page, gates(page).nth(number), said)
         wait_for(lambda: kernel_is_idle(server, path), 180, "the end of the run")
     wait_for(lambda: kernel_is_idle(server, path), 180, "the end of the run")
     wait_for(lambda: unrun_cells(page) == 0, 180, "the rest of the page to run")
@@ -62,36 +90,32 @@ def finish_lab(page: Any, server: Server, path: str, view: str, questions: int) 
     fits_a_phone(page, f"{view.strip('.')}-phone", view)
 
 
-READ: dict[str, tuple[str, dict[str, str], int, str]] = {
-    "lab02_baseline": (".lt-tl", {}, 2, "2.00x faster"),
-    "lab05_split": (".lt-split", {"my_blocks, my_slots": "32, 1000"}, 3, "blocks: 32, as you said"),
-    "lab07_ncu": (
-        ".lt-ncu",
-        {"my_wait": '"barrier"', "my_wait_r09": '"barrier"', "my_step": "steps[0]"},
-        1,
-        "You said barrier.",
+READ: dict[str, tuple[str, list[Said], str]] = {
+    "lab02_baseline": (".lt-tl", [TWICE, TWICE], "2.00x faster"),
+    "lab05_split": (
+        ".lt-split",
+        [{"blocks": "32", "room for": "1000"}, TWICE, TWICE, TWICE],
+        "blocks: 32, as you said",
     ),
+    "lab07_ncu": (".lt-ncu", ["barrier", "barrier", "below 60%", TWICE], "You said barrier."),
     "lab08_ablation": (
         ".lt-ablation",
-        {"my_noisiest": "list(workloads)[0]", "my_class": "classes[0]", "my_pair": "together[0]"},
-        1,
+        [str(HEADLINE), TWICE, "effective", "less than the product"],
         "You said effective.",
     ),
 }
-"""Of each lab whose bench needs no kernel: its view, answers in cells, questions with a form, and
-what is said of an answer."""
+"""Of each lab whose bench needs no kernel: its view, an answer to each question, and what is said
+of one."""
 
 
 @pytest.mark.parametrize("lab", READ)
 def test_a_lab_runs_from_question_to_question(lab_server: Server, page: Any, lab: str) -> None:
-    view, answers, questions, said = READ[lab]
+    view, answers, said = READ[lab]
     open_lab(page, lab_server, f"labs/{lab}.md", view)
-    for name, value in reversed(answers.items()):
-        answer_in_cell(page, name, value)
-    if answers:
-        run_all(page, "below")
-    finish_lab(page, lab_server, f"labs/{lab}.md", view, questions)
+    finish_lab(page, lab_server, f"labs/{lab}.md", view, answers)
     expect(page.get_by_text(said).locator("visible=true").first).to_be_visible()
+    kept = [line["kind"] for line in journal_lines(lab_server, lab)]
+    assert kept.count("answer") == sum(one != TWICE for one in answers)
 
 
 def open_static(page: Any, site: Path, lab: str) -> None:
@@ -157,8 +181,7 @@ def walk_the_table(page: Any) -> None:
 
 def test_lab03_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     open_lab(page, lab_server, LAB03, ".lt-ch")
-    answer_in_cell(page, "my_answer", '"load of k"')
-    run_all(page, "below")
+    answer(page, gates(page).first, "load of k")
     expect(page.get_by_text("You were right.")).to_have_count(1)
     # A knob compiles and forecasts; the pin keeps what it is compared with.
     page.locator(".lt-ch").scroll_into_view_if_needed()
@@ -175,7 +198,7 @@ def test_lab03_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     shows_time(page, "r02", 4)
     expect(page.get_by_role("slider", name="dims_per_thread", exact=True)).to_have_count(1)
     expect(page.locator(".lt-ch-change")).to_contain_text("slower than the pinned setting")
-    finish_lab(page, lab_server, LAB03, ".lt-ch", GATES03)
+    finish_lab(page, lab_server, LAB03, ".lt-ch", [TWICE] * GATES03, begun=1)
 
 
 @pytest.mark.slow
@@ -390,9 +413,7 @@ def test_lab10_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     compiled = page.locator(".lt-budget-compiled")
     expect(compiled).to_contain_text("registers a thread", timeout=60_000)
     expect(page.locator(".lt-budget-forecast")).to_contain_text("us, bound by")
-    answer_in_cell(page, "my_bound", "bounds[0]")
-    run_all(page, "below")
-    finish_lab(page, lab_server, LAB10, ".lt-budget", 0)
+    finish_lab(page, lab_server, LAB10, ".lt-budget", ["matrix units"])
     expect(page.get_by_text("You said matrix units.")).to_have_count(1)
 
 

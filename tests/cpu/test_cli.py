@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tomllib
@@ -305,15 +306,19 @@ def test_journal_shows_predictions_with_their_scores(cli: Any) -> None:
     journal.commit("q1", "labs/lab01", "faster", 2.0)
     journal.reveal("q1", 1.6, "recorded")
     journal.commit("q2", "labs/lab01", "slower", 0.5)
+    journal.commit_answer("q3", "labs/lab05", (32, 1000))
+    journal.reveal_answer("q3", (32, 1056), "computed")
     data = cli("journal", "--json").data
-    first, second = data["predictions"]
+    first, second, third = data["predictions"]
     assert first["score"]["direction_right"] is True
     assert first["score"]["off_by"] == pytest.approx(1.25)
     assert second["score"] is None
+    assert third["prediction"]["said"] == [32, 1000] and third["score"] == {"right": False}
     assert len(cli("journal", "--question", "q2", "--json").data["predictions"]) == 1
     person = cli("journal").out
     assert "1.25x off" in person
     assert "no answer shown yet" in person
+    assert re.search("q3 .*32, 1000 .*32, 1056 .*computed .*Wrong", person)
 
 
 def test_an_edited_environment_does_not_reach_stdout(

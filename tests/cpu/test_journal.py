@@ -268,10 +268,41 @@ def test_a_damaged_old_database_is_told_and_kept_aside(journal: Journal, damage:
         assert len(reopened(journal).history()) == 3
 
 
-def test_a_torn_line_costs_only_itself(journal: Journal) -> None:
+BEFORE = """
+{"entry_id":"1","at":"2026-11-27T18:05:00Z","reader":"reader","question_id":"q","kind":"prediction",\
+"page":"labs/one","direction":"faster","ratio":2.0,"note":"half","after_reveal":false}
+{"entry_id":"2","at":"2026-11-27T18:05:01Z","reader":"reader","question_id":"q","kind":"hint",\
+"page":"labs/one","hint":"roof","after_commit":true}
+{"entry_id":"3","at":"2026-11-27T18:05:02Z","reader":"reader","question_id":"q","kind":"reveal",\
+"measured_ratio":1.6,"source":"recorded","what":"r03 against r02","where":"","interval":[1.5,1.7],\
+"forecast_ratio":2.0}
+{"entry_id":"4","at":"2026-11-27T18:05:03Z","reader":"reader","question_id":"n","kind":"notes",\
+"page":"labs/one","fields":{"why":"x"}}
+"""
+"""Lines as they were written when a ratio was all that a question could ask for."""
+
+
+def test_a_journal_from_before_answers_is_read_and_goes_on(journal: Journal) -> None:
+    journal.lines.write_text(BEFORE)
+    (row,) = journal.history()
+    assert row.score.verdict == score(2.0, 1.6).verdict and row.reveal.forecast_ratio == 2.0
+    assert journal.notes("n").fields == {"why": "x"}
+    assert journal.prediction("q") == row.prediction and journal.answer("q") is None
+    journal.reveal("q", 1.6, "recorded", "r03 against r02", interval=(1.5, 1.7), forecast_ratio=2.0)
+    assert journal.lines.read_text() == BEFORE, "the same answer was noted again"
+    journal.commit_answer("s", "page", "barrier")
+    assert [row.prediction.question_id for row in reopened(journal).history()] == ["q", "s"]
+    assert journal.compare_with_forecast().rows[0][0] == row
+
+
+NEWER = b'{"entry_id":"1","at":"2026-01-02T12:00:00Z","reader":"reader","kind":"dream"}\n'
+
+
+@pytest.mark.parametrize("line", [b'{"kind":"prediction","reader":"rea', NEWER])
+def test_a_line_that_is_torn_or_newer_costs_only_itself(journal: Journal, line: bytes) -> None:
     commit_three(journal)
     with open(journal.lines, "ab") as file:
-        file.write(b'{"kind":"prediction","reader":"rea')
+        file.write(line)
     torn = reopened(journal)
     with pytest.warns(JournalWarning, match="1 line"):
         assert len(torn.history()) == 2
@@ -346,8 +377,9 @@ def test_a_class_database_out_of_reach_loses_nothing(
         monkeypatch.setattr(back, "_class", url)
         assert back.prediction("q") == guess
     later = back.commit("r", "page", "same", 1.0)
+    answer = back.commit_answer("s", "page", (1, 2.5))
     monkeypatch.setattr(away, "_class", url)
-    assert away.prediction("r") == later
+    assert away.prediction("r") == later and away.answer("s") == answer
     assert Journal(lines=tmp_path / "other.jsonl", reader="y").history() == []
 
 

@@ -34,6 +34,7 @@ def cells_of(text: str) -> Iterator[tuple[list[str], str]]:
 _RESULT = re.compile(
     r'<details class="lt-result" data-of="([^"]*)" data-scored="([^"]*)">(.*?)</details>', re.DOTALL
 )
+_ASKS = re.compile(r"^(\w+) = ask(?:_choice|_numbers)?\(", re.MULTILINE)
 _TIME = re.compile(r"<td[^>]*>(\d+(?:\.\d+)?)</td>")
 _RATIO = re.compile(r"\d+\.\d\dx (?:faster|slower)")
 
@@ -53,7 +54,7 @@ def refusal_of(name: str) -> re.Pattern[str]:
 
 def first_refusal(codes: list[str], asked: int, answered: int) -> int:
     """The first cell that a reader without a guess does not get past, at the latest the answer."""
-    name = re.search(r"^(\w+) = ask\(", codes[asked], re.MULTILINE)
+    name = _ASKS.search(codes[asked])
     if name is None:
         return answered
     refuses = refusal_of(name[1])
@@ -130,7 +131,7 @@ def test_an_answer_above_its_question_is_found(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if "ask(" in (ROOT / f"{page}.md").read_text()]
+    "page", [page for page in PAGES if _ASKS.search((ROOT / f"{page}.md").read_text())]
 )
 def test_no_cell_gives_an_answer_away(
     page: str, page_run: Callable[[str], Any], executed_pages: Any
@@ -143,9 +144,9 @@ def test_no_cell_gives_an_answer_away(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_question_holds_a_result_back(page: str) -> None:
-    """What is asked for with `ask` has a cell below that refuses without a guess."""
+    """What is asked has a cell below that refuses without a guess."""
     code = "\n".join(code for _, code in cells_of((ROOT / f"{page}.md").read_text()))
-    for match in re.finditer(r"^(\w+) = ask\(", code, re.MULTILINE):
+    for match in _ASKS.finditer(code):
         assert refusal_of(match[1]).search(code, match.end()), match[1]
 
 
@@ -217,9 +218,10 @@ FOLDED = ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"
     ("options", "code", "wanted"),
     [
         ("", "x = 1", ""),
+        *(("", code, FOLDED) for code in (LONG, "import numpy", "one.result(2)")),
         *(
-            ("", code, FOLDED)
-            for code in (LONG, "import numpy", "one = ask(\n'q')", "one.result(2)")
+            ("", code, FOLDED.replace("hide-", "remove-"))
+            for code in ("one = ask(\n'q')", "one = ask_choice(", "x = 1\none = ask_numbers(")
         ),
         (f":tags: [{LESSON}]\n", LONG, f":tags: [{LESSON}]\n"),
         ("", f"%%cuda mine\n{LONG}", ""),

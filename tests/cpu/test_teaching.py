@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,39 @@ def test_a_class_is_compared_by_first_answers(
     )
     assert "1 of 2" in row  # ann's first answer had the wrong direction
     assert "2.00" in row and "4.00" in row  # off by 4 and by 1
+
+
+def test_answers_are_handed_in_with_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, said in {"ann": "barrier", "bob": "wait"}.items():
+        hand_in(tmp_path, name, [2.0], monkeypatch)
+        journal = Journal()
+        journal.commit_answer("which", "page", said)
+        journal.reveal_answer("which", "wait", "recorded")
+        (tmp_path / f"{name}.json").write_text(json.dumps(plain(list_predictions(None))))
+    shown = show_class(read_handed_in(tmp_path)).text
+    (row,) = (line for line in shown.splitlines() if line.startswith("which"))
+    assert re.search(r"\b2\b.*\b1 of 2\b", row)
+    assert re.search("question .*2 of 2", shown)
+
+
+BEFORE = """{"reader": "ann", "file": "journal.jsonl", "notices": [], "predictions": [{
+  "prediction": {"entry_id": "1", "at": "2026-11-27T18:05:00Z", "reader": "ann",
+    "question_id": "q", "kind": "prediction", "page": "labs/one", "direction": "faster",
+    "ratio": 2.0, "note": "", "after_reveal": false},
+  "reveal": {"entry_id": "2", "at": "2026-11-27T18:05:02Z", "reader": "ann", "question_id": "q",
+    "kind": "reveal", "measured_ratio": 1.6, "source": "recorded", "what": "r03 against r02",
+    "where": "", "interval": [1.5, 1.7], "forecast_ratio": 2.0},
+  "score": {"predicted_ratio": 2.0, "measured_ratio": 1.6, "predicted_direction": "faster",
+    "measured_direction": "faster", "direction_right": true, "off_by": 1.25, "understood": true,
+    "verdict": "Direction right, 1.25x off: close."},
+  "model": null, "hints": []}]}"""
+"""As it was written when a ratio was all that a question could ask for."""
+
+
+def test_a_hand_in_from_before_answers_is_read(tmp_path: Path) -> None:
+    (tmp_path / "ann.json").write_text(BEFORE)
+    (row,) = read_handed_in(tmp_path)["ann"]
+    assert row.score.off_by == 1.25 and row.reveal.measured_ratio == 1.6
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ import pytest
 from devices import LIMITS
 
 from labtools.measure import trip_counts_of
-from labtools.notebook.answer import check_choice, check_numbers
-from labtools.notebook.gate import PredictionPending
 from labtools.notebook.labs.lab03_chain import figures
 from labtools.notebook.labs.lab03_chain import view as chain_view
 from labtools.notebook.labs.lab03_chain.causes import CAUSES, cause_of, in_legend_order
@@ -315,55 +313,6 @@ def test_a_slider_answers_at_once(
     # Work takes longer where another process shares the core: of alike moves the quicker one.
     quicker = [min(pair) for pair in zip(took[:5], took[5:], strict=True)]
     assert statistics.median(quicker) < SLIDER_LIMIT_S, took
-
-
-# ------------------------------------------------------------------------------------ answers
-
-
-def test_an_answer_waits_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def right() -> str:
-        asked.append("load of k")
-        return asked[-1]
-
-    def why() -> str:
-        return "Because."
-
-    choices = ("load of k", "load of v")
-    asks = {"question_id": "q", "text": "Which?"}
-    monkeypatch.setenv("LABTOOLS_READER", "1")
-    for given in ("", "something else"):
-        with pytest.raises(PredictionPending, match="waits for yours") as refused:
-            check_choice(given, choices, right, why, **asks)
-        assert "load of v" in refused.value.still_works
-    assert asked == []
-    assert "You were right." in check_choice("load of k", choices, right, why, **asks).text
-    assert "You said load of v." in check_choice("load of v", choices, right, why, **asks).text
-    monkeypatch.setenv("LABTOOLS_READER", "0")
-    folded = check_choice("", choices, right, why, **asks)
-    question, _, result = folded.html.partition("<details")
-    assert "lt-gate-static" in question
-    assert "You" not in result
-    assert "load of k" in folded.text
-
-
-def test_numbers_wait_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    asks = {"question_id": "q", "text": "How many?"}
-    right = {"blocks": 32, "room for": 1056}
-    monkeypatch.setenv("LABTOOLS_READER", "1")
-    with pytest.raises(PredictionPending, match="waits for yours") as refused:
-        check_numbers({"blocks": 32, "room for": None}, right, **asks)
-    assert "room for" in refused.value.still_works
-    assert "1056" not in str(refused.value)
-    shown = check_numbers({"blocks": 32, "room for": 1000}, right, **asks)
-    assert shown.text == "blocks: 32, as you said. room for: 1056; you: 1000. [computed]"
-    counted = check_numbers({"blocks": 32, "room for": 1}, right, **asks, word="recorded")
-    assert counted.text.endswith("[recorded]")
-    monkeypatch.setenv("LABTOOLS_READER", "0")
-    question, _, result = check_numbers({}, right, **asks).html.partition("<details")
-    assert "1056" not in question
-    assert "1056" in result
 
 
 def test_the_loads_and_their_uses(launch: LaunchForecast) -> None:

@@ -4,14 +4,14 @@
 // 1. A cell that begins with %%cuda is shown in the colours of C++. JupyterLab itself gives every
 //    cell of a notebook the language of its kernel.
 // 2. When a prediction is committed that a run had stopped for, the cells below run.
-// 3. When a run stops for an answer that is written into a cell, that place is shown. JupyterLab
-//    itself shows the end of the page.
+// 3. A result that waits for a guess is not shown in the red of an error.
 (() => {
   const CUDA = /^\s*%%cuda\b/;
   const CPP = "text/x-c++src";
-  const WAITS = "AnswerPending"; // the exception of labtools/notebook/answer.py
-  const SHOW_EVERY_MS = 200;
-  const MOST_SHOWS = 10; // JupyterLab goes to the end of the page when its run has ended
+  const WAITS = "PredictionPending"; // the exception of labtools/notebook/gate.py
+  const CALM = `.lt-waits .jp-RenderedText[data-mime-type="application/vnd.jupyter.stderr"] {
+    background: transparent;
+  }`;
   const FACTORIES = ["Notebook", "Jupytext Notebook"];
   const notebooks = new Set();
   let shared = {};
@@ -33,7 +33,7 @@
         model.contentChanged.connect(() => colour(notebook, model));
         // The notebook gives all cells the kernel's language when it has heard from the kernel.
         model.mimeTypeChanged?.connect(() => colour(notebook, model));
-        model.outputs?.changed.connect(() => showWhereItWaits(notebook, model));
+        model.outputs?.changed.connect(() => calmDown(notebook, model));
       }
       colour(notebook, model);
     }
@@ -54,29 +54,12 @@
     follow();
   }
 
-  // ---------------------------------------------------------------------------- where it waits
+  // ---------------------------------------------------------------------------- what waits
 
-  function showWhereItWaits(notebook, model) {
+  function calmDown(notebook, model) {
     const last = model.outputs.length ? model.outputs.get(model.outputs.length - 1).toJSON() : {};
-    if (last.output_type !== "error" || last.ename !== WAITS) return;
-    const hands = new AbortController(); // a reader who moves the page is not pulled back
-    const options = { signal: hands.signal, capture: true, passive: true };
-    let left = MOST_SHOWS;
-    const timer = setInterval(() => {
-      left -= 1;
-      const place = notebook.widgets.findIndex((cell) => cell.model === model);
-      if (left < 0 || place < 1 || hands.signal.aborted) {
-        clearInterval(timer);
-        hands.abort();
-        return;
-      }
-      notebook.deselectAll();
-      notebook.activeCellIndex = place - 1; // the answer is written into the cell above
-      notebook.scrollToItem(place, "center");
-    }, SHOW_EVERY_MS);
-    for (const event of ["wheel", "pointerdown", "keydown", "touchstart"]) {
-      window.addEventListener(event, () => hands.abort(), options);
-    }
+    const waits = last.output_type === "error" && last.ename === WAITS;
+    notebook.widgets.find((cell) => cell.model === model)?.toggleClass("lt-waits", waits);
   }
 
   // ---------------------------------------------------------------------------- the run
@@ -124,6 +107,7 @@
           watchNotebook(panel);
         },
       };
+      document.head.append(Object.assign(document.createElement("style"), { textContent: CALM }));
       for (const name of FACTORIES) app.docRegistry.addWidgetExtension(name, extension);
       document.documentElement.dataset.ltGoesOn = "yes";
       document.addEventListener("lt-go-on", (event) => goOn(app, event));

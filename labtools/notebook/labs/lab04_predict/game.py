@@ -382,4 +382,4 @@ def _model_answer(round_: Round, before: Forecast, after: Forecast) -> dict[str,
 
 
 def _shown_before(rows: Sequence[JournalRow]) -> Reveal | None:
-    return next((row.reveal for row in rows if row.reveal is not None), None)
+    return next((row.reveal for row in rows if isinstance(row.reveal, Reveal)), None)

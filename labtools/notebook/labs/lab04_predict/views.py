@@ -19,10 +19,10 @@ from labtools.predict import (
 )
 from labtools.problem import load_rung
 from labtools.problem.rung import say_knobs
-from labtools.record.prediction import JournalRow, ModelPrediction, Prediction, Score
+from labtools.record.prediction import JournalRow, ModelPrediction, Prediction, Reveal, Score
 
 from ...diff import show_diff
-from ...ratios import Speedup, ratio_table, say_prediction, say_ratio
+from ...ratios import Speedup, ratio_table, say_guess, say_ratio
 from ...static_page import static_result
 from ...tables import BOX, Cell, Shown, Word, make_note, make_table, show_table
 from .draw import LEVELS, Round, example_round, recorded_answer
@@ -111,9 +111,9 @@ def show_scores(rows: Sequence[tuple[JournalRow, Score]]) -> Shown:
     cells: list[list[Cell]] = []
     for row, model in rows:
         own, shown = row.score, row.reveal
-        if own is None or shown is None:
+        if not (isinstance(own, Score) and isinstance(shown, Reveal)):
             continue
-        yours = say_prediction(row.prediction), _off(own)
+        yours = say_guess(row.prediction), _off(own)
         models = say_ratio(model.predicted_ratio), _off(model)
         hints, measured = ", ".join(row.hints) or "none", say_ratio(shown.measured_ratio)
         cells.append([shown.what, *yours, *models, hints, measured, Word(shown.source)])
@@ -124,7 +124,7 @@ def show_scores(rows: Sequence[tuple[JournalRow, Score]]) -> Shown:
 
 
 def _sum_up(rows: Sequence[tuple[JournalRow, Score]]) -> str:
-    pairs = [(row.score, model) for row, model in rows if row.score is not None]
+    pairs = [(row.score, model) for row, model in rows if isinstance(row.score, Score)]
     total = len(pairs)
 
     def said(scores: Sequence[Score]) -> str:

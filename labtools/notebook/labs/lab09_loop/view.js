@@ -245,8 +245,8 @@ function renderGame({ model, el }) {
     const asked = new Asked({
       text: `Round ${round.number}: ${titles(tables, round.methods)}. The fastest candidate, against ` +
         `the ${us(round.before)} of the point that the round begins from?`,
-      baseline: "the point that the round begins from",
-      candidate: "the fastest candidate",
+      form: { kind: "ratio", baseline: "the point that the round begins from",
+        candidate: "the fastest candidate" },
       again_message: "",
       state: { committed: false, message: "", final: true },
     }, ({ direction, ratio }) => inRound({ guess: readGuess(writeGuess({ direction, ratio })) }));
