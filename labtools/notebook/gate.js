@@ -11,9 +11,9 @@ const MOST_SCROLLS = 8;
 const sayFactor = (factor) => factor.toFixed(factor < 10 ? 2 : 1);
 
 // A place on the slider, from -1 to 1, and the log2 of the ratio that it stands for.
-const logAt = (place) =>
+const sliderLog = (place) =>
   Math.sign(place) * Math.log2(SLIDER_LIMIT) * Math.abs(place) ** SLIDER_BEND;
-const placeOf = (log) =>
+const sliderAt = (log) =>
   Math.sign(log) * Math.min(1, Math.abs(log) / Math.log2(SLIDER_LIMIT)) ** (1 / SLIDER_BEND);
 
 function radioButtons(name, words) {
@@ -83,7 +83,7 @@ const FIELDS = {
     // Never while the slider itself moves: its steps around "same" would be taken back.
     function moveSlider() {
       const value = ratio();
-      if (value !== null) slider.value = `${placeOf(Math.log2(value))}`;
+      if (value !== null) slider.value = `${sliderAt(Math.log2(value))}`;
     }
 
     for (const radio of radios) {
@@ -96,7 +96,7 @@ const FIELDS = {
     }
     number.addEventListener("input", () => { moveSlider(); changed(); });
     slider.addEventListener("input", () => {
-      const log = logAt(Number(slider.value));
+      const log = sliderLog(Number(slider.value));
       const picked = Math.abs(log) < SAME_BELOW ? "same" : log > 0 ? "faster" : "slower";
       radioOf(picked).checked = true;
       number.value = picked === "same" ? "1" : (2 ** Math.abs(log)).toFixed(2);
