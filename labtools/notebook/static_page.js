@@ -62,6 +62,15 @@ function sayScore(guess, scored) {
   return given === right ? `${said} You were right.` : said;
 }
 
+// Chromium does not look again at every section that waits behind a section of a section.
+function waitAgain() {
+  const { classList } = document.documentElement;
+  if (!classList.contains("lt-asks")) return;
+  classList.remove("lt-asks");
+  getComputedStyle(document.body).display;
+  classList.add("lt-asks");
+}
+
 // ------------------------------------------------------------------------------- one question
 
 const press = (text, act) => button(text, act, { name: "lt-gate-button" });
@@ -96,6 +105,7 @@ function makeGate(place, tell) {
     else if (guess) message = `Committed ${when} UTC: ${sayGuess(guess)}. ${whereKept()}`;
     model.set("state", { message, committed: guess !== null, final: true });
     place.dataset.open = guess === null ? "no" : "yes";
+    waitAgain();
     rest.replaceChildren(...offers(guess, skips));
     tell(guess, question);
   }
