@@ -112,7 +112,7 @@ class ForecastAnswer(Answer):
             f"computed  floor {floor.time_us:.2f} us: {floor.bytes:,} bytes at "
             f"{floor.dram_gb_per_s:,.0f} GB/s",
             f"forecast  {made.gb_per_s:,.0f} GB/s from memory, "
-            f"{made.in_flight_bytes:,.0f} bytes in flight an SM",
+            f"{made.in_flight_bytes:,.0f} bytes in flight per SM",
         ]
 
     def _say_launches(self) -> list[str]:
@@ -121,7 +121,7 @@ class ForecastAnswer(Answer):
             resident = launch.occupancy
             achieved = achieved_occupancy(self.gpu, resident, launch.blocks)
             lines.append(
-                f"computed  {launch.entry}: {resident.blocks_per_sm} blocks an SM by "
+                f"computed  {launch.entry}: {resident.blocks_per_sm} blocks per SM by "
                 f"{resident.limiter}, theoretical occupancy {resident.theoretical:.1%}, of this "
                 f"grid {achieved.achieved:.1%}, "
                 f"{waves(self.gpu, resident, launch.blocks).waves:.2f} waves"

@@ -58,7 +58,7 @@ QUICK_ROUNDS = 5
 
 
 def timed_row(record: Record) -> dict[str, Any]:
-    """What was timed now and how long it took; microseconds, and 10^9 bytes a second."""
+    """What was timed now and how long it took; microseconds, and 10^9 bytes per second."""
     found = summary(record)
     return {
         "candidate": record.candidate,

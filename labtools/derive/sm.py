@@ -60,7 +60,7 @@ class BlockCost(ModelledTime):
 class SmModel:
     """A GPU as models of tiles see it."""
 
-    l2_rate: float  # bytes a cycle from the L2 into one of all SMs, which share what it gives
+    l2_rate: float  # bytes per cycle from the L2 into one of all SMs, which share what it gives
     # of one mma.m16n8k16 on a sub-partition: the measured interval, or what the data sheet's peak
     # allows where that is longer
     mma_cycles: float

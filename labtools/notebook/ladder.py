@@ -192,7 +192,7 @@ def plot_confound(store: RecordStore, workload: Problem = HEADLINE) -> Shown:
 
 
 def plot_unrolling(variants: Mapping[str, Tried], workloads: Mapping[str, Problem]) -> Shown:
-    """Recorded times of kernels by rows a trip of the loop: a panel a workload, a line a kernel."""
+    """Recorded times of kernels by rows per trip: a panel for each workload, a line a kernel."""
     records, trips = GpuRecords(), (1, 4, 8)
     panels: dict[str, dict[str, list[Record]]] = {}
     for title, workload in workloads.items():
@@ -221,7 +221,7 @@ def plot_unrolling(variants: Mapping[str, Tried], workloads: Mapping[str, Proble
             ticks = [tick for tick in (100, 200, 300, 500, 1000, 2000, 5000) if tick < reach[1]]
             axes.set_yticks(ticks, [str(tick) for tick in ticks])
             axes.set_ylim(*reach)  # ticks may widen it
-            axes.set_xlabel("rows a trip (unroll)")
+            axes.set_xlabel("rows per trip (unroll)")
         every[0].set_ylabel("us")
         every[-1].legend(fontsize=9)
 

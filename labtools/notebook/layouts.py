@@ -29,7 +29,7 @@ LAYOUT_STRIDES = {64: 64, 65: 65, 66: 66, 72: 72, 0: 64}
 ACCESS_NAMES = {
     2: "one element a lane",
     4: "two elements a lane",
-    16: "16 bytes a lane",
+    16: "16 bytes per lane",
     0: "ldmatrix",
 }
 """The kinds of reads of the study, by the value of its knob."""

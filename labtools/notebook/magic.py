@@ -130,9 +130,9 @@ def describe_resources(entry: str, resources: Resources, cubin: Cubin, where: st
     """One short line: registers, shared memory, spills, and where it was compiled."""
     spilled = resources.spill_store_bytes + resources.spill_load_bytes
     spills = f"{spilled} bytes of spills" if spilled else "no spills"
-    bound = f", at most {resources.max_threads} threads a block" if resources.max_threads else ""
+    bound = f", at most {resources.max_threads} threads per block" if resources.max_threads else ""
     return (
-        f"{entry}: {resources.registers} registers a thread, {resources.shared_bytes} bytes of "
+        f"{entry}: {resources.registers} registers per thread, {resources.shared_bytes} bytes of "
         f"static shared memory, {spills}{bound} "
         f"(computed by NVRTC {cubin.nvrtc_version} for {cubin.arch}; {where})"
     )

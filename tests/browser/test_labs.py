@@ -27,7 +27,7 @@ from labtools.predict import achieved_occupancy, load_gpu, occupancy
 from labtools.record.prediction import score
 
 WAITS = "waits for your prediction"
-SOLVED = re.compile(r"^\d+ registers a thread \[computed\]")
+SOLVED = re.compile(r"^\d+ registers per thread \[computed\]")
 LAB01 = "labs/lab01_occupancy.md"
 LAB04 = "labs/lab04_predict.md"
 CHECKLIST = "book/checklist.md"
@@ -379,7 +379,7 @@ def test_static_pages_hold_no_answer_and_no_dead_control(built_site: Any, page: 
     expect(game).to_contain_text("Round 1 of 9", use_inner_text=True)
     expect(game).not_to_contain_text("The model:", use_inner_text=True)
     game.locator(".lt-round:visible").get_by_text("Who is on an SM").click()
-    expect(game.get_by_text("resident warps an SM").first).to_be_visible()
+    expect(game.get_by_text("resident warps per SM").first).to_be_visible()
     shoot(page, "static-lab04", game)
     for number in range(2):
         shown = game.locator(".lt-round:visible")

@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAGES = sorted(path for path in BOOK.rglob("*.md") if not path.parent.name.startswith("_"))
 RUNG_PAGES = [BOOK / "ladder" / f"{rung.id}.md" for rung in list_rungs()]
+LABS = sorted((ROOT / "labs").glob("*.md"))
 CLAIMS = published_figures()
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})(.*)$")
@@ -30,6 +31,13 @@ _MATHS = re.compile(r"\$\$.*?\$\$|\$[^$\n]*\$", re.DOTALL)
 _MEASURED = re.compile(
     r"(?<![\w.])(\d+(?:\.\d+)?) ?(us|µs|ms|ns|GB/s|TB/s|TFLOPS|x (?:faster|slower)|x\b)"
 )
+_COUNTED = "blocks|warps|bytes|KiB|registers|rows|tiles|flight|threads|cycles|instructions|loads"
+_UNITS = "SM|thread|block|warp|row|cycle|byte|key|tile|head|sequence|trip|lane"
+_NOT_OURS = re.compile(
+    rf"(?<!how many )\b(?:{_COUNTED}) an? (?:{_UNITS})\b(?! (?:may|has|have|can|walks|into|is)\b)"
+    r"|\bhalfs\b|\bsent away by\b|\bfor the clock to say\b|\bcan all start at once so\b"
+)
+"""What papers say otherwise: "rows per warp", "halves"."""
 SECTIONS = [
     *("Where we stand", "Limiter", "What changes", "Kernel and launch", "Your prediction"),
     *("Check", "Measure", "Predicted, measured, recorded", "Why"),
@@ -86,6 +94,12 @@ def test_prose_is_plain_and_holds_no_typed_measurement(page: Path) -> None:
     prose = _INLINE_CODE.sub("", _MATHS.sub("", prose_of(page)))
     assert "!" not in prose
     assert not [letter for letter in prose if ord(letter) > 0x2190 and letter not in "⌊⌋"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *LABS], ids=lambda p: p.stem)
+def test_pages_use_the_words_of_the_field(page: Path) -> None:
+    text = re.sub(r"^%%cuda .*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert [found[0] for found in _NOT_OURS.finditer(text)] == []
 
 
 def test_a_typed_measurement_is_found_and_a_quoted_claim_is_none() -> None:

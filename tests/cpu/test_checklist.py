@@ -44,7 +44,7 @@ def test_the_numbers_are_the_models_own(r03: Checklist) -> None:
     assert fact(r03, "bytes", "least bytes") == pytest.approx(HEADLINE.minimal_bytes / 1e6)
     assert fact(r03, "bound", "forecast") == pytest.approx(said.time_us)
     assert said.bound in r03.item("bound").says
-    in_flight = fact(r03, "in_flight", "bytes in flight an SM")
+    in_flight = fact(r03, "in_flight", "bytes in flight per SM")
     assert in_flight == pytest.approx(said.in_flight_bytes / 1e3)
     used = code_facts(load_rung("r03"), HEADLINE, gpu, {"unroll": 4})
     fits = occupancy(gpu, 32, used.resources.registers, 0)

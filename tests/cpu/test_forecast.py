@@ -572,7 +572,7 @@ def test_independent_multiplications_fill_the_issue_slots(tmp_path: Path) -> Non
         + f"{FLAT}for (int j = 0; j < 8; j++) s += x[j];\nout[threadIdx.x] = s;"
     )
     made = predicted(tmp_path, body, (264,), (512,))
-    # 32 warps an SM are 8 a sub-partition, and each issues 64 instructions a trip and 3 more
+    # 32 warps per SM are 8 per sub-partition, and each issues 64 instructions per trip and 3 more
     assert cycles_of(made) == pytest.approx(200 * 8 * 67, rel=0.05)
     assert made.bound == "issue"
 

@@ -27,7 +27,7 @@ SHAPES = (
 def test_one_element_of_padding_is_found_misaligned() -> None:
     found = check_tile(half_tile(64, 64, 1), ("copy", "matrix", "column"))
     copy, matrix, column = found.accesses
-    # 130 bytes a row: only every eighth row begins at a multiple of 16.
+    # 130 bytes per row: only every eighth row begins at a multiple of 16.
     assert found.stride_mod_16 == 2
     assert found.misaligned_rows == 56
     assert found.first_misaligned == 0x82

@@ -221,8 +221,8 @@ def test_a_drawn_step_is_the_launchs_own(rung: Rung) -> None:
 
 def test_rows_are_drawn_where_they_begin() -> None:
     text = draw_row_starts(64, (1, 8)).text
-    assert "130 bytes a row, of rows 0 to 8 those at a multiple of 16 are 0, 8;" in text
-    assert "144 bytes a row, of rows 0 to 8 those at a multiple of 16 are 0, 1, 2, 3" in text
+    assert "130 bytes per row, of rows 0 to 8 those at a multiple of 16 are 0, 8;" in text
+    assert "144 bytes per row, of rows 0 to 8 those at a multiple of 16 are 0, 1, 2, 3" in text
 
 
 def test_drawn_times_are_those_of_the_records() -> None:

@@ -39,7 +39,7 @@ def test_a_cell_compiles_and_tells_its_cost(shell: Any, capsys: Any) -> None:
     said = capsys.readouterr().out
     entry = PAGE.kernel("r03").cubin.entries["decode_r03"]
     told = ["0 bytes of static shared memory", "no spills", "computed by NVRTC", "sm_90"]
-    told.append(f"decode_r03: {entry.registers} registers a thread")
+    told.append(f"decode_r03: {entry.registers} registers per thread")
     assert [words for words in told if words not in said] == []
 
 

@@ -121,7 +121,7 @@ def test_a_case_shows_what_its_proof_sees(shown: AblationBench) -> None:
     text = view.show_cases(shown, [("harms", FEW_REGISTERS, "latency.room_for_32_warps")]).text
     cell = shown.cell(FEW_REGISTERS, "latency.room_for_32_warps")
     registers = {name: both for name, *both, _ in cell["change"]["numbers"]}
-    held, without = registers["registers a thread"]
+    held, without = registers["registers per thread"]
     assert f"registers per thread: {held} with it, {without} without" in text
     assert cell["said"] in text and cell["class"] in text
 

@@ -156,7 +156,7 @@ def test_the_bound_is_the_one_rules_and_a_difference_is_explained() -> None:
 
 
 def test_counters_of_runs_that_differ_are_said_so_and_give_no_point_and_no_bound() -> None:
-    # 10 cycles between two of a warp, 0.2 instructions a cycle: 2 warps, where 4 were resident.
+    # 10 cycles between two of a warp, 0.2 instructions per cycle: 2 warps, where 4 were resident.
     counts = {**MEMORY_IDLE, "instructions_per_cycle": 0.4, "achieved_occupancy_pct": 6.25}
     alike = run_of(counts)
     assert (alike.apart, make_panel(alike)["apart"], alike.bound_word) == ("", "", "chain")

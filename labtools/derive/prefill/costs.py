@@ -187,7 +187,7 @@ class PrefillModel(SmModel):
 
     def instructions(self, tile: PrefillTile) -> float:
         """Of one warp for a tile."""
-        scores = tile.keys / 2  # of a lane; 16 rows a warp
+        scores = tile.keys / 2  # of a lane; 16 rows per warp
         count = PER_SCORE[tile.kind] * scores + self.problem.head_dim / 2 + PER_KEY_TILE[tile.kind]
         if tile.kind == "mma":
             count += 3 * self.matrix_loads(tile)  # each with its two products

@@ -278,7 +278,7 @@ class _PrefillDerivation(BoundDerivation):
             waits, size = model.wait_cycles(made, longest), model.launch(made).smem_bytes
             if waits > left:
                 said = f"of {longest:,.0f}: a trip waits so long for its rows"
-                rejected.append(Rejected(named, waits, "cycles a trip", said))
+                rejected.append(Rejected(named, waits, "cycles per trip", said))
             else:
                 said = f"no wait is left to hide; the choice takes {self.best.smem_bytes:,}"
                 rejected.append(Rejected(named, size, "bytes", said))

@@ -65,7 +65,7 @@ def derive_rows(op: str, work: Problem | str | None, gpu: Gpu, asked: Asked) -> 
 
 @dataclass(frozen=True)
 class _RowCost:
-    """What a number of threads a row comes to."""
+    """What a number of threads per row comes to."""
 
     pieces: int
     registers: int

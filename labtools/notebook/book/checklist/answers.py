@@ -97,7 +97,7 @@ class CodeFacts:
     sass: Sass
     resources: Resources
     loop: Loop | None  # its widest-reading innermost loop
-    widths: tuple[tuple[int, int], ...]  # (bytes a lane, loads in the loop), wide ones first
+    widths: tuple[tuple[int, int], ...]  # (bytes per lane, loads in the loop), wide ones first
     occupancy: Occupancy  # blocks that fit an SM
 
     @property
@@ -254,12 +254,12 @@ def _ask_residency(case: _Case) -> Item:
     smem = case.code.resources.shared_bytes + launch.smem_bytes
     warps = real.resident_warps_per_sm
     rows = (
-        _computed("threads a block", launch.num_threads),
-        _computed("registers a thread", case.code.resources.registers),
-        _computed("shared memory a block (bytes)", smem),
+        _computed("threads per block", launch.num_threads),
+        _computed("registers per thread", case.code.resources.registers),
+        _computed("shared memory per block (bytes)", smem),
         _computed("blocks in the grid", launch.num_blocks),
         _computed("blocks that fit an SM", fits.blocks_per_sm, limiters),
-        _computed("resident warps an SM", warps, f"of {gpu.max_warps_per_sm}"),
+        _computed("resident warps per SM", warps, f"of {gpu.max_warps_per_sm}"),
         _computed("theoretical occupancy (%)", 100 * fits.theoretical),
         _computed("achieved occupancy (%)", 100 * real.achieved),
         _computed("waves", grid.waves, tail),
@@ -281,13 +281,13 @@ def _ask_loop(case: _Case) -> Item:
         *([_computed("source lines", lines)] if lines else ()),
         _computed("instructions in the loop", size),
         _computed("trips of one warp", trips, "from the machine code and the arguments"),
-        _forecast("cycles a trip", per_trip),
+        _forecast("cycles per trip", per_trip),
         _computed("sketch of a trip", loop.sketch() or "none of these", sketch),
     ]
     says = f"One warp goes round {trips} times, {per_trip:.4g} cycles each."
     alone = main.true_chain_cycles
     if alone is not None:
-        name = "cycles a trip by true dependencies alone"
+        name = "cycles per trip by true dependencies alone"
         note = "what the values of one trip owe to the trip before, with no other delay"
         rows.append(_computed(name, alone, note))
     if alone and per_trip > 2 * alone:
@@ -299,7 +299,7 @@ def _ask_loop(case: _Case) -> Item:
 
 
 def _main_trips(main: LaunchForecast) -> tuple[int, int, float]:
-    """(instructions, trips, cycles a trip) of the loop that the chain shows."""
+    """(instructions, trips, cycles per trip) of the loop that the chain shows."""
     whole = main.main_loop[1] - main.main_loop[0] + 1 if main.main_loop else 0
     for size, trips, _ in main.trips:
         if whole and size % whole == 0 and main.chain:  # several trips may be folded into one
@@ -319,12 +319,18 @@ def _ask_widths(case: _Case) -> Item:
     number = sum(count for _, count in widths)
     at_best = -(-sum(width * count for width, count in widths) // _WIDEST_LOAD)
     says = (
-        f"A trip has {number} loads. With {_WIDEST_LOAD} bytes a lane it would need {at_best}."
+        f"A trip has {number} loads. With {_WIDEST_LOAD} bytes per lane it would need {at_best}."
         if at_best < number
         else f"A trip has {number} loads, as wide as they come."
     )
     says += " A load of n bytes needs an address that is a multiple of n in every lane."
-    columns = ("loads a trip", "bytes a lane", "bytes a warp", "sectors, at best", "bytes a trip")
+    columns = (
+        "loads per trip",
+        "bytes per lane",
+        "bytes per warp",
+        "sectors, at best",
+        "bytes per trip",
+    )
     return _item("widths", says, "computed", columns=columns, rows=rows)
 
 
@@ -336,7 +342,7 @@ def _ask_in_flight(case: _Case) -> Item:
     rows = [
         _computed("most bytes in flight of a warp", of_a_warp, "from the listing"),
         _computed("the same an SM (kB)", warps * of_a_warp / 1e3, "times resident warps"),
-        _forecast("bytes in flight an SM, mean (kB)", mean / 1e3),
+        _forecast("bytes in flight per SM, mean (kB)", mean / 1e3),
         _forecast("latency of a load (cycles)", main.load_latency_cycles),
     ]
     says = f"On average {mean / 1e3:.3g} kB are on their way to an SM."
@@ -345,7 +351,7 @@ def _ask_in_flight(case: _Case) -> Item:
         name = "needed an SM for the memory's full rate (kB)"
         rows.append(_forecast(name, need / 1e3, "rate x latency / SMs"))
         says = (
-            f"Little's law asks for {need / 1e3:.3g} kB in flight an SM; the kernel has "
+            f"Little's law asks for {need / 1e3:.3g} kB in flight per SM; the kernel has "
             f"{mean / 1e3:.3g} kB, {mean / need if need else 0.0:.0%} of it."
         )
     return _item("in_flight", says, "forecast", rows)
@@ -413,7 +419,7 @@ def _ask_spills(case: _Case) -> Item:
     used = case.code.resources
     most = f"at most {case.gpu.max_registers_per_thread}"
     rows = (
-        _computed("registers a thread", used.registers, most),
+        _computed("registers per thread", used.registers, most),
         _computed("spilled stores (bytes)", used.spill_store_bytes),
         _computed("spilled loads (bytes)", used.spill_load_bytes),
         _computed("local memory a thread (bytes)", used.local_bytes),

@@ -29,12 +29,12 @@ def plot_roofline(gpus: Sequence[Gpu], workload: Workload) -> Shown:
             axes.axvline(x, color=SHADES[0], linewidth=0.8)
             axes.text(x * 1.12, 0.35, name, rotation=90, va="bottom")
         axes.set(xscale="log", yscale="log", ylabel="attainable TFLOPS")
-        axes.set_xlabel("arithmetic intensity (operations a byte)")
+        axes.set_xlabel("arithmetic intensity (operations per byte)")
         # Opaque, so that no line runs through its words.
         axes.legend(loc="upper left", frameon=True, framealpha=1.0, edgecolor="none")
 
     peaks = [(gpu.title, *_peaks(gpu)) for gpu in gpus]
-    ridges = "; ".join(f"{name} at {p * 1e3 / b:.0f} operations a byte" for name, p, b in peaks)
+    ridges = "; ".join(f"{name} at {p * 1e3 / b:.0f} operations per byte" for name, p, b in peaks)
     alt = (
         f"Roofline on two logarithmic axes. The ridges: {ridges}. Decode is at {decode:.1f}, far "
         f"on the memory side; prefill of {workload.kv_len} tokens is at {prefill:.0f}, far on the "

@@ -125,14 +125,14 @@ def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
         asked = {key: design.step(key).answer.value for key in ("in_flight", "stages", "bytes")}
         cells = {
             "": name,
-            "KiB in flight an SM": f"{asked['in_flight'] / 1024:.0f}",
-            "keys a tile": f"{design.tile_keys}",
+            "KiB in flight per SM": f"{asked['in_flight'] / 1024:.0f}",
+            "keys per tile": f"{design.tile_keys}",
             "warps asked for": f"{design.warps_per_sm}",
             "stages asked for": f"{asked['stages']:.0f}",
             "blocks of the launch": f"{design.blocks} of {design.warps} warps",
             "stages of the launch": f"{design.stages}",
             "cluster": f"{design.cluster}",
-            "shared KiB a block": f"{design.smem_bytes / 1024:.0f}",
+            "shared KiB per block": f"{design.smem_bytes / 1024:.0f}",
         }
         if times:
             cells |= {"floor us": f"{asked['bytes']:.1f}", "expected us": f"{design.time_us:.1f}"}
@@ -170,12 +170,12 @@ def plot_ring(design: Design, gpu: Gpu) -> Shown:
             axes.annotate(f"{n}", place, ha="center", **below)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        axes.set(xlabel="KiB in flight an SM", ylabel="share of the read ceiling", ylim=(0, 1.08))
+        axes.set(xlabel="KiB in flight per SM", ylabel="share of the read ceiling", ylim=(0, 1.08))
         axes.legend(loc="lower right")
 
     said = ", ".join(f"{n} stages {share:.1%}" for n, share in zip(stages, reached, strict=True))
     alt = (
-        f"The share of the read ceiling rises with the bytes in flight an SM and flattens near "
+        f"The share of the read ceiling rises with the bytes in flight per SM and flattens near "
         f"all of it. {design.warps_per_sm} warps with tiles of {design.tile_bytes} bytes: {said}."
     )
     dots = " The dots are microbenchmarks of plain loads [recorded]." if measured else ""

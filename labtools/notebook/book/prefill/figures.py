@@ -107,7 +107,7 @@ def draw_row_starts(head_dim: int, paddings: Sequence[int], rows: int = 9) -> Sh
                 axes.plot([left + edge] * 2, [1.0, 1.2 + rows], color="black", linewidth=1.5)
 
     told = "; ".join(
-        f"with {stride} bytes a row, of rows 0 to {rows - 1} those at a multiple of 16 are "
+        f"with {stride} bytes per row, of rows 0 to {rows - 1} those at a multiple of 16 are "
         + ", ".join(str(row) for row in range(rows) if stride * row % 16 == 0)
         for stride in strides.values()
     )

@@ -22,8 +22,8 @@ def plot_in_flight(
     row_bytes: int,
     tried: Mapping[int, float] | None = None,
 ) -> Shown:
-    """Read rate by bytes in flight an SM, from Little's law and the memory's limit; rows of K or V
-    have ``row_bytes``. ``tried`` is what a launch has in flight, by its rows a trip."""
+    """Read rate by bytes in flight per SM, from Little's law and the memory's limit; rows of K or V
+    have ``row_bytes``. ``tried`` is what a launch has in flight, by its rows per trip."""
     knee = gb_per_s * latency_ns / gpu.sm_count
     marks = {n: held for n, held in (tried or {}).items() if held <= 3 * knee}
     in_flight = np.linspace(0, 3 * knee, 100)
@@ -35,7 +35,7 @@ def plot_in_flight(
         at = (knee / 1024, gb_per_s)
         axes.annotate(f"{knee / 1024:.1f} KiB", at, xytext=(8, -14), textcoords="offset points")
         axes.plot(knee / 1024, gb_per_s, "o", color=SHADES[0])
-        axes.set(xlabel=f"in flight an SM: KiB, and rows of {row_bytes} bytes")
+        axes.set(xlabel=f"in flight per SM: KiB, and rows of {row_bytes} bytes")
         axes.set_ylabel("GB/s at most")
         axes.set_xlim(left=0)
         axes.set_ylim(0, gb_per_s * 1.15)
@@ -52,13 +52,13 @@ def plot_in_flight(
         axes.set_xticks(ticks / 1024, names)
 
     alt = (
-        f"The read rate of {gpu.title} rises in proportion to the bytes in flight an SM and meets "
+        f"The read rate of {gpu.title} rises in proportion to the bytes in flight per SM and meets "
         f"the memory's {gb_per_s:.0f} GB/s at {knee / 1024:.1f} KiB, which is "
         f"{knee / row_bytes:.0f} rows; beyond that it is flat."
     )
     for rows, held in marks.items():
         reached = min(held / latency_ns * gpu.sm_count, gb_per_s)
-        alt += f" {rows} rows a trip: {held / 1024:.1f} KiB, {reached:.0f} GB/s."
+        alt += f" {rows} rows per trip: {held / 1024:.1f} KiB, {reached:.0f} GB/s."
     caption = f"Little's law with a latency of {latency_ns:.0f} ns, {gpu.title}."
     return draw_picture(paint, alt, caption, "computed", size=(7.2, 3.4))
 

@@ -22,14 +22,14 @@ ROW_BYTES = 256
 
 
 def needed_bytes(machine: Machine, level: str = "dram") -> float:
-    """Bytes in flight an SM at which Little's law meets the ceiling of ``dram`` or ``l2``, memory
+    """Bytes in flight per SM at which Little's law meets the ceiling of ``dram`` or ``l2``, memory
     idle."""
     latency, ceiling = _level(machine, level)
     return latency * ceiling / machine.sm_count
 
 
 def _level(machine: Machine, level: str) -> tuple[float, float]:
-    """Latency in cycles and ceiling in bytes a cycle of the whole GPU."""
+    """Latency in cycles and ceiling in bytes per cycle of the whole GPU."""
     if level == "l2":
         return machine.l2_rows(ROW_BYTES), machine.l2_bytes_per_cycle
     return machine.dram_rows(ROW_BYTES), machine.dram_bytes_per_cycle
@@ -38,8 +38,8 @@ def _level(machine: Machine, level: str) -> tuple[float, float]:
 def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
     """Memory's rate by bytes in flight as the microbenchmark measured it, and its latency by load.
 
-    Left: every shape of the benchmark (warps, loads a warp, bytes a lane) is a point. Right: bytes
-    in flight over rate, which by Little's law is the latency that the loads met.
+    Left: every shape of the benchmark (warps, loads per warp, bytes per lane) is a point. Right:
+    bytes in flight over rate, which by Little's law is the latency that the loads met.
     """
     points = latencies.curve("hbm")
     if not points:
@@ -64,10 +64,10 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
             style = {**mark_look(number, hollow=number % 2 == 1), "markersize": 3.5}
             at = [point["in_flight_bytes_per_sm"] / 1024 for point in mine]
             rates = [point["gb_per_s"] for point in mine]
-            axes[0].plot(at, rates, label=f"{width} bytes a lane", **style)
+            axes[0].plot(at, rates, label=f"{width} bytes per lane", **style)
             shares = [point["gb_per_s"] / peak for point in mine]
             axes[1].plot(shares, [cycles(point) for point in mine], **style)
-        axes[0].set(xscale="log", yscale="log", xlabel="KiB in flight an SM", ylabel="GB/s")
+        axes[0].set(xscale="log", yscale="log", xlabel="KiB in flight per SM", ylabel="GB/s")
         axes[0].legend(fontsize=7, loc="lower right")
         axes[1].set(xlabel="share of the ceiling in use", ylabel="in flight / rate, cycles")
         axes[1].set_ylim(0, 4 * latency)
@@ -78,13 +78,13 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
     at_half = f", {np.median(half):.0f} at half the rate" if half else ""
     near = f", {min(full):.0f} or more near the ceiling" if full else ""
     alt = (
-        f"Left, the read rate by bytes in flight an SM for {len(points)} shapes: it rises in "
+        f"Left, the read rate by bytes in flight per SM for {len(points)} shapes: it rises in "
         f"proportion and flattens at {peak:.0f} GB/s. Right, the latency met: {latency:.0f} cycles "
         f"when idle{at_half}{near}, the more the more is asked for."
     )
     caption = (
         f"Microbenchmark of reads from memory, {latencies.about.get('title', latencies.gpu)}, "
-        f"{latencies.about.get('date', '')}: warps, loads a warp and bytes a lane varied."
+        f"{latencies.about.get('date', '')}: warps, loads per warp and bytes per lane varied."
     )
     return draw_picture(paint, alt, caption, "recorded", columns=2, size=(7.2, 3.4))
 
@@ -122,13 +122,13 @@ def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "")
             at = [point.in_flight_bytes / 1024 for point in mine]
             axes.plot(at, [point.gb_per_s for point in mine], markersize=5, label=kernel, **look)
         axes.set(xscale="log", yscale="log")
-        axes.set(xlabel="KiB in flight an SM (forecast)", ylabel="GB/s asked for (recorded)")
+        axes.set(xlabel="KiB in flight per SM (forecast)", ylabel="GB/s asked for (recorded)")
         legend_beside(axes)
 
     slope = machine.sm_count / latency * machine.clock_ghz
     far = [point.gb_per_s / (point.in_flight_bytes * slope) for point in points]
     alt = (
-        f"Recorded rate by forecast bytes in flight an SM on two "
+        f"Recorded rate by forecast bytes in flight per SM on two "
         f"logarithmic axes, {len(points)} points of {', '.join(kernels)}. A line shows the bytes "
         f"in flight over {latency:.0f} cycles; the points lie at {min(far):.2f} to {max(far):.2f} "
         f"times that line. The memory's ceiling is {dram * machine.clock_ghz:.0f} GB/s, the L2's "

@@ -57,7 +57,7 @@ class DecodeStep:
 
     @classmethod
     def of(cls, model: Decoder, gb_per_s: float, layer_us: float, batch: int) -> DecodeStep:
-        """Of a model, the memory's rate (10^9 bytes a second), attention of a layer, a batch."""
+        """Of a model, the memory's rate (10^9 bytes per second), attention of a layer, a batch."""
         return cls(model.weight_bytes / gb_per_s / 1e3, model.layers * float(layer_us), batch)
 
     @property

@@ -197,14 +197,14 @@ def _facts(
     fit = f"{launch.resident_blocks} of {launch.occupancy.blocks_per_sm}"
     facts = [
         ("bound", f"{found.bound}: {found.bound_reason}", "forecast"),
-        ("in flight an SM", f"{found.in_flight_bytes / 1024:.1f} KiB", "forecast"),
+        ("in flight per SM", f"{found.in_flight_bytes / 1024:.1f} KiB", "forecast"),
         ("read from memory", f"{found.gb_per_s:.0f} GB/s", "forecast"),
         ("a load takes", f"{launch.load_latency_cycles:.0f} cycles", "forecast"),
         ("issue slots in use", f"{launch.issue_share:.0%}", "forecast"),
-        ("blocks an SM", f"{fit} that fit, {launch.threads} threads each", "computed"),
+        ("blocks per SM", f"{fit} that fit, {launch.threads} threads each", "computed"),
     ]
     if (true := launch.true_chain_cycles) is not None:
-        facts.append(("true dependencies alone", f"{true:.0f} cycles a trip", "computed"))
+        facts.append(("true dependencies alone", f"{true:.0f} cycles per trip", "computed"))
     facts.append(("roofline floor", f"{say_time(found.floor.time_us)} us", "computed"))
     if len(found.launches) > 1:
         parts = ", ".join(f"{one.entry} {say_time(one.time_us)} us" for one in found.launches)

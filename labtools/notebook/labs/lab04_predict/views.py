@@ -178,7 +178,7 @@ def explain_difference(round_: Round, before: Forecast, after: Forecast) -> Show
         f"{first} is bound by {before.bound}, {second} by {after.bound}."
     )
     issue = (100 * said.main_launch.issue_share for said in (before, after))
-    rows.append(("bytes in flight an SM", before.in_flight_bytes, after.in_flight_bytes))
+    rows.append(("bytes in flight per SM", before.in_flight_bytes, after.in_flight_bytes))
     rows.append(("issue slots in use (%)", *issue))
     columns = ("what a warp waits for", first, second)
     note = "The time of one warp of the longest launch, by what it waits for"
@@ -229,11 +229,14 @@ def _hint_machine_code(round_: Round) -> Shown:
     found = _facts(round_)
     used = [facts.resources for facts in found]
     loops = [facts.loop for facts in found]
-    loads = (", ".join(f"{n} of {w} bytes a lane" for w, n in f.widths) or "none" for f in found)
+    loads = (", ".join(f"{n} of {w} bytes per lane" for w, n in f.widths) or "none" for f in found)
     sizes = (len(loop.instructions) if loop else "no loop" for loop in loops)
     rows: list[tuple[object, ...]] = [
-        ("registers a thread", *(one.registers for one in used)),
-        ("spilled bytes a thread", *(one.spill_load_bytes + one.spill_store_bytes for one in used)),
+        ("registers per thread", *(one.registers for one in used)),
+        (
+            "spilled bytes per thread",
+            *(one.spill_load_bytes + one.spill_store_bytes for one in used),
+        ),
         ("instructions of the loop that loads most", *sizes),
         ("its loads", *loads),
         ("most bytes in flight of a warp", *(facts.bytes_in_flight for facts in found)),
@@ -248,11 +251,11 @@ def _hint_residency(round_: Round) -> Shown:
     found = _facts(round_)
     real = [achieved_occupancy(gpu, f.occupancy, f.launch.num_blocks) for f in found]
     rows: list[tuple[object, ...]] = [
-        ("threads a block", *(f.launch.num_threads for f in found)),
+        ("threads per block", *(f.launch.num_threads for f in found)),
         ("blocks in the grid", *(f.launch.num_blocks for f in found)),
         ("blocks that fit an SM", *(f.occupancy.blocks_per_sm for f in found)),
         ("limited by", *(f.occupancy.limiter.replace("_", " ") for f in found)),
-        ("resident warps an SM", *(r.resident_warps_per_sm for r in real)),
+        ("resident warps per SM", *(r.resident_warps_per_sm for r in real)),
         ("waves", *(waves(gpu, f.occupancy, f.launch.num_blocks).waves for f in found)),
     ]
     return show_table(("", *say_sides(round_)), rows, word="computed", note=gpu.title)

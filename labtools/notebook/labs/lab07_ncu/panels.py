@@ -32,9 +32,8 @@ LEAST_STATE_SHARE = 0.005
 
 
 def ceilings(gpu: Gpu, reader: Record | None = None) -> dict[str, list[dict[str, Any]]]:
-    """The lines of the roofline: ``memory``, GB/s, and ``compute``, 10^12 operations a second, each
-    with its label and where it comes from. A rate that is not known is left out.
-    """
+    """The lines of the roofline: ``memory``, GB/s, and ``compute``, 10^12 operations per second,
+    each with its label and where it comes from. A rate that is not known is left out."""
     memory: list[tuple[str, float | None, str]] = [
         ("memory, data sheet", gpu.dram_gb_per_s, "computed")
     ]
@@ -58,7 +57,7 @@ _ROOFLINE = ("dram_read_bytes", "dram_write_bytes", "duration_us")
 
 
 def roofline_point(run: ProfiledRun) -> tuple[float, float] | None:
-    """Operations a byte of DRAM traffic, and 10^12 operations a second under the profiler.
+    """Operations per byte of DRAM traffic, and 10^12 operations per second under the profiler.
 
     The operations are the problem's, computed. Bytes and duration are counted; where one of them is
     missing, no byte was moved, or the counters do not belong together, there is no point.
@@ -83,7 +82,7 @@ def _roofline(run: ProfiledRun) -> dict[str, Any]:
     per_byte, tflops = point
     rate = tflops / per_byte * 1e3
     told = [format_value(one) for one in (per_byte, tflops, rate)]
-    said = f"{told[0]} operations a byte, {told[1]} TFLOP/s, which is {told[2]} GB/s"
+    said = f"{told[0]} operations per byte, {told[1]} TFLOP/s, which is {told[2]} GB/s"
     if run.gpu.dram_gb_per_s:
         said += f", {rate / run.gpu.dram_gb_per_s:.0%} of the data sheet's memory rate"
     return {"point": [per_byte, tflops], "said": f"{said}."}

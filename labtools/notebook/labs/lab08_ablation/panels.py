@@ -107,11 +107,11 @@ def _numbers_of(
     assert number is not None  # it has a time
     instructions = sum(counts.opcodes.values()) if counts else None
     return [
-        ("registers a thread", "recorded", bench.grid.registers[number]),
+        ("registers per thread", "recorded", bench.grid.registers[number]),
         ("bytes spilled a thread", "recorded", bench.grid.spills[number]),
         ("instructions in the code", "recorded", instructions),
-        ("shared memory a block, bytes", "computed", shared),
-        ("threads a block", "computed", launched["threads"]),
+        ("shared memory per block, bytes", "computed", shared),
+        ("threads per block", "computed", launched["threads"]),
         ("blocks", "computed", launched["blocks"]),
         ("launches of a call", "computed", launched["launches"]),
         ("instructions that a block issues", "forecast", of_code.get("issued_instructions")),

@@ -26,7 +26,7 @@ Ending = Literal["faults", "wrong", "right"]
 
 HEADER = "scalar_tile.cuh"
 STRIDE_LINE = "constexpr int STRIDE = HEAD_DIM + (PAD ? 8 : 1);"
-"""The line of the header that says how long a row is, in halfs."""
+"""The line of the header that says how long a row is, in halves."""
 HALFS_BY_PAD = {0: 1, 1: 8}
 """Halfs behind a row, by the value of the knob ``pad``."""
 SIDE_BY_SIDE = 2
@@ -39,7 +39,7 @@ class CpuTry:
 
     rung: Rung  # p00 or p01
     knobs: Mapping[str, int] = field(default_factory=dict)  # those that differ from the defaults
-    stride: int | None = None  # halfs from one row to the next; None leaves the header as it is
+    stride: int | None = None  # halves from one row to the next; None leaves the header as it is
 
 
 def with_stride(rung: Rung, stride: int) -> Rung:

@@ -48,8 +48,8 @@ def sanitizer_tables(records: GpuRecords, problem: Prefill) -> dict[str, Any]:
     more = run_tries([CpuTry(p01, REPAIRS[name], STRIDES[place]) for place, name in ran], problem)
     found = {one: say_run(run) for one, run in zip(ran, more, strict=True)}
     reports = {
-        (problem.head_dim + halfs, name): describe_verdict(records, p01, {"pad": pad, **knobs})
-        for pad, halfs in HALFS_BY_PAD.items()
+        (problem.head_dim + halves, name): describe_verdict(records, p01, {"pad": pad, **knobs})
+        for pad, halves in HALFS_BY_PAD.items()
         for name, knobs in REPAIRS.items()
     }
     return {
@@ -87,7 +87,7 @@ def sanitizer_bench(problem: Prefill, records: GpuRecords | None = None) -> Benc
     """A bench that starts with p01 as it was written."""
     tables = sanitizer_tables(records or GpuRecords(), problem)
     controls = {
-        "stride": slider("halfs a row", STRIDES, STRIDES[0], label_width="7em"),
+        "stride": slider("halves per row", STRIDES, STRIDES[0], label_width="7em"),
         "repair": dropdown("repaired", tables["repairs"], label_width="7em", most_width="30em"),
     }
     return Bench(controls, SanitizerView, tables)
