@@ -425,7 +425,7 @@ def _ask_spills(case: _Case) -> Item:
         _computed("local memory a thread (bytes)", used.local_bytes),
     )
     spilled = used.spill_store_bytes + used.spill_load_bytes
-    says = f"{spilled} bytes a thread are spilled: loads that nobody wrote."
+    says = f"{spilled} bytes per thread are spilled: loads that nobody wrote."
     says = says if spilled else "Nothing is spilled."
     return _item("spills", says, "computed", rows)
 

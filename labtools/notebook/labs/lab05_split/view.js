@@ -1,8 +1,8 @@
 // Draws what a split call is made of. Everything shown is looked up in tables that Python made;
 // nothing is computed here but places on the screen.
 const PARTS = { decode: "decode launch", merge: "merge launch", launch: "launching" };
-const COLUMNS = ["pieces", "blocks", "rows a block", "decode us", "merge us", "launching us",
-  "forecast us", "recorded us", "KiB in flight an SM", "L2 in use %", "bound"];
+const COLUMNS = ["pieces", "blocks", "rows per block", "decode us", "merge us", "launching us",
+  "forecast us", "recorded us", "KiB in flight per SM", "L2 in use %", "bound"];
 const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP] = [560, 300, 56, 46, 26];
 
 const say = (us) => (us >= 100 ? us.toFixed(0) : us.toPrecision(3));

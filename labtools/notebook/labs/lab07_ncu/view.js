@@ -51,7 +51,7 @@ function drawRoof(tables, row, chosen) {
       }),
       ...compute.map((one, place) => between([one.rate / fastest, one.rate], [last, one.rate],
         { "stroke-width": 2, "stroke-dasharray": DASHES[place] })),
-      words((EDGE.left + WIDTH) / 2, HEIGHT - 12, "operations a byte of DRAM traffic", MIDDLE),
+      words((EDGE.left + WIDTH) / 2, HEIGHT - 12, "operations per byte of DRAM traffic", MIDDLE),
       words(18, HEIGHT / 2 - 20, "TFLOP/s",
         { ...MIDDLE, transform: `rotate(-90 18 ${HEIGHT / 2 - 20})` }),
     ]);

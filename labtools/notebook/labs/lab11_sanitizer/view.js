@@ -1,7 +1,7 @@
 // Draws where the rows of a tile begin and what the tools said. Everything shown is looked up in
 // tables that Python made; nothing is computed here.
 const COPY = 16;
-const COLUMNS = ["halfs a row", "the kernel", "bytes a row", "copies that miss",
+const COLUMNS = ["halves per row", "the kernel", "bytes per row", "copies that miss",
   "16-byte copy, ways", "matrix load, ways", "down a column, ways"];
 
 const quoted = (text) => html("div", { class: "lt-sanitizer-code" }, [text]);
