@@ -52,7 +52,7 @@ function draw(tables, stride, repair) {
   const cell = tables.cells[stride];
   return [
     html("div", { class: "lt-now" }, [
-      html("div", {}, [`p01, ${tables.strides[stride]} halfs a row, ${cell.row_bytes} bytes; ` +
+      html("div", {}, [`p01, ${tables.strides[stride]} halves per row, ${cell.row_bytes} bytes; ` +
         `repaired of its arithmetic: ${tables.repairs[repair]}`]),
       ...sayRun(cell.runs[repair]),
       ...sayReport(cell.reports[repair]),
