@@ -28,7 +28,7 @@ _OURS = re.compile(r"(?![a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 
 
 @dataclass
-class Answer:
+class AppendixEntry:
     """What was asked, where on its page the answer is pointed at, and the parts of the answer."""
 
     asked: str
@@ -41,7 +41,7 @@ def read_html(text: str) -> BeautifulSoup:
     return BeautifulSoup(text, "html.parser")
 
 
-def lay_out(body: Tag, page: str, first: int, suffix: str = ".html") -> list[Answer]:
+def lay_out(body: Tag, page: str, first: int, suffix: str = ".html") -> list[AppendixEntry]:
     """Make paper of the ``body`` of a page; returns the answers taken out of it.
 
     They are numbered from ``first``, and links in them lead from the appendix. The files of all
@@ -52,11 +52,11 @@ def lay_out(body: Tag, page: str, first: int, suffix: str = ".html") -> list[Ans
     for gone in body.select(_GONE):
         if not gone.decomposed:
             gone.decompose()
-    asked: dict[str, Answer] = {}
+    asked: dict[str, AppendixEntry] = {}
     for place in body.select(".lt-gate-static, details.lt-result, div.solution"):
         if place.has_attr("data-question"):
             question = json.loads(str(place["data-question"]))
-            asked[question["id"]] = Answer(question["text"], place)
+            asked[question["id"]] = AppendixEntry(question["text"], place)
             _write_question(place, question)
             continue
         answer = asked.get(str(place.get("data-of")))
@@ -66,7 +66,7 @@ def lay_out(body: Tag, page: str, first: int, suffix: str = ".html") -> list[Ans
             pointer = read_html("<div></div>").div
             assert heading is not None and pointer is not None
             said = heading.get_text(" ", strip=True)
-            answer = asked[f"{len(asked)}"] = Answer(said, pointer)
+            answer = asked[f"{len(asked)}"] = AppendixEntry(said, pointer)
             place.insert_before(pointer)
         if title is not None and title.parent is place:
             title.extract()
@@ -89,7 +89,7 @@ def lay_out(body: Tag, page: str, first: int, suffix: str = ".html") -> list[Ans
     return found
 
 
-def appendix(pages: Mapping[str, tuple[str, list[Answer]]], suffix: str = ".html") -> str:
+def appendix(pages: Mapping[str, tuple[str, list[AppendixEntry]]], suffix: str = ".html") -> str:
     """The body of the appendix: of each page its title and its answers, counted from 1."""
     parts, number = [f"<h1>{TITLE}</h1>"], 0
     for page, (title, answers) in pages.items():

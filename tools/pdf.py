@@ -31,7 +31,7 @@ from pypdf.generic import (
 from tools.book import build
 from tools.chromium import start_browser
 from tools.install import ROOT
-from tools.paper import APPENDIX, TITLE, Answer, appendix, lay_out, read_html
+from tools.paper import APPENDIX, TITLE, AppendixEntry, appendix, lay_out, read_html
 from tools.toc import toc_pages, toc_parts
 
 TEXT_PX = (210 - 2 * 18) / 25.4 * 96
@@ -41,7 +41,8 @@ _MATH = "script[src*='tex-svg']"
 _SCRIPTS = f"{_MATH}, script[src*='require'], script[src*='widget-paths'], " + (
     "script[src*='embed-amd'], script[type*='json']"
 )
-DRAWN = """() => [...document.querySelectorAll("script[type*='widget-view']")].every(
+# Each widget is drawn behind its script, some time after the page is there.
+WIDGETS_DRAWN = """() => [...document.querySelectorAll("script[type*='widget-view']")].every(
     one => one.previousElementSibling?.querySelector(".lt-view"))"""
 # Destinations come of what the document itself links to; what is too wide gets smaller, and what is
 # low stays on one page.
@@ -61,7 +62,7 @@ SETTLE = """width => {
             one.style.zoom = Number(one.style.zoom || 1) * (width - left) / (most - left);
         }
     }
-    for (const one of document.querySelectorAll("article :is(.cell_input, .output, .highlight)")) {
+    for (const one of document.querySelectorAll("article :is(.cell_input, .output)")) {
         if (one.offsetHeight < 300) one.style.breakInside = "avoid";
     }
 }"""
@@ -73,7 +74,7 @@ WIDER = """width => [...document.querySelectorAll("article, article *")]
 def write_pages(html: Path, folder: Path, root: Path) -> dict[str, str]:
     """Write the pages of a site for printing into a folder; returns their titles, by page."""
     (folder / "_static").symlink_to(html.resolve() / "_static")
-    told: dict[str, tuple[str, list[Answer]]] = {}
+    told: dict[str, tuple[str, list[AppendixEntry]]] = {}
     number, head, math = 1, "", ""
     for page in toc_pages(root):
         whole = read_html((html / f"{page}.html").read_text(encoding="utf-8"))
@@ -106,7 +107,7 @@ def print_page(tab: Any, path: Path, style: str) -> bytes:
     tab.goto(path.as_uri())
     tab.add_style_tag(content=style)
     tab.evaluate("() => window.MathJax?.startup?.promise")
-    tab.wait_for_function(DRAWN, timeout=LIMIT_MS)
+    tab.wait_for_function(WIDGETS_DRAWN, timeout=LIMIT_MS)
     tab.evaluate(SETTLE, TEXT_PX)
     wider = tab.evaluate(WIDER, TEXT_PX)
     if wider:
@@ -166,13 +167,10 @@ def print_book(html: Path, path: Path, root: Path = ROOT) -> Path:
     return path
 
 
-def _links(sheet: Any) -> list[DictionaryObject]:
-    return [one.get_object() for one in sheet.get("/Annots", [])]
-
-
 def _name_targets(sheet: Any, address: str) -> None:
     """Give links inside a page the form of those between pages."""
-    for link in _links(sheet):
+    for one in sheet.get("/Annots", []):
+        link = one.get_object()
         if "/Dest" in link:
             said = TextStringObject(f"{address}#{str(link.pop('/Dest'))[1:]}")
             link[NameObject("/A")] = DictionaryObject({NameObject("/URI"): said})
@@ -182,7 +180,8 @@ def _link(writer: PdfWriter, folder: str, places: Mapping[str, tuple[int, float 
     """Point links to files of the folder at where they were printed, or at nothing."""
     for sheet in writer.pages:
         kept = ArrayObject()
-        for link in _links(sheet):
+        for one in sheet.get("/Annots", []):
+            link = one.get_object()
             address = str(link.get("/A", {}).get("/URI", ""))
             if address.startswith(folder):
                 page, _, anchor = address.removeprefix(folder).partition("#")
@@ -196,7 +195,7 @@ def _link(writer: PdfWriter, folder: str, places: Mapping[str, tuple[int, float 
                 goal = [writer.pages[number].indirect_reference, NameObject("/XYZ"), NullObject()]
                 height = NullObject() if top is None else NumberObject(int(top))
                 link[NameObject("/Dest")] = ArrayObject([*goal, height, NullObject()])
-            kept.append(writer._add_object(link))
+            kept.append(one)
         sheet[NameObject("/Annots")] = kept
 
 

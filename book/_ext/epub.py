@@ -17,7 +17,7 @@ from sphinx.builders.epub3 import Epub3Builder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tools.paper import APPENDIX, TITLE, Answer, appendix, lay_out, read_html
+from tools.paper import APPENDIX, TITLE, AppendixEntry, appendix, lay_out, read_html
 from tools.toc import toc_pages
 
 STYLES = ("pygments.css", "epub.css")
@@ -44,7 +44,7 @@ class PaperBuilder(Epub3Builder):
     def handle_finish(self) -> None:
         """Lay out what was written, add the answers, and pack."""
         folder = Path(self.outdir)
-        told: dict[str, tuple[str, list[Answer]]] = {}
+        told: dict[str, tuple[str, list[AppendixEntry]]] = {}
         number, text = 1, ""
         for page in toc_pages(Path(self.srcdir)):
             text = (folder / f"{page}.xhtml").read_text(encoding="utf-8")
