@@ -4,6 +4,8 @@
 # make check    format, lint, types, fast tests
 # make book     the static site, in _build/html
 # make site-archive  the same packed for a static host, in _build/site.zip
+# make pdf      the site printed on A4, in _build/book.pdf
+# make epub     the same pages as an EPUB, in _build/book.epub
 # make regen    write anew what follows from sources alone, and say what changed
 # make goldens  compare what everything says with what it said
 # make accept WHAT=json MATCH="derive *"   keep what is said now: json, forecast, hash, median, screens
@@ -25,7 +27,7 @@ RUN = $(VENV)/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test audit check format book site-archive regen sync listings band readme goldens accept record lock search-baselines clean
+.PHONY: lab test audit check format book site-archive pdf epub regen sync listings band readme goldens accept record lock search-baselines clean
 
 lab:
 	@$(INSTALL) lab
@@ -62,6 +64,15 @@ book:
 site-archive:
 	@$(INSTALL) lab
 	@$(RUN) -m tools.book --archive $(ARGS)
+
+pdf:
+	@$(INSTALL) test
+	@$(RUN) -m tools.chromium
+	@$(RUN) -m tools.pdf
+
+epub:
+	@$(INSTALL) test
+	@$(RUN) -m tools.book --epub $(ARGS)
 
 regen sync listings band readme:
 	@$(INSTALL) lab

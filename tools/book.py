@@ -1,4 +1,5 @@
-"""Build the book as a static site that works from disk without a network (``make book``).
+"""Build the book as a static site that works from disk without a network (``make book``), and as
+an EPUB (``make epub``).
 
 Pages are executed first (``tools/execute.py``). Every site is made from nothing and treats each
 warning as an error; one of which nothing has changed since stands.
@@ -110,14 +111,16 @@ def execute_all(root: Path, kept: KeptPages, times: Path, jobs: int) -> None:
     tell_times({page: one for page, one in found.items() if one is not None}, times)
 
 
-def run_sphinx(root: Path, html: Path, kept: KeptPages, assets: Path, jobs: int) -> None:
-    """Make the site of executed pages; ends on an error or a warning."""
+def run_sphinx(
+    root: Path, output: Path, kept: KeptPages, assets: Path, jobs: int, builder: str = "html"
+) -> None:
+    """Make the site, or what another builder makes, of executed pages; ends on a warning too."""
     env = page_environment()
     env |= {"FIELDGUIDE_ASSETS": str(assets), "FIELDGUIDE_CACHE": str(kept.folder)}
-    command = [sys.executable, "-m", "tools.sphinx_site", str(root), str(html)]
-    command += ["--jobs", str(jobs)]
+    command = [sys.executable, "-m", "tools.sphinx_site", str(root), str(output)]
+    command += ["--jobs", str(jobs), "--builder", builder]
     if subprocess.run(command, cwd=root, env=env).returncode != 0:
-        raise SystemExit("The book has errors or warnings; they are above. No site was made.")
+        raise SystemExit("The book has errors or warnings; they are above. Nothing was made.")
 
 
 SITE_PARTS = ("book", "labs", "tools", "_config.yml", "_toc.yml")
@@ -159,8 +162,9 @@ def build(
     cache: bool = True,
     kept: KeptPages | None = None,
     jobs: int = JOBS,
+    epub: bool = False,
 ) -> Path:
-    """Build the site; returns the folder of its HTML.
+    """Build the site, and the EPUB on request; returns the folder of the site's HTML.
 
     The pages taken are those of ``kept``, with what is missing added; by default pages are kept
     between builds, but with a GPU, where also one page runs at a time and has it to itself.
@@ -171,31 +175,40 @@ def build(
     output = (output or root).resolve()
     made = output / "_build"
     html = made / "html"
-    noted = made / "site.json"
     live = find_driver() is not None
     with tempfile.TemporaryDirectory() as scratch:
         if kept is None:
             folder = made / ".executed" if cache and not live else Path(scratch)
             kept = kept_pages(root, folder)
-        if stands(html, noted, root, kept):
+        if stands(html, made / "site.json", root, kept):
             print("Nothing has changed: the site stands as it was made.")
-            return html
-        noted.unlink(missing_ok=True)
-        for stale in (html, made / ".doctrees"):
-            shutil.rmtree(stale, ignore_errors=True)
-        try:
-            assets = fetch_assets()
-        except AssetError as error:
-            raise SystemExit(
-                f"The site cannot be built.\nWhy: {error}\n"
-                "What still works: the same pages in JupyterLab (make lab)."
-            ) from None
-        made.mkdir(parents=True, exist_ok=True)
-        execute_all(root, kept, made / "page-times.json", 1 if live else jobs)
-        mark = site_mark(root, kept)
-        run_sphinx(root, html, kept, assets, jobs)
-        if mark != site_mark(root, kept):
-            mark = None  # edited meanwhile: nobody knows which text the site has
+        else:
+            make_site(root, html, kept, jobs)
+        if epub:
+            make_epub(root, html, kept, jobs)
+    return html
+
+
+def make_site(root: Path, html: Path, kept: KeptPages, jobs: int) -> None:
+    """Make the site from nothing, for `build`; pages that are not kept are executed first."""
+    made, noted = html.parent, html.parent / "site.json"
+    noted.unlink(missing_ok=True)
+    for stale in (html, made / ".doctrees"):
+        shutil.rmtree(stale, ignore_errors=True)
+    try:
+        assets = fetch_assets()
+    except AssetError as error:
+        raise SystemExit(
+            f"The site cannot be built.\nWhy: {error}\n"
+            "What still works: the same pages in JupyterLab (make lab)."
+        ) from None
+    made.mkdir(parents=True, exist_ok=True)
+    alone = find_driver() is not None
+    execute_all(root, kept, made / "page-times.json", 1 if alone else jobs)
+    mark = site_mark(root, kept)
+    run_sphinx(root, html, kept, assets, jobs)
+    if mark != site_mark(root, kept):
+        mark = None  # edited meanwhile: nobody knows which text the site has
     differing = set(toc_pages(root)) ^ set(built_pages(html))
     if differing:
         raise SystemExit(f"Pages and table of contents differ: {', '.join(sorted(differing))}")
@@ -203,7 +216,14 @@ def build(
     if outside:
         raise SystemExit("The site would ask other hosts:\n" + "\n".join(outside))
     noted.write_text(json.dumps({"mark": mark, "files": site_files(html)}))
-    return html
+
+
+def make_epub(root: Path, html: Path, kept: KeptPages, jobs: int = JOBS) -> Path:
+    """Make the EPUB of what the site was made of; returns it, ``book.epub`` beside the site."""
+    folder = html.parent / "epub"
+    shutil.rmtree(folder, ignore_errors=True)
+    run_sphinx(root, folder, kept, fetch_assets(), jobs, builder="epub")
+    return (folder / "book.epub").rename(html.parent / "book.epub")
 
 
 def archive(html: Path, path: Path) -> Path:
@@ -224,13 +244,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-cache", action="store_true", help="execute every page anew")
     parser.add_argument("--jobs", type=int, default=JOBS, help="pages at a time (%(default)s)")
     parser.add_argument("--archive", action="store_true", help="pack the site into site.zip too")
+    parser.add_argument("--epub", action="store_true", help="make book.epub too")
     options = parser.parse_args(argv)
-    html = build(ROOT, options.output, cache=not options.no_cache, jobs=options.jobs)
+    cache = not options.no_cache
+    html = build(ROOT, options.output, cache, jobs=options.jobs, epub=options.epub)
     start = html / f"{toc_pages()[0]}.html"
     print(f"The site is in {html}. Open {start.as_uri()}")
     if options.archive:
         packed = archive(html, html.parent / "site.zip")
         print(f"For a static host: {packed}, {packed.stat().st_size / 1e6:.0f} MB")
+    if options.epub:
+        print(f"The EPUB: {html.parent / 'book.epub'}")
     return 0
 
 

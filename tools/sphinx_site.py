@@ -1,5 +1,7 @@
 """What ``jupyter-book build -W -n --keep-going`` does, on several cores and sooner under way.
 
+With ``--builder epub`` it makes the EPUB, ``book/_ext/epub.py``.
+
 ``tools/book.py`` runs it in a process of its own: Sphinx changes docutils for its whole process.
 """
 
@@ -16,7 +18,8 @@ import tools.light_jsonschema  # noqa: F401
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root", type=Path, help="the folder with _config.yml and _toc.yml")
-    parser.add_argument("html", type=Path, help="the folder that gets the site")
+    parser.add_argument("output", type=Path, help="the folder that gets the site")
+    parser.add_argument("--builder", default="html")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args(argv)
 
@@ -24,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     result = build_sphinx(
         options.root,
-        options.html,
+        options.output,
         path_config=options.root / "_config.yml",
         noconfig=True,
         confoverrides={
@@ -32,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "latex_individualpages": False,
             "nitpicky": True,
         },
+        builder=options.builder,
         warningiserror=True,
         keep_going=True,
         jobs=options.jobs,

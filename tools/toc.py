@@ -10,23 +10,33 @@ import yaml
 from tools.install import ROOT
 
 
-def toc_pages(root: Path = ROOT) -> list[str]:
-    """The pages of ``_toc.yml``, in order, without endings."""
+def toc_parts(root: Path = ROOT) -> list[tuple[str, list[str]]]:
+    """The parts of ``_toc.yml``, each with its pages in order, without endings.
+
+    The first has no name: the start page, and what stands in no part.
+    """
     toc = yaml.safe_load((root / "_toc.yml").read_text())
-    pages = [toc["root"]]
+    parts: list[tuple[str, list[str]]] = [("", [toc["root"].removesuffix(".md")])]
 
     def walk(node: object) -> None:
         if isinstance(node, list):
             for item in node:
                 walk(item)
         elif isinstance(node, dict):
+            if "caption" in node:
+                parts.append((node["caption"], []))
             if "file" in node:
-                pages.append(node["file"])
+                parts[-1][1].append(node["file"].removesuffix(".md"))
             for key in ("parts", "chapters", "sections"):
                 walk(node.get(key))
 
     walk({key: value for key, value in toc.items() if key != "root"})
-    return [page.removesuffix(".md") for page in pages]
+    return parts
+
+
+def toc_pages(root: Path = ROOT) -> list[str]:
+    """The pages of ``_toc.yml``, in order, without endings."""
+    return [page for _, pages in toc_parts(root) for page in pages]
 
 
 def executable_pages(root: Path = ROOT) -> list[str]:

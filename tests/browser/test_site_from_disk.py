@@ -10,15 +10,11 @@ from axe_playwright_python.sync_playwright import Axe
 from devices import some_of
 from driver import settle, shoot
 
+from tools.pdf import WIDGETS_DRAWN
 from tools.reading import KEPT_SHORT, SHOW_ALL, count_page, over
 from tools.toc import toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-# Each widget is drawn behind its script, some time after the page is there.
-WIDGETS_DRAWN = """() => [...document.querySelectorAll("script[type*='widget-view']")].every(
-    one => one.previousElementSibling?.querySelector(".lt-view"))"""
 
 
 # Tables that are wider than their place: headings of those, with everything unfolded.
