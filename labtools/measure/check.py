@@ -57,7 +57,7 @@ ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
 MOST_DRAWN_VISITS = 5000
 _CANDIDATES = 24
-FEW, MANY = 1024, (2**22, 2**20, 2**17)
+FEW_ROWS, MORE_ROWS = 1024, (2**22, 2**20, 2**17)
 """A size, and much larger ones: a grid grows with it up to the first that is taken, or stops."""
 PERSISTENT = 4  # blocks a multiprocessor: of such grids the battery reaches the end
 MOST_BEHIND, MOST_WRITTEN = 600_000, 2**24 + 2**20
@@ -314,14 +314,14 @@ def _behind_the_grid(
     limits = checked_limits()
     found: dict[str, Problem] = {}
     for narrow, along in operation_of(workload).widening(workload):
-        sizes = [narrow.replace(**{along: size}) for size in (FEW, *MANY)]
+        sizes = [narrow.replace(**{along: size}) for size in (FEW_ROWS, *MORE_ROWS)]
         few, *many = [one for one in sizes if rung.supports(one) is None] or [narrow]
         try:
             pairs = zip(
                 *(rung.launches(one, limits, knobs) for one in (few, *many[:1])), strict=True
             )
             ends = [
-                FEW * more.num_blocks // less.num_blocks
+                FEW_ROWS * more.num_blocks // less.num_blocks
                 for less, more in pairs
                 if more.num_blocks > PERSISTENT * limits.num_sms
             ]
