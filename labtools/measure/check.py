@@ -5,6 +5,7 @@ Its operation's battery, each with two draws: an answer left from the first fail
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import secrets
@@ -57,8 +58,8 @@ ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
 MOST_DRAWN_VISITS = 5000
 _CANDIDATES = 24
-FEW_ROWS, MORE_ROWS = 1024, (2**22, 2**20, 2**17)
-"""A size, and much larger ones: a grid grows with it up to the first that is taken, or stops."""
+FEW_ROWS = 1024
+"""A size from which on a grid grows in proportion, up to its end."""
 PERSISTENT = 4  # blocks a multiprocessor: of such grids the battery reaches the end
 MOST_BEHIND, MOST_WRITTEN = 600_000, 2**24 + 2**20
 """Size, and elements of the output, of a problem behind the end of a grid."""
@@ -309,28 +310,38 @@ def _draw_cases(
 def _behind_the_grid(
     rung: Rung, workload: Problem, knobs: Mapping[str, int] | None
 ) -> list[Problem]:
-    """Of a grid that grows with its problem up to some size, a problem just past that size: a
-    block must then do what several did."""
+    """Of a grid that grows in proportion to its problem up to some size, an odd problem just past
+    that size: there a block does what several did, or begins to do more."""
     limits = checked_limits()
     found: dict[str, Problem] = {}
     for narrow, along in operation_of(workload).widening(workload):
-        sizes = [narrow.replace(**{along: size}) for size in (FEW_ROWS, *MORE_ROWS)]
-        few, *many = [one for one in sizes if rung.supports(one) is None] or [narrow]
-        try:
-            pairs = zip(
-                *(rung.launches(one, limits, knobs) for one in (few, *many[:1])), strict=True
+
+        def blocks(size: int, narrow: Problem = narrow, along: str = along) -> list[int] | None:
+            try:
+                launches = rung.launches(narrow.replace(**{along: size}), limits, knobs)
+            except LabError:
+                return None  # nothing is said of what it does not take
+            return [one.num_blocks for one in launches]
+
+        few = blocks(FEW_ROWS)
+        if few is None or along in found:
+            continue
+
+        def turns(size: int, few: list[int] = few, count: Any = blocks) -> bool:
+            pairs = list(zip(few, count(size) or few, strict=False))
+            return any(
+                now != before
+                and now > PERSISTENT * limits.num_sms
+                and abs(now - before * size / FEW_ROWS) > 1 + now / 100
+                for before, now in pairs
             )
-            ends = [
-                FEW_ROWS * more.num_blocks // less.num_blocks
-                for less, more in pairs
-                if more.num_blocks > PERSISTENT * limits.num_sms
-            ]
-        except (LabError, ValueError):
-            continue  # too few are taken, or a large problem takes other launches
-        end = max((one for one in ends if one <= MOST_BEHIND), default=0)
-        past = narrow.replace(**{along: end + 5})
-        if end and past.output.elements <= MOST_WRITTEN and rung.supports(past) is None:
-            found.setdefault(along, past)
+
+        sizes = range(FEW_ROWS, MOST_BEHIND)
+        place = bisect.bisect_left(sizes, True, key=turns)
+        past = narrow.replace(**{along: (FEW_ROWS + place + 4) | 1})
+        written = past.output.elements
+        if place < len(sizes) and written <= MOST_WRITTEN and rung.supports(past) is None:
+            found[along] = past
     return list(found.values())
 
 
