@@ -247,6 +247,36 @@ def test_last_block_pattern_is_no_race(tmp_path):
     assert (results(rung) == 120).all()
 
 
+@pytest.mark.parametrize("fence", ["__threadfence();", ""])
+def test_sums_by_atomics_are_read_behind_a_fence(tmp_path, fence):
+    """Atomics of one address need no order. Who reads their sum needs a fence of each block."""
+    body = f"""
+    __shared__ unsigned rank;
+    if (threadIdx.x == 0) {{
+      atomicAdd(total, 1.f);
+      {fence}
+      rank = atomicAdd(counter, 1);
+    }}
+    __syncthreads();
+    if (rank != gridDim.x - 1) return;
+    __threadfence();
+    out[threadIdx.x] = __float2half(*total);"""
+    before = """extern "C" __global__ void zero(float* total, unsigned* counter) {
+      *total = 0, *counter = 0;
+    }"""
+    parameters = "float* total, unsigned* counter, half* out"
+    rung = rung_of(tmp_path, body, before=before, parameters=parameters)
+    spaces = (Workspace("total", (1,), "float32"), Workspace("counter", (1,), "uint32"))
+    launches = [
+        Launch("zero", (1,), (1,), 0, ("total", "counter"), spaces),
+        Launch("kernel", (16,), (64,), 0, ("total", "counter", "out"), spaces),
+    ]
+    rung = rung.with_launch(lambda workload, limits, knobs: launches)
+    run = run_on_cpu(rung, ONE, orders=(0,), workers=1)
+    assert [fault.kind for fault in run.faults] == ([] if fence else ["race"])
+    assert "another block writes" in run.told or fence
+
+
 def test_half_types_agree_with_numpy(tmp_path):
     body = """
     const int t = threadIdx.x;

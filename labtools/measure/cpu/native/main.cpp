@@ -316,6 +316,7 @@ static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first
   S.entry = entry.name;
   S.launch_serial = first_serial;
   set_dynamic_bytes(l.smem_bytes);
+  S.alone = workers == 1;
   for (uint64_t i = uint64_t(worker); i < chosen && !report->stop; i += uint64_t(workers)) {
     const uint64_t b = is_counted(l) ? job.counted[i] : l.last ? all - chosen + i : chosen == all ? block_at(i, all) : chosen == 1 ? 0 : i * (all - 1) / (chosen - 1);
     S.linear_block = uint32_t(b);

@@ -24,7 +24,8 @@
 namespace lab {
 
 // RELEASE: an atomic or volatile write behind a fence of its thread, or such a read. DOUBT: below.
-enum : uint8_t { MANY_WARPS = 2, ATOMIC = 4, PENDING = 8, VOLATILE = 16, RELEASE = 32, DOUBT = 64 };
+// LOOSE: an atomic update behind one of a block that ended and made it visible by no fence.
+enum : uint8_t { MANY_WARPS = 2, ATOMIC = 4, PENDING = 8, VOLATILE = 16, RELEASE = 32, DOUBT = 64, LOOSE = 128 };
 
 struct Stamp {  // one access
   uint32_t block;    // serial; 0 means never
@@ -216,7 +217,7 @@ LAB_COLD void report_race(const Region& r, uintptr_t a, const Stamp& other,
   Text text(f);
   text.add("%s: thread %u %s at {0}, ", where(r, a).c_str(), S.current->id,
            write ? "writes" : "reads");
-  if (other.block == S.block_serial) {
+  if (other.block == S.block_serial && !(other.flags & LOOSE)) {
     // Of many readers only one is remembered, and that one may be the thread itself.
     const bool myself = other.thread == S.current->id;
     if (myself)
@@ -414,6 +415,12 @@ static inline void acquire(const Stamp& written) {
     known = std::max(known, S.fibers[i].fenced);
 }
 
+// Whether an atomic update comes behind one that nobody but atomics may rely on.
+static bool is_behind_loose(const Region& r, const Stamp& s) {
+  if (!S.alone || &r == &shared_region || !(s.flags & ATOMIC) || s.block < S.launch_serial) return false;
+  return s.flags & LOOSE || (s.block != S.block_serial && !is_released(s, true));
+}
+
 static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_t address) {
   const bool in_block = access == BLOCK_UPDATE, is_mine = c.write.block == S.block_serial;
   if (__builtin_expect(in_block, 0)) access = ATOMIC_UPDATE;
@@ -442,7 +449,8 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
   if (__builtin_expect(c.write.flags & PENDING && is_mine, 0) && access != COPY_PENDING && access != COPY_LANDED)
     report_unwritten(r, a, address, true, reads || access == ATOMIC_UPDATE);
   if (__builtin_expect(c.write.flags & DOUBT, 0)) settle_doubts();
-  if (!excused && unordered(r, c.write, a, true)) {
+  const bool loose = __builtin_expect(c.write.flags & LOOSE, 0) && access == READ && c.write.block >= S.launch_serial;
+  if (loose || (!excused && unordered(r, c.write, a, true))) {
     if ((access == WRITE || access == COPY_LANDED) && is_mine && c.write.address == uint32_t(address)) {
       doubts.push_back({&r, a, c.write, address, value_at(r, a)});
       flags = DOUBT;
@@ -456,6 +464,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
              : access == COPY_PENDING   ? PENDING
              : access == VOLATILE_WRITE ? VOLATILE
                                         : 0;
+    if (access == ATOMIC_UPDATE && is_behind_loose(r, c.write)) flags |= LOOSE;
     if (synchronises && S.current->fenced) flags |= RELEASE;
     if (synchronises && S.current->device_time && released_threads && &r != &shared_region)
       release_to_blocks();

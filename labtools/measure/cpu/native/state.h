@@ -91,6 +91,7 @@ struct State {
   uint32_t launch_serial = 0;  // serial of the first block of this launch
   uint32_t linear_block = 0;
   uint32_t time = 0;  // fences of this block so far
+  bool alone = true;  // no other process runs blocks of this launch
   // Barrier
   uint32_t arrived = 0, epoch = 0;
   uint64_t barrier_address = 0;
