@@ -313,8 +313,8 @@ def _behind_the_grid(
     """Of a grid that grows in proportion to its problem up to some size, an odd problem just past
     that size: there a block does what several did, or begins to do more."""
     limits = checked_limits()
-    found: dict[str, Problem] = {}
-    for narrow, along in operation_of(workload).widening(workload):
+    found: list[Problem] = []
+    for narrow, along in operation_of(workload).widening(workload, rung.supports):
 
         def blocks(size: int, narrow: Problem = narrow, along: str = along) -> list[int] | None:
             try:
@@ -324,7 +324,7 @@ def _behind_the_grid(
             return [one.num_blocks for one in launches]
 
         few = blocks(FEW_ROWS)
-        if few is None or along in found:
+        if few is None:
             continue
 
         def turns(size: int, few: list[int] = few, count: Any = blocks) -> bool:
@@ -341,8 +341,8 @@ def _behind_the_grid(
         past = narrow.replace(**{along: (FEW_ROWS + place + 4) | 1})
         written = past.output.elements
         if place < len(sizes) and written <= MOST_WRITTEN and rung.supports(past) is None:
-            found[along] = past
-    return list(found.values())
+            found.append(past)
+    return found
 
 
 def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ()) -> list[Problem]:

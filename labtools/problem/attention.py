@@ -133,10 +133,10 @@ class AttentionProblem(Problem):
         keys = 2**32 // (2 * FAR_SEQUENCES * self.head_dim)
         return self.replace(batch=1, num_qo_heads=2, num_kv_heads=2, kv_len=keys).stretched("batch")
 
-    def widening(self) -> list[tuple[Self, str]]:
-        """Any number of sequences of one head and one key, with short rows first."""
+    def widening(self, supports: Callable[[Any], str | None]) -> list[tuple[Self, str]]:
+        """Any number of sequences of one head and one key."""
         one = self.replace(num_qo_heads=1, num_kv_heads=1, kv_len=1, distribution="normal")
-        return [(one.replace(head_dim=dim), "batch") for dim in (64, self.head_dim)]
+        return [(shortest_rows(one, supports), "batch")]
 
     def kv_buffer(self) -> Buffer:
         """k or v where they lie in one piece, ``[B, Hkv, S, D]``."""
@@ -194,6 +194,11 @@ def other_head_dims(problem: Any, supports: Callable[[Any], str | None]) -> list
         return []
     others = (problem.replace(head_dim=d) for d in USUAL_HEAD_DIMS if d != problem.head_dim)
     return [one for one in others if not supports(one)]
+
+
+def shortest_rows(problem: Any, supports: Callable[[Any], str | None]) -> Any:
+    """The problem with the smallest head dimension that a kernel names, or with its own."""
+    return min((problem, *other_head_dims(problem, supports)), key=lambda one: one.head_dim)
 
 
 def head_dims(*choices: int) -> Callable[[Any], str | None]:

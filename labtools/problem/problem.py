@@ -642,9 +642,8 @@ class Operation(ABC, Generic[P, D]):
         """
         return []
 
-    def widening(self, problem: P) -> list[tuple[P, str]]:
-        """Narrow problems of its type, each with a field that may be any size: the first of a field
-        that a kernel takes is the one that counts."""
+    def widening(self, problem: P, supports: Supports = takes_all) -> list[tuple[P, str]]:
+        """Narrow problems of its type, each with a field that may be any size."""
         return []
 
     def kinds(self, problem: P) -> list[P]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..attention import DISTRIBUTIONS, NOT_TELLING, TELLING, other_head_dims
+from ..attention import DISTRIBUTIONS, NOT_TELLING, TELLING, other_head_dims, shortest_rows
 from ..pairs import case_cost, in_turn, joint_cases, size_levels
 from ..problem import (
     DRAWN_DTYPES,
@@ -88,8 +88,7 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     for group, ends in enumerate(EVERY_END, start=1):
         add(ends, max(ends) + 2, 1, group, "late_peaked")
     add(LONGEST_CASE, max(LONGEST_CASE), 1, 1, "rising")
-    if not supports(short_rows := cases[-1].replace(head_dim=64)):
-        cases[-1] = short_rows
+    cases[-1] = shortest_rows(cases[-1], supports)
     add(LONG_CASE, max(LONG_CASE), 1, 1, "sink")
     for sequences, kv_heads, group in MANY:
         add([5 * i % 3 + 1 for i in range(sequences)], 3, kv_heads, group, "large")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..attention import EXTREME, TELLING, altered_rows
 from ..errors import LabError
-from ..problem import Fetch, Fill, Operation, Part, Rng, Store
+from ..problem import Fetch, Fill, Operation, Part, Rng, Store, Supports, takes_all
 from ..storage import StorageFormat
 from .battery import battery, covered, draw_workloads, levels_of
 from .inputs import Inputs, make_inputs, make_page_table
@@ -63,9 +63,11 @@ class DecodeAttention(Operation[Workload, Inputs]):
         far = near.replace(kv_len=2**32 // problem.head_dim + 1024)
         return [(near, far), problem.replace(seq_lens=None).of_many_sequences()]
 
-    def widening(self, problem: Workload) -> list[tuple[Workload, str]]:
+    def widening(
+        self, problem: Workload, supports: Supports = takes_all
+    ) -> list[tuple[Workload, str]]:
         """Any number of sequences."""
-        return problem.replace(seq_lens=None).widening()
+        return problem.replace(seq_lens=None).widening(supports)
 
     def kinds(self, problem: Workload) -> list[Workload]:
         """Every type, contiguous and in pages; a battery of one page size tries the other too."""

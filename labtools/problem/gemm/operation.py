@@ -142,7 +142,7 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
         """The last rows of A, and of the output."""
         return [problem.replace(m=130, n=n, k=k).stretched("m") for n, k in FAR_SIZES]
 
-    def widening(self, problem: Gemm) -> list[tuple[Gemm, str]]:
+    def widening(self, problem: Gemm, supports: Supports = takes_all) -> list[tuple[Gemm, str]]:
         """A band of rows, and one of columns, with short sums."""
         thin = problem.replace(m=8, n=8, k=16, distribution="normal")
         return [(thin, "m"), (thin, "n")]

@@ -163,9 +163,11 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         """The last of many sequences."""
         return [problem.replace(qo_len=1).of_many_sequences()]
 
-    def widening(self, problem: Prefill) -> list[tuple[Prefill, str]]:
+    def widening(
+        self, problem: Prefill, supports: Supports = takes_all
+    ) -> list[tuple[Prefill, str]]:
         """One query of any number of sequences."""
-        return problem.replace(qo_len=1).widening()
+        return problem.replace(qo_len=1).widening(supports)
 
     def levels_of(self, problem: Prefill) -> Levels:
         """As of every operation, the group, keys ahead of the first query, and the mask."""

@@ -149,7 +149,7 @@ class RowNorm(Operation[Rows, RowInputs]):
         """The last of millions of rows, of whole 16-byte chunks or not."""
         return [problem.replace(rows=5, columns=one).stretched("rows") for one in FAR_COLUMNS]
 
-    def widening(self, problem: Rows) -> list[tuple[Rows, str]]:
+    def widening(self, problem: Rows, supports: Supports = takes_all) -> list[tuple[Rows, str]]:
         """Rows of one chunk of 16 bytes."""
         return [(problem.replace(columns=8, distribution="normal"), "rows")]
 

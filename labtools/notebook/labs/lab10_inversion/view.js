@@ -66,7 +66,7 @@ function drawBuilt(tables, built, derivedCell) {
   const registers = tables.constraints.findIndex((one) => one.name === "registers");
   return [
     built.not_compiled ? paragraph([`Not compiled. ${built.not_compiled}`]) : paragraph([
-      `Compiled: ${say(built.registers)} registers a thread at the launch (` +
+      `Compiled: ${say(built.registers)} registers per thread at the launch (` +
       `${say(derivedCell[FIXED + registers][0])} were estimated for a thread that multiplies), ` +
       `${say(built.spilled)} bytes spilled, ${say(built.smem)} bytes of shared memory, ` +
       `${say(built.blocks)} blocks of ${say(built.threads)} threads `, mark("computed")],
