@@ -312,37 +312,43 @@ def _behind_the_grid(
 ) -> list[Problem]:
     """Of a grid that grows in proportion to its problem up to some size, an odd problem just past
     that size: there a block does what several did, or begins to do more."""
-    limits = checked_limits()
     found: list[Problem] = []
     for narrow, along in operation_of(workload).widening(workload, rung.supports):
-
-        def blocks(size: int, narrow: Problem = narrow, along: str = along) -> list[int] | None:
-            try:
-                launches = rung.launches(narrow.replace(**{along: size}), limits, knobs)
-            except LabError:
-                return None  # nothing is said of what it does not take
-            return [one.num_blocks for one in launches]
-
-        few = blocks(FEW_ROWS)
-        if few is None:
+        size = _end_of_grid(rung, narrow, along, knobs)
+        if size is None:
             continue
-
-        def turns(size: int, few: list[int] = few, count: Any = blocks) -> bool:
-            pairs = list(zip(few, count(size) or few, strict=False))
-            return any(
-                now != before
-                and now > PERSISTENT * limits.num_sms
-                and abs(now - before * size / FEW_ROWS) > 1 + now / 100
-                for before, now in pairs
-            )
-
-        sizes = range(FEW_ROWS, MOST_BEHIND)
-        place = bisect.bisect_left(sizes, True, key=turns)
-        past = narrow.replace(**{along: (FEW_ROWS + place + 4) | 1})
-        written = past.output.elements
-        if place < len(sizes) and written <= MOST_WRITTEN and rung.supports(past) is None:
+        past = narrow.replace(**{along: (size + 4) | 1})
+        if past.output.elements <= MOST_WRITTEN and rung.supports(past) is None:
             found.append(past)
     return found
+
+
+def _end_of_grid(
+    rung: Rung, narrow: Problem, along: str, knobs: Mapping[str, int] | None
+) -> int | None:
+    """The least size of a field at which a grid has left its proportion; None where none has."""
+    limits = checked_limits()
+
+    def blocks(size: int) -> list[int]:
+        try:
+            launches = rung.launches(narrow.replace(**{along: size}), limits, knobs)
+        except LabError:
+            return []  # nothing is said of what it does not take
+        return [one.num_blocks for one in launches]
+
+    few = blocks(FEW_ROWS)
+
+    def has_left(size: int) -> bool:
+        return any(
+            now != before
+            and now > PERSISTENT * limits.num_sms
+            and abs(now - before * size / FEW_ROWS) > 1 + now / 100
+            for before, now in zip(few, blocks(size), strict=False)
+        )
+
+    sizes = range(FEW_ROWS, MOST_BEHIND)
+    place = bisect.bisect_left(sizes, True, key=has_left)
+    return sizes[place] if place < len(sizes) else None
 
 
 def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ()) -> list[Problem]:
@@ -351,7 +357,7 @@ def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ())
     step = max(1, len(others) // count)
     few = [battery[0], *others[::step][:count]]
     for name in extreme:
-        few += [one for one in others if getattr(one, "distribution", "") == name][:1]
+        few += [one for one in others if one.distribution == name][:1]
     return list(dict.fromkeys(few))
 
 

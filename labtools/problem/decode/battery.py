@@ -43,7 +43,7 @@ SIZES_OF_LEVEL: dict[str, dict[int, tuple[int, ...]]] = {
 of at most `MOST_SIZED_VISITS` visits."""
 MOST_SIZED_VISITS = 4000
 LONG_CASE, LONGEST_CASE = (8209, 5, 4127, 2011), (3, 66_307)
-"""Keys: of a batch, and of one sequence more than a short counts, whose scores leap halfway."""
+"""Keys of two batches; of the second, whose scores leap, more than a short counts."""
 OTHER_LENGTHS = (17, 389, 97)
 """Lengths of the case of each distribution that is not telling."""
 MANY = ((1027, 1, 4), (83, 8, 5))
