@@ -23,6 +23,9 @@ SHOW_ALL = """document.querySelectorAll(".lt-gate-static").forEach(
     gate => { gate.dataset.open = "yes"; })"""
 FIRST_MOVE = """document.querySelectorAll(".lt-view").forEach(
     view => view.querySelector("button:not(:disabled)")?.click())"""
+BENCHES_DRAWN = """() => [...document.querySelectorAll(".widget-subarea")].filter(
+    bench => bench.childElementCount).length === document.querySelectorAll(
+    'script[type="application/vnd.jupyter.widget-view+json"]').length"""
 SETTLED_MS = 400
 
 FREE = ("book/glossary", "book/tune_your_own", "book/sources", "book/teach", "book/reproduce")
@@ -56,6 +59,7 @@ def count_page(page: Any, file: Path) -> dict[str, int]:
     before its first move."""
     page.goto(file.resolve().as_uri())
     page.evaluate(SHOW_ALL)
+    page.wait_for_function(BENCHES_DRAWN)
     page.wait_for_timeout(SETTLED_MS)
     before = page.evaluate(COUNT_PAGE)
     page.evaluate(FIRST_MOVE)
