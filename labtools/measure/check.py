@@ -25,6 +25,7 @@ from labtools.problem import (
     merge_comparisons,
     operation_of,
 )
+from labtools.problem.isolated import IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.cubin import refuse_launch
@@ -255,6 +256,9 @@ def check_rung(
         if not all(compiled):
             not_checked.append("whether a GPU's compiler takes it: there is none here")
         done = _check_on_cpu(rung, cases, knobs, progress)
+        if not quick and len(done) == len(cases) and all(case.ok for case in done):
+            done += (others_done := _check_other_values(rung, batteries[0], knobs))
+            cases += [case.workload for case in others_done]
         whole = not quick and len(done) == len(cases)
         # The given kind, and others that lie otherwise in memory: in pages.
         lain = {battery[0].layout: battery[0] for battery in reversed(batteries)}
@@ -444,6 +448,26 @@ def _check_on_cpu(
                 # right one goes through all of them, so that it pays to begin with later ones.
                 later = stack.enter_context(_side_by_side(rung, cases, knobs))
     progress("checked", len(done), len(cases))
+    return done
+
+
+def _check_other_values(
+    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
+) -> list[CheckCase]:
+    """The largest problem of the battery behind the first, with numbers that its author did not
+    draw; nothing for an operation of ours, whose battery has them."""
+    from .cpu import run_on_cpu
+
+    operation: Any = operation_of(battery[0])
+    if not isinstance(operation, IsolatedOperation):
+        return []
+    done: list[CheckCase] = []
+    largest: Any = max(battery[1:] or battery, key=lambda one: one.num_parts)
+    for kind, inputs in operation.other_values(largest):
+        run = run_on_cpu(rung, largest, knobs, orders=(0,), inputs=inputs)
+        if run.comparison:
+            run = dataclasses.replace(run, comparison=run.comparison.of_output(kind))
+        done.append(_worse_of([run], largest))
     return done
 
 

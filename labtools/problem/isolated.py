@@ -343,11 +343,54 @@ class IsolatedInputs:
         return dict(self.arrays)
 
 
+@dataclass(frozen=True)
+class OtherValues:
+    """Inputs of one problem whose numbers are of another kind than its author drew."""
+
+    problem: Any
+    arrays: Mapping[str, np.ndarray]
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        """The arrays by the names that a Launch uses."""
+        return dict(self.arrays)
+
+
+def _below_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
+    return -np.abs(values)
+
+
+def _with_ties(values: np.ndarray, rng: Rng) -> np.ndarray:
+    return np.round(2 * values) / 2
+
+
+def _of_all_sizes(values: np.ndarray, rng: Rng) -> np.ndarray:
+    """Up to 64 times as large, the factor drawn anew for each index of the first axis."""
+    return values * (64 * rng.random(len(values)) ** 4).reshape(-1, *[1] * (values.ndim - 1))
+
+
+OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
+    "values below zero": _below_zero,
+    "values that are often equal": _with_ties,
+    "rows of all sizes": _of_all_sizes,
+}
+"""Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
+MANY = (16_411, 601)
+"""Sizes of each field of which an operation's battery gets the first that leaves its output small:
+more than a block has registers for, and more than a GPU has blocks at once."""
+MOST_OF_MANY = 2**16
+
+
 def _write_handle(value: Any) -> Any:
     return value.number if isinstance(value, IsolatedInputs) else None
 
 
 _PLAIN = Wire(None, _write_handle)  # type: ignore[arg-type]
+
+
+def _is_moderate(problem: IsolatedProblem, supports: Supports) -> bool:
+    with contextlib.suppress(LabError):  # its sizes may be bound to each other
+        return problem.output.elements <= MOST_OF_MANY and supports(problem) is None
+    return False
 
 
 class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
@@ -405,7 +448,16 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
     def draw(self, problem: IsolatedProblem) -> IsolatedInputs:
         return self._inputs(self.ask("draw", problem))
 
-    def oracle(self, inputs: IsolatedInputs, parts: Iterable[Part] | None = None) -> Any:
+    def oracle(
+        self, inputs: IsolatedInputs | OtherValues, parts: Iterable[Part] | None = None
+    ) -> Any:
+        if isinstance(inputs, OtherValues):
+            every = np.ndindex(*inputs.problem.part_shape)
+            return self.expect_parts(
+                inputs.problem,
+                every if parts is None else parts,
+                lambda name, index: inputs.arrays[name][index],
+            )
         chosen = None if parts is None else [tuple(part) for part in parts]
         found = self.ask("oracle", inputs, chosen)
         arrays = found if isinstance(found, Mapping) else {"": found}
@@ -418,7 +470,37 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         self, problem: IsolatedProblem, supports: Supports = takes_all
     ) -> list[IsolatedProblem]:
         found = self.ask("battery", problem, back={"supports": supports})
+        for narrow, field in self.widening(problem, supports):
+            large = (narrow.replace(**{field: size}) for size in MANY)
+            found += [one for one in large if _is_moderate(one, supports)][:1]
         return list(dict.fromkeys([problem, *found]))
+
+    def widening(
+        self, problem: IsolatedProblem, supports: Supports = takes_all
+    ) -> list[tuple[IsolatedProblem, str]]:
+        sizes = {name: getattr(self.watched, name) for name in self.problem.shape_fields}
+        narrow = problem.replace(**sizes)
+        return [(narrow, name) for name in sizes] if _is_moderate(narrow, supports) else []
+
+    def other_values(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
+        """A problem with each of `OTHER_VALUES` in its inputs that are no integers, where the
+        reference then says an answer for every part, within what the output's type holds."""
+        drawn, found = self.draw(problem), []
+        rng = np.random.default_rng(problem.seed)
+        for kind, change in OTHER_VALUES.items():
+            arrays = {
+                name: change(one.astype(np.float64), rng).astype(one.dtype)
+                if one.dtype.kind not in "iub"
+                else one
+                for name, one in drawn.arrays.items()
+            }
+            given = OtherValues(problem, arrays)
+            with contextlib.suppress(LabError):
+                expected = problem.by_output(self.oracle(given))
+                held = (one.astype(problem.outputs[name].dtype) for name, one in expected.items())
+                if all(np.isfinite(one.astype(np.float64)).all() for one in held):
+                    found.append((kind, given))
+        return found
 
     def covered(self, cases: Sequence[IsolatedProblem]) -> list[str]:
         return list(self.ask("covered", list(cases)))

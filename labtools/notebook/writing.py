@@ -1,0 +1,118 @@
+"""The check of a kernel that a reader writes, stage by stage, with hints and the solution."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from labtools.measure import check_rung, run_on_cpu
+from labtools.measure.case import CheckCase, checked_limits
+from labtools.predict import DEFAULT_GPU, forecast, load_gpu
+from labtools.toolchain import CompilerMissing, compile_rung
+from labtools.toolchain.errors import CompileError
+
+from .exercises import Exercise, load_exercise
+from .magic import PAGE
+from .tables import BOX, Shown, badge
+
+ORDER_FAULTS = ("race", "barrier", "collective", "async_copy", "order_dependent", "hang")
+"""Faults that depend on who comes first, not on how long a sequence is."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the check."""
+
+    name: str
+    ok: bool
+    said: str
+    word: str = "computed"
+
+
+def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
+    """The stages of a source, in order, up to the first that fails.
+
+    It compiles; one row is right; any length, and every kind of value, is right; no order of the
+    warps changes anything; its time on the default GPU by the forecast, against the rung's.
+    """
+    rung, problem = exercise.rung_of(source), exercise.problem
+    try:
+        compile_rung(rung, problem, checked_limits())
+        compiled = Stage("it compiles", True, "for an NVIDIA GPU and for your CPU")
+        one = run_on_cpu(rung, exercise.least)
+    except CompilerMissing:
+        raise
+    except CompileError as error:
+        yield Stage("it compiles", False, str(error))
+        return
+    yield compiled
+    yield _stage("one row is right", [one], orders=False)
+    report = check_rung(rung, problem, on="cpu", quick=True)
+    count = f"right so far, in {sum(case.ok for case in report.cases)} of {report.planned} cases"
+    yield _stage("any length is right", report.cases, orders=False, said=count)
+    yield _stage("no race", report.cases, orders=True, said="every order of the warps tried")
+    gpu = load_gpu(DEFAULT_GPU)
+    mine, ours = (forecast(each, exercise.large, gpu) for each in (rung, exercise.rung))
+    said = (
+        f"{mine.time_us:.0f} us on an {gpu.title} at {exercise.large}, bound by {mine.bound}; "
+        f"{exercise.rung.id} of the guide {ours.time_us:.0f} us"
+    )
+    yield Stage("how fast", True, said, "forecast")
+
+
+def _stage(
+    name: str, cases: Sequence[CheckCase], orders: bool, said: str = "compared with float64"
+) -> Stage:
+    """A stage that fails by faults of one of the two kinds, and by wrong numbers."""
+    for case in cases:
+        wrong = [str(one) for one in case.faults if (one.kind in ORDER_FAULTS) is orders]
+        if not wrong and not orders and case.comparison and not case.comparison.ok:
+            wrong = [str(case.comparison)]
+        if wrong:
+            return Stage(name, False, f"{case.workload}: {wrong[0]}")
+    return Stage(name, True, said)
+
+
+def try_kernel(name: str) -> Shown:
+    """The stages of the page's ``%%cuda`` cell of that name; below, folded, hints and solution."""
+    exercise = load_exercise(name)
+    source = PAGE.kernel(name).source
+    if source.strip() == exercise.start.strip():
+        shown = Shown(
+            f'<div style="{BOX}">Nothing is written yet. Fill in the steps, run the cell above and '
+            "then this one.</div>",
+            "Nothing is written yet.",
+        )
+    else:
+        shown = show_stages(stages_of(exercise, source))
+    return shown + show_help(exercise)
+
+
+def show_stages(stages: Iterable[Stage]) -> Shown:
+    """Stages up to the first that fails, a line each."""
+    rows, text = [], []
+    for stage in stages:
+        mark = "\u2713" if stage.ok else "\u2717"
+        rows.append(
+            f"<div><b>{mark} {html.escape(stage.name)}</b>: "
+            f"{'<br>'.join(html.escape(stage.said).splitlines())} {badge(stage.word)}</div>"
+        )
+        text.append(f"{mark} {stage.name}: {stage.said} [{stage.word}]")
+        if not stage.ok:
+            break
+    return Shown(f'<div class="lt-stages" style="{BOX}">{"".join(rows)}</div>', "\n".join(text))
+
+
+def show_help(exercise: Exercise) -> Shown:
+    """Hints that open one by one, and the solution, all folded."""
+    parts = [
+        f'<details class="lt-hint"><summary>Hint {number}</summary>'
+        f"<p>{html.escape(hint)}</p></details>"
+        for number, hint in enumerate(exercise.hints, 1)
+    ]
+    parts.append(
+        '<details class="lt-solution"><summary>The solution</summary>'
+        f"<pre>{html.escape(exercise.body)}</pre></details>"
+    )
+    return Shown("".join(parts), "")

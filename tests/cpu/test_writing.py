@@ -1,0 +1,57 @@
+"""Kernels that a reader writes: the solution is right, the start is not, mistakes are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from labtools.notebook.exercises import Exercise, load_exercise
+from labtools.notebook.writing import Stage, show_help, stages_of
+from labtools.problem.paths import kernels_dir
+
+NAMES = sorted(one.stem for one in (kernels_dir() / "exercises").glob("*.toml"))
+MISTAKES = [(name, mistake) for name in NAMES for mistake in load_exercise(name).mistakes]
+
+
+def play(exercise: Exercise, source: str) -> list[Stage]:
+    """The stages up to the first that fails."""
+    played = []
+    for stage in stages_of(exercise, source):
+        played.append(stage)
+        if not stage.ok:
+            break
+    return played
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exercise_is_whole(name: str) -> None:
+    exercise = load_exercise(name)
+    assert len(exercise.hints) == 3 and len(exercise.mistakes) >= 3
+    code = [line.strip() for line in exercise.body.splitlines()]
+    code = [line for line in code if len(line) > 12 and not line.startswith("//")]
+    assert len(code) >= 5
+    for hint in exercise.hints:
+        assert not any(line in hint for line in code), hint
+    assert not any(line in exercise.start for line in code if exercise.body.count(line) == 1)
+    shown = show_help(exercise).html
+    assert shown.count("<details") == 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_solution_is_right_and_the_start_is_not(name: str) -> None:
+    exercise = load_exercise(name)
+    played = play(exercise, exercise.solution)
+    assert [stage.ok for stage in played] == [True] * 5, played[-1]
+    *before, last = play(exercise, exercise.start)
+    assert not last.ok and all(stage.ok for stage in before)
+
+
+@pytest.mark.parametrize(("name", "mistake"), MISTAKES)
+def test_a_typical_mistake_is_told(name: str, mistake: str) -> None:
+    exercise = load_exercise(name)
+    made = exercise.mistakes[mistake]
+    assert exercise.body.count(made.old) == 1
+    wrong = exercise.solution.replace(made.old, made.new)
+    last = play(exercise, wrong)[-1]
+    assert not last.ok and last.name == made.stage, last
+    assert made.told in last.said and made.at in last.said
+    assert exercise.name in last.said or not made.at
