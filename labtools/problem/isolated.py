@@ -377,7 +377,7 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
 MANY = (16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its output small:
 more than a block has registers for, and more than a GPU has blocks at once."""
-MOST_OF_MANY = 2**16
+MOST_OF_MANY, MOST_PARTS = 2**16, 1000
 
 
 def _write_handle(value: Any) -> Any:
@@ -389,7 +389,9 @@ _PLAIN = Wire(None, _write_handle)  # type: ignore[arg-type]
 
 def _is_moderate(problem: IsolatedProblem, supports: Supports) -> bool:
     with contextlib.suppress(LabError):  # its sizes may be bound to each other
-        return problem.output.elements <= MOST_OF_MANY and supports(problem) is None
+        most = max(one.elements for one in (*problem.inputs.values(), *problem.outputs.values()))
+        small = most <= MOST_OF_MANY and problem.num_parts <= MOST_PARTS
+        return small and supports(problem) is None
     return False
 
 
