@@ -67,6 +67,8 @@ MOST_BEHIND, MOST_WRITTEN = 600_000, 2**24 + 2**20
 MOST_FAR_THREADS, FAR_LIMIT_S = 2**17, 2.0
 """Of a case whose inputs lie far apart: threads, and seconds of a block."""
 NOT_FAR = "buffers of 2^31 elements and more"
+LARGEST_SIZE = 2**20
+"""Of a field, up to which the largest that a kernel takes is looked for."""
 MOST_PRINTED = 12  # lines of what a kernel prints that are shown
 
 
@@ -410,8 +412,8 @@ def _compile_for_gpu(rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, i
     refuse_kept_lines(rung, cubin)
     defines = rung.defines(workload, limits, knobs)
     most = 0
-    large = (one for one in operation_of(workload).large(workload) if not rung.supports(one))
-    for case in [*cases, *large]:
+    large = [one for one in operation_of(workload).large(workload) if not rung.supports(one)]
+    for case in [*cases, *large, *_largest(rung, workload)]:
         same = rung.defines(case, limits, knobs) == defines
         try:
             for launch in rung.launches(case, limits, knobs):
@@ -429,6 +431,24 @@ def _compile_for_gpu(rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, i
                 what, f"{error.what} {error.why}", "a supports() that says so"
             ) from error
     return True
+
+
+def _largest(rung: Rung, problem: Problem) -> list[Problem]:
+    """By field of the shape the largest problem that a kernel takes, where it says a limit."""
+    found = []
+    for field in problem.shape_fields:
+        sizes = range(getattr(problem, field), LARGEST_SIZE)
+
+        def is_refused(size: int, field: str = field) -> bool:
+            try:
+                return rung.supports(problem.replace(**{field: size})) is not None
+            except LabError:
+                return True  # its sizes are bound to each other
+
+        place = bisect.bisect_left(sizes, True, key=is_refused)
+        if 0 < place < len(sizes):
+            found.append(problem.replace(**{field: sizes[place - 1]}))
+    return found
 
 
 def _check_on_cpu(

@@ -46,7 +46,7 @@ DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
     *("outliers", "small_v", "equal_keys", "sink"),
 )
-USUAL_HEAD_DIMS = (32, 40, 64, 80, 96, 128, 192, 256, 288, 576)
+USUAL_HEAD_DIMS = (32, 40, 64, 66, 80, 96, 128, 192, 256, 288, 576)
 ODD_HEAD_DIM = 65
 TELLING = ("normal", "outliers", "equal_keys", "sink")
 """Where every key matters: an answer without it is another one."""

@@ -191,8 +191,8 @@ def _max_threads(sections: Sequence[Any], name: str) -> int | None:
 
 
 def refuse_launch(cubin: Cubin, launch: Launch, limits: Limits) -> None:
-    """A LabError for a launch that a GPU refuses: by the registers that it needs, the threads that
-    the kernel is bound to, or a grid that is no whole number of its clusters."""
+    """A LabError for a launch that a GPU refuses: by the registers or the shared memory that it
+    needs, the threads that the kernel is bound to, or a grid of parts of its clusters."""
     sections, found = _read_sections(cubin.image), cubin.resources_of(launch.entry)
     symbol = cubin.symbol_of(launch.entry)
     threads, instead = launch.num_threads, "another launch, or another __launch_bounds__"
@@ -210,6 +210,13 @@ def refuse_launch(cubin: Cubin, launch: Launch, limits: Limits) -> None:
     if why:
         what = f"{launch.entry} cannot be launched with {threads} threads a block."
         raise LabError(what, why, instead)
+    if (needed := found.shared_bytes + launch.smem_bytes) > limits.smem_per_block_bytes:
+        what = f"{launch.entry} cannot be launched with {launch.smem_bytes} bytes of shared memory."
+        why = (
+            f"with its arrays of fixed size a block needs {needed} bytes, and may have "
+            f"{limits.smem_per_block_bytes}"
+        )
+        raise LabError(what, why, "less of it")
     cluster = _info_dims(sections, symbol, _INFO_CLUSTER)
     if cluster and any(grid % size for grid, size in zip(launch.grid, cluster, strict=True)):
         what = f"{launch.entry} cannot be launched with a grid of {launch.grid} blocks."
