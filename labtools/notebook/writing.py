@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from labtools.measure import check_rung, run_on_cpu
@@ -34,7 +34,8 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
     """The stages of a source, in order, up to the first that fails.
 
     It compiles; one row is right; any length, and every kind of value, is right; no order of the
-    warps changes anything; its time on the default GPU by the forecast, against the rung's.
+    warps changes anything; its time on the default GPU by the forecast, as a ratio to the rung's,
+    whose time a page may still ask for.
     """
     rung, problem = exercise.rung_of(source), exercise.problem
     try:
@@ -55,8 +56,8 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
     gpu = load_gpu(DEFAULT_GPU)
     mine, ours = (forecast(each, exercise.large, gpu) for each in (rung, exercise.rung))
     said = (
-        f"{mine.time_us:.0f} us on an {gpu.title} at {exercise.large}, bound by {mine.bound}; "
-        f"{exercise.rung.id} of the guide {ours.time_us:.0f} us"
+        f"at {exercise.large} on an {gpu.title} {mine.time_us / ours.time_us:.2f} times as long as "
+        f"{exercise.rung.id} of the guide"
     )
     yield Stage("how fast", True, said, "forecast")
 
@@ -74,33 +75,36 @@ def _stage(
     return Stage(name, True, said)
 
 
-def try_kernel(name: str) -> Shown:
-    """The stages of the page's ``%%cuda`` cell of that name; below, folded, hints and solution."""
-    exercise = load_exercise(name)
-    source = PAGE.kernel(name).source
+def try_kernel(name: str) -> None:
+    """Show the stages of the page's ``%%cuda`` cell of that name as they are played, up to the
+    first that fails; below, folded, hints and the solution."""
+    from IPython.display import display
+
+    exercise, source = load_exercise(name), PAGE.kernel(name).source
     if source.strip() == exercise.start.strip():
-        shown = Shown(
-            f'<div style="{BOX}">Nothing is written yet. Fill in the steps, run the cell above and '
-            "then this one.</div>",
-            "Nothing is written yet.",
-        )
+        said = "Nothing is written yet. Fill in the steps, and run both cells."
+        display(Shown(f'<div style="{BOX}">{said}</div>', said))
     else:
-        shown = show_stages(stages_of(exercise, source))
-    return shown + show_help(exercise)
+        played: list[Stage] = []
+        shown = display(show_stages(played), display_id=True)
+        for stage in stages_of(exercise, source):
+            played.append(stage)
+            shown.update(show_stages(played))
+            if not stage.ok:
+                break
+    display(show_help(exercise))
 
 
-def show_stages(stages: Iterable[Stage]) -> Shown:
-    """Stages up to the first that fails, a line each."""
+def show_stages(stages: Sequence[Stage]) -> Shown:
+    """A line for each stage."""
     rows, text = [], []
     for stage in stages:
         mark = "\u2713" if stage.ok else "\u2717"
+        said = "<br>".join(html.escape(line) for line in stage.said.splitlines())
         rows.append(
-            f"<div><b>{mark} {html.escape(stage.name)}</b>: "
-            f"{'<br>'.join(html.escape(stage.said).splitlines())} {badge(stage.word)}</div>"
+            f"<div><b>{mark} {html.escape(stage.name)}</b>: {said} {badge(stage.word)}</div>"
         )
         text.append(f"{mark} {stage.name}: {stage.said} [{stage.word}]")
-        if not stage.ok:
-            break
     return Shown(f'<div class="lt-stages" style="{BOX}">{"".join(rows)}</div>', "\n".join(text))
 
 
