@@ -116,7 +116,7 @@ def show_help(exercise: Exercise) -> Shown:
         for number, hint in enumerate(exercise.hints, 1)
     ]
     parts.append(
-        '<details class="lt-solution"><summary>The solution</summary>'
-        f"<pre>{html.escape(exercise.body)}</pre></details>"
+        '<details class="lt-hint lt-solution"><summary>The solution</summary>'
+        f'<pre tabindex="0">{html.escape(exercise.body)}</pre></details>'
     )
     return Shown("".join(parts), "")
