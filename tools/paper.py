@@ -1,8 +1,10 @@
 """What a page of the site is on paper: text that nobody clicks on, for the PDF and the EPUB.
 
 A question stands as text with its choices. Its answer goes to an appendix, and so does the solution
-of an exercise. What is folded on the site is left out: plumbing, long listings, hints, numbers
-behind a figure. What is open there stays, and so do the reasons of verdicts, a sentence each.
+of an exercise. A bench that waits behind a question on the site goes with that question's answer,
+which it would give away. What is folded on the site is left out: plumbing, long listings, hints,
+numbers behind a figure. What is open there stays, and so do the reasons of verdicts, a sentence
+each.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ _GONE = (
     "script:not([type*='widget']), style, noscript, form, input, button, a.headerlink, "
     "details:not([open], .lt-result, .lt-reason)"
 )
+BENCH = "script[type*='widget-view']"
 _OURS = re.compile(r"(?![a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 
 
@@ -32,7 +35,7 @@ class AppendixEntry:
     """What was asked, where on its page the answer is pointed at, and the parts of the answer."""
 
     asked: str
-    place: Tag
+    places: list[Tag]
     parts: list[str] = field(default_factory=list)
 
 
@@ -53,21 +56,26 @@ def lay_out(body: Tag, page: str, first: int, suffix: str = ".html") -> list[App
         if not gone.decomposed:
             gone.decompose()
     asked: dict[str, AppendixEntry] = {}
-    for place in body.select(".lt-gate-static, details.lt-result, div.solution"):
+    held: AppendixEntry | None = None  # what the page waits for, where it has come to
+    for place in body.select(f".lt-gate-static, details.lt-result, div.solution, {BENCH}"):
         if place.has_attr("data-question"):
             question = json.loads(str(place["data-question"]))
-            asked[question["id"]] = AppendixEntry(question["text"], place)
+            entry = asked[question["id"]] = AppendixEntry(question["text"], [place])
+            held = entry if place.has_attr("data-holds") else held
             _write_question(place, question)
+            continue
+        if place.name == "script":
+            if held is not None and any(one is body for one in place.parents):
+                held.places.append(_pointer_before(place))
+                held.parts.append(_moved(place.extract(), page, suffix))
             continue
         answer = asked.get(str(place.get("data-of")))
         title = place.find(["summary", "p"])
         if answer is None:  # it belongs to no question: it is pointed at where it stood
             heading = title if place.name == "div" else place.find_previous(["h1", "h2", "h3"])
-            pointer = read_html("<div></div>").div
-            assert heading is not None and pointer is not None
+            assert heading is not None
             said = heading.get_text(" ", strip=True)
-            answer = asked[f"{len(asked)}"] = AppendixEntry(said, pointer)
-            place.insert_before(pointer)
+            answer = asked[f"{len(asked)}"] = AppendixEntry(said, [_pointer_before(place)])
         if title is not None and title.parent is place:
             title.extract()
         _unfold(place)
@@ -76,7 +84,8 @@ def lay_out(body: Tag, page: str, first: int, suffix: str = ".html") -> list[App
     there = posixpath.relpath(APPENDIX + suffix, posixpath.dirname(page) or ".")
     for number, answer in enumerate(found, first):
         link = f'<p class="to-answer"><a href="{there}#answer-{number}">Answer {number}</a></p>'
-        answer.place.append(read_html(link))
+        for place in answer.places:
+            place.append(read_html(link))
     _unfold(body)
     for cell in body.select("div.cell, div.cell_input, div.cell_output"):
         if not cell.decomposed and not cell.get_text(strip=True) and not cell.select("img, script"):
@@ -101,6 +110,14 @@ def appendix(pages: Mapping[str, tuple[str, list[AppendixEntry]]], suffix: str =
             parts.append(f'<section id="answer-{number}"><h3>{number}. {asked}</h3>')
             parts += [*answer.parts, "</section>"]
     return f"<section>{''.join(parts)}</section>"
+
+
+def _pointer_before(place: Tag) -> Tag:
+    """An empty box where a part of an answer stood."""
+    pointer = read_html("<div></div>").div
+    assert pointer is not None
+    place.insert_before(pointer)
+    return pointer
 
 
 def _heading(section: Tag) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,8 @@ def write_pages(html: Path, folder: Path, root: Path) -> dict[str, str]:
     """Write the pages of a site for printing into a folder; returns their titles, by page."""
     (folder / "_static").symlink_to(html.resolve() / "_static")
     told: dict[str, tuple[str, list[AppendixEntry]]] = {}
-    number, head, math = 1, "", ""
+    number, head = 1, ""
+    behind: dict[str, None] = {}  # the scripts of the appendix, each once
     for page in toc_pages(root):
         whole = read_html((html / f"{page}.html").read_text(encoding="utf-8"))
         article, heading = whole.select_one("article"), whole.select_one("article h1")
@@ -83,16 +85,23 @@ def write_pages(html: Path, folder: Path, root: Path) -> dict[str, str]:
         found = lay_out(article, page, number)
         number += len(found)
         told[page] = heading.get_text(" ", strip=True), found
-        math = math or "".join(map(str, whole.head.select(_MATH)))
-        scripts = "".join(str(one.extract()) for one in whole.head.select(_SCRIPTS))
+        scripts = [str(one) for one in whole.head.select(_SCRIPTS)]
+        benches = any("widget-view" in part for one in found for part in one.parts)
+        used = scripts if benches else map(str, whole.head.select(_MATH))
+        behind |= dict.fromkeys(map(_from_the_top, used))
         for other in whole.head.select("script, link[rel='preload']"):
             if "window.MathJax" not in str(other.string):
                 other.decompose()
         head = str(whole.head)
-        _write(folder / f"{page}.html", head, f"{article}{scripts}")
-    text = f'<article class="bd-article">{appendix(told)}</article>{math}'
-    _write(folder / f"{APPENDIX}.html", *(one.replace("../", "") for one in (head, text)))
+        _write(folder / f"{page}.html", head, f"{article}{''.join(scripts)}")
+    text = f'<article class="bd-article">{appendix(told)}</article>{"".join(behind)}'
+    _write(folder / f"{APPENDIX}.html", _from_the_top(head), text)
     return {**{page: title for page, (title, _) in told.items()}, APPENDIX: TITLE}
+
+
+def _from_the_top(html: str) -> str:
+    """Scripts and styles of a page, named from the folder of the whole site."""
+    return re.sub(r'(?<=(?:href|.src)=")(?:\.\./)+', "", html)
 
 
 def _write(path: Path, head: str, text: str) -> None:

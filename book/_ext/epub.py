@@ -17,11 +17,11 @@ from sphinx.builders.epub3 import Epub3Builder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tools.paper import APPENDIX, TITLE, AppendixEntry, appendix, lay_out, read_html
+from tools.paper import APPENDIX, BENCH, TITLE, AppendixEntry, appendix, lay_out, read_html
 from tools.toc import toc_pages
 
 STYLES = ("pygments.css", "epub.css")
-BENCH = "A bench with controls stands here on the site and in JupyterLab."
+INSTEAD = "A bench with controls stands here on the site and in JupyterLab."
 _INNER = re.compile(r"^((?!\w+:)[^#]*)\.html(#.*)?$")
 _ENDINGS = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
 
@@ -50,8 +50,8 @@ class PaperBuilder(Epub3Builder):
             text = (folder / f"{page}.xhtml").read_text(encoding="utf-8")
             whole = read_html(text)
             body = _body(whole)
-            for script in body.select("script[type*='widget-view']"):
-                script.replace_with(read_html(f"<p><em>{BENCH}</em></p>"))
+            for script in body.select(BENCH):
+                script.replace_with(read_html(f"<p><em>{INSTEAD}</em></p>"))
             found = lay_out(body, page, number, ".xhtml")
             number += len(found)
             told[page] = self.env.titles[page].astext(), found

@@ -44,6 +44,13 @@ def colour_cells(app: Any, doctree: nodes.document) -> None:
             block.children = [nodes.Text(block.rawsource)]
 
 
+def name_once(app: Any, doctree: nodes.document, page: str) -> None:
+    """Take away the name that sphinx-exercise gives the text of every exercise and solution."""
+    for section in doctree.findall(nodes.section):
+        if section["ids"] in (["exercise-content"], ["solution-content"]):
+            section["ids"] = []
+
+
 def settle_config(app: Any, config: Any) -> None:
     """Put the build's own paths into the configuration before myst-nb reads it."""
     cache = os.environ.get("FIELDGUIDE_CACHE")
@@ -78,6 +85,7 @@ def setup(app: Any) -> dict[str, bool]:
     app.connect("config-inited", settle_config, priority=100)
     app.add_lexer("cuda-cell", CudaCellLexer)
     app.connect("doctree-read", colour_cells)
+    app.connect("doctree-resolved", name_once)
     app.add_css_file("fieldguide.css")
     app.add_css_file("questions.css")
     app.add_js_file("questions.js")

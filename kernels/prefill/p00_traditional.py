@@ -1,8 +1,8 @@
 """p00, prefill the traditional way: the kernel of the case study before anybody asked the hardware.
 
-As written (``pad=0``) it is broken: a row of a tile is 65 halfs, so seven of eight rows begin where
-no copy of 16 bytes may go, and the kernel faults. Repaired (``pad=1``) a row is 72 halfs, and all
-else is as it was. Times and counters of this rung are those of the repaired point.
+As written (``pad=0``) it is broken: a row of a tile is 65 halves, so seven of eight rows begin
+where no copy of 16 bytes may go, and the kernel faults. Repaired (``pad=1``) a row is 72 halves,
+and all else is as it was. Times and counters of this rung are those of the repaired point.
 
 Idea: tiles of Q, K and V in shared memory, asynchronous copies of 16 bytes, an online softmax.
 Cost: no tensor cores, and a copy is waited for where it starts.
@@ -49,7 +49,7 @@ RUNG = Rung.beside(
             "pad",
             (0, 1),
             1,
-            "halfs behind a row of a tile: 0 as written, one; 1 repaired, eight",
+            "halves behind a row of a tile: 0 as written, one; 1 repaired, eight",
             broken={0: "faults"},
         ),
     ),

@@ -1,6 +1,6 @@
 """p01, prefill by inversion as the case study published it.
 
-As written (``pad=0, rescale=0, scale=0``) it is broken in three ways. A row of a tile is 65 halfs,
+As written (``pad=0, rescale=0, scale=0``) it is broken in three ways. A row of a tile is 65 halves,
 so the kernel faults, as p00 does. With that repaired, its output is wrong: it multiplies what it
 has summed with a factor of the tile's own maximum where that of the largest so far belongs, and it
 never reads the softmax scale. Each knob at 1 repairs one of them. Times and counters of this rung
@@ -49,7 +49,7 @@ RUNG = Rung.beside(
             "pad",
             (0, 1),
             1,
-            "halfs behind a row of a tile: 0 as written, one; 1 repaired, eight",
+            "halves behind a row of a tile: 0 as written, one; 1 repaired, eight",
             broken={0: "faults"},
         ),
         Knob(

@@ -10,8 +10,8 @@
 #define INFINITY __int_as_float(0x7f800000)
 #endif
 
-// Halfs from one row to the next. With one half of padding a row begins 2 (D + 1) bytes after the
-// one before, which is a multiple of 16 for every eighth row only; with eight halfs it always is.
+// Halves from one row to the next. With one half of padding a row begins 2 (D + 1) bytes after the
+// one before, which is a multiple of 16 for every eighth row only; with eight halves it always is.
 constexpr int STRIDE = HEAD_DIM + (PAD ? 8 : 1);
 constexpr int ROWS = BLOCK_M / WARPS;  // queries of a warp
 constexpr int DIMS = HEAD_DIM / 32;    // of the output that a lane has, in pairs 64 dims apart

@@ -42,16 +42,16 @@ class PredictionsListed(Answer):
     def _rows(self) -> Iterator[tuple[str, ...]]:
         for row in self.predictions:
             guess, answer = row.prediction, row.reveal
-            verdict = row.score.verdict if row.score else "no answer shown yet"
+            verdict = row.score.verdict if row.score else ""
             if guess.after_reveal:
-                verdict = f"made after the answer was shown; does not count. {verdict}"
+                verdict = f"Made after the answer was shown; does not count. {verdict}".rstrip()
             yield (
                 guess.at.astimezone().strftime("%Y-%m-%d %H:%M"),
                 guess.question_id,
                 guess.words,
                 answer.words if answer else "",
                 answer.source if answer else "",
-                verdict,
+                verdict or "no answer shown yet",
             )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from labtools.problem import LabError, as_lab_error
 from labtools.record.prediction import Guess, JournalError, Prediction, Score, score
 
-from .ratios import RatioRow, Speedup, ratio_table, read_ratio, say_guess
+from .ratios import RatioRow, Speedup, ratio_table, read_ratio
 from .reader import open_journal, page_name, reader_present
 from .static_page import static_question, static_result
 from .tables import BOX, Shown, make_note
@@ -169,7 +169,7 @@ class Question:
         revealed = any(row.reveal is not None or row.prediction.after_reveal for row in rows)
         last = rows[-1].prediction
         late = " (after the answer was shown; does not count)" if last.after_reveal else ""
-        kept = f"Committed {last.at:%Y-%m-%d %H:%M} UTC: {say_guess(last)}{late}."
+        kept = f"Committed {last.at:%Y-%m-%d %H:%M} UTC: {last.words}{late}."
         self.view.again_message = _AGAIN[revealed]
         todo = "" if revealed else self._todo
         self._say(f"{kept} {notices}".rstrip(), committed=True, todo=todo)

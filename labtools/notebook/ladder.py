@@ -22,9 +22,10 @@ from labtools.record import (
     say_timed,
 )
 from labtools.record.headline import at_default_knobs
+from labtools.record.prediction import say_ratio
 
 from .figures import BLUE, CREAM, LINES, MARKERS, ORANGE, SHADES, Axes, draw_picture, line_look
-from .ratios import read_ratio, say_ratio
+from .ratios import read_ratio
 from .records import NO_RECORD, GpuRecords
 from .tables import Shown, make_note, say_time
 

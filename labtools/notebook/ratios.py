@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from labtools.problem import LabError
 from labtools.record import Ratio as PairedRatio
 from labtools.record import Record, RecordedTime, describe_record, paired_ratio
-from labtools.record.prediction import GivenAnswer, Guess, Interval, Prediction, direction_of
+from labtools.record.prediction import Interval, Prediction, direction_of, say_ratio
 
 from .tables import Cell, Shown, Word, check_word, make_table, say_time
 
@@ -99,28 +99,6 @@ def _unreadable(thing: Any) -> LabError:
     return LabError(f"{type(thing).__name__} holds no time and no ratio.", why)
 
 
-def say_ratio(ratio: float, interval: Interval | None = None) -> str:
-    """In words: ``1.74x faster``, ``2.00x slower``, ``1.004x faster``, ``the same``."""
-    direction = direction_of(ratio, interval)
-    if direction == "same":
-        return f"the same ({ratio:.2f}x)"
-    return _say_size(ratio, direction)
-
-
-def _say_size(ratio: float, direction: str) -> str:
-    size = ratio if direction == "faster" else 1 / ratio
-    # 1.00x would say both that it is faster and that it is not.
-    digits = 3 if size < 1.005 else 2
-    return f"{size:.{digits}f}x {direction}"
-
-
-def say_guess(guess: Guess) -> str:
-    """The reader's guess in words."""
-    if isinstance(guess, GivenAnswer):
-        return guess.words
-    return "the same" if guess.direction == "same" else _say_size(guess.ratio, guess.direction)
-
-
 RatioRow = tuple[str, Prediction | Speedup | None, str]
 """A label, a value, and what to say where there is no value."""
 
@@ -135,7 +113,7 @@ def ratio_table(baseline: str, candidate: str, rows: Sequence[RatioRow], caption
             said = f"your guess, committed {value.at:%Y-%m-%d %H:%M} UTC"
             said += "; after the answer was shown, does not count" if value.after_reveal else ""
             said += f"; {value.note}" if value.note else ""
-            cells.append([label, "", "", say_guess(value), said])
+            cells.append([label, "", "", value.words, said])
         else:
             cells.append([label, *speedup_cells(value)])
     columns = ["", f"{baseline} (us)", f"{candidate} (us)", f"{candidate} is", "where from"]

@@ -23,13 +23,14 @@ from labtools.record import (
     summary,
     timings_of,
 )
+from labtools.record.prediction import say_ratio
 from labtools.record.query import timed_in_one_go
 from labtools.record.staleness import read_pending
 from labtools.toolchain.cache import Recent
 from labtools.toolchain.listings import text_hash_of
 
 from .figures import bar_of_record, show_bars
-from .ratios import Speedup, read_ratio, say_ratio, say_speedup, speedup_cells
+from .ratios import Speedup, read_ratio, say_speedup, speedup_cells
 from .tables import Cell, Shown, Word, make_note, make_table, recorded, say_time
 
 PENDING = "not measured yet"

@@ -93,7 +93,7 @@ class Prediction(_Entry):
     @property
     def words(self) -> str:
         """The guess as it reads."""
-        return f"{self.direction} {self.ratio:.2f}x"
+        return "the same" if self.direction == "same" else _say_size(self.ratio, self.direction)
 
 
 class GivenAnswer(_Entry):
@@ -151,7 +151,7 @@ class Reveal(_Shown):
     @property
     def words(self) -> str:
         """The ratio as it reads."""
-        return f"{self.measured_ratio:.2f}x"
+        return say_ratio(self.measured_ratio, self.interval)
 
 
 class ModelPrediction(_Entry):
@@ -305,6 +305,19 @@ def direction_of(ratio: float, interval: Interval | None = None) -> Direction:
     else:
         same = interval[0] <= 1 <= interval[1]
     return "same" if same else "faster" if ratio > 1 else "slower"
+
+
+def say_ratio(ratio: float, interval: Interval | None = None) -> str:
+    """In words: ``1.74x faster``, ``2.00x slower``, ``1.004x faster``, ``the same``."""
+    direction = direction_of(ratio, interval)
+    return f"the same ({ratio:.2f}x)" if direction == "same" else _say_size(ratio, direction)
+
+
+def _say_size(ratio: float, direction: Direction) -> str:
+    size = ratio if direction == "faster" else 1 / ratio
+    # 1.00x would say both that it is faster and that it is not.
+    digits = 3 if size < 1.005 else 2
+    return f"{size:.{digits}f}x {direction}"
 
 
 def score(

@@ -9,7 +9,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from devices import some_of
 from driver import settle, shoot
+from PIL import Image, ImageChops, ImageStat
 
+from tools.lab_picture import LAB, PICTURE, take_picture
 from tools.pdf import WIDGETS_DRAWN
 from tools.reading import KEPT_SHORT, SHOW_ALL, count_page, over
 from tools.toc import toc_pages
@@ -96,6 +98,23 @@ def test_nothing_on_a_page_is_a_barrier(
         found = Axe().run(page).response["violations"]
     serious = [one for one in found if one["impact"] in ("serious", "critical")]
     assert not serious, [(one["id"], [at["html"] for at in one["nodes"]]) for one in serious]
+
+
+def unlike(one: Image.Image, other: Image.Image) -> float:
+    """How far two pictures are apart, made small and grey: 0 to 255, the mean over their dots."""
+    small = (picture.convert("L").resize((100, 100)) for picture in (one, other))
+    return ImageStat.Stat(ImageChops.difference(*small)).mean[0]
+
+
+def test_the_readme_shows_the_bench_of_its_lab(built_site: Path, browser: Any) -> None:
+    """Another machine's letters may move it a little; another lab's bench is 20 away."""
+    kept, taken = Image.open(PICTURE), take_picture(built_site, browser)
+    assert kept.width == taken.width and kept.height == pytest.approx(taken.height, rel=0.05)
+    assert unlike(kept, taken) < 5 < 20 < unlike(kept, kept.transpose(Image.Transpose.ROTATE_180))
+    shown = (
+        f'<img src="{PICTURE.relative_to(ROOT)}" width="520" alt="The bench of lab {int(LAB[3:5])}:'
+    )
+    assert shown in (ROOT / "README.md").read_text()
 
 
 def test_the_start_page_takes_its_guess_at_once(built_site: Path, page: Any) -> None:

@@ -21,6 +21,7 @@ from tools import book
 from tools.book import build, built_pages, outside_requests
 from tools.execute import pages_key
 from tools.nbpoll import get_msg
+from tools.paper import read_html
 from tools.site_assets import PACKAGES, AssetError, check_integrity
 from tools.toc import toc_pages
 
@@ -29,6 +30,17 @@ HEAD = (
     "---\njupytext:\n  text_representation:\n    extension: .md\n    format_name: myst\n"
     "kernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
 )
+
+
+def doubled_ids(html: str) -> set[str]:
+    """The ids that more than one element of a page has."""
+    ids = [one["id"] for one in read_html(html).select("[id]")]
+    return {one for one in ids if ids.count(one) > 1}
+
+
+def test_an_id_that_stands_twice_is_found() -> None:
+    page = "<p id='a'></p><script>'<p id=\"b\">'</script><h1 id='b'></h1><a id=c></a><b id='c'></b>"
+    assert doubled_ids(page) == {"c"}
 
 
 @pytest.mark.slow
@@ -47,6 +59,8 @@ def test_the_built_pages_can_stand_alone(built_site: Path) -> None:
     start = (built_site / "book" / "index.html").read_text()
     assert "<h1" in start
     assert "thebe@" not in start
+    for page in built_pages(built_site):
+        assert doubled_ids((built_site / f"{page}.html").read_text()) == set(), page
 
 
 @pytest.fixture

@@ -308,16 +308,20 @@ def test_journal_shows_predictions_with_their_scores(cli: Any) -> None:
     journal.commit("q2", "labs/lab01", "slower", 0.5)
     journal.commit_answer("q3", "labs/lab05", (32, 1000))
     journal.reveal_answer("q3", (32, 1056), "computed")
+    journal.commit("q1", "labs/lab01", "slower", 0.05)
     data = cli("journal", "--json").data
-    first, second, third = data["predictions"]
+    first, second, third, late = data["predictions"]
     assert first["score"]["direction_right"] is True
     assert first["score"]["off_by"] == pytest.approx(1.25)
     assert second["score"] is None
     assert third["prediction"]["said"] == [32, 1000] and third["score"] == {"right": False}
     assert len(cli("journal", "--question", "q2", "--json").data["predictions"]) == 1
+    assert late["prediction"]["after_reveal"] is True and late["score"] is None
     person = cli("journal").out
-    assert "1.25x off" in person
-    assert "no answer shown yet" in person
+    assert re.search(r"q1 .*2\.00x faster .*1\.60x faster .*recorded .*1\.25x off", person)
+    assert re.search(r"q2 .*2\.00x slower .*no answer shown yet", person)
+    last = person.rpartition("20.00x slower")[2]
+    assert "Made after the answer was shown" in last and "no answer shown yet" not in last
     assert re.search("q3 .*32, 1000 .*32, 1056 .*computed .*Wrong", person)
 
 

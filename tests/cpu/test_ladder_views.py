@@ -20,13 +20,13 @@ from labtools.notebook.book.ladder.figures import draw_codes, draw_flights, draw
 from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
 from labtools.notebook.ladder import plot_confound, plot_ladder, plot_unrolling
-from labtools.notebook.ratios import say_ratio
 from labtools.notebook.records import GpuRecords, forecast_of
 from labtools.notebook.tables import format_value, make_table, say_time
 from labtools.predict import load_gpu, sheet_floor_us
 from labtools.problem import HEADLINE, Workload, load_rung, make_inputs
 from labtools.record import Record, RecordStore, Tried, fair_peers, measured_together
 from labtools.record.headline import at_default_knobs
+from labtools.record.prediction import say_ratio
 
 
 def make_record(

@@ -51,6 +51,11 @@ cells = "".join(f"<td style='white-space:nowrap'>a wide column {{n}}</td>" for n
 HTML(asked.html + result.html + f"<table><tr>{{cells}}</tr></table>" + '''{FIGURE}''')
 ```
 
+```{{code-cell}} ipython3
+from labtools.notebook import occupancy_bench
+occupancy_bench("rtx4090", 128, 32, 0, 128)
+```
+
 ```{{exercise}}
 :label: sum
 What is two and two?
@@ -112,19 +117,29 @@ def outline_of(reader: pypdf.PdfReader, items: list | None = None) -> list[objec
     ]
 
 
+def first_of_the_answers(reader: pypdf.PdfReader) -> int:
+    """The page at which the appendix begins, from 0."""
+    return next(
+        number
+        for number, sheet in enumerate(reader.pages)
+        if "Answers" in sheet.extract_text().splitlines()
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 def test_the_pdf_has_questions_before_answers(printed: Path) -> None:
     reader = pypdf.PdfReader(printed)
     texts = [sheet.extract_text() for sheet in reader.pages]
-    behind = next(n for n, text in enumerate(texts) if "Answers" in text.splitlines())
+    behind = first_of_the_answers(reader)
     before, after = "\n".join(texts[:behind]), "\n".join(texts[behind:])
     for said in ("The start", "A page that asks", "A last page", "Which colour is it?"):
         assert said in before
     for choice in ("crimson", "turquoise", "What is two and two?", "a wide column 11"):
         assert choice in before
-    for answer in ("It was ultramarine.", "A score less sixteen."):
+    for answer in ("It was ultramarine.", "A score less sixteen.", "warp slots"):
         assert answer not in before and answer in after
+    assert before.count("Answer 1") == 2  # behind the question, and where the bench stood
     assert "Which colour is it?" in after
     for not_for_paper in ("static_question", "Open it below", "Decide first"):
         assert not_for_paper not in before + after
@@ -142,7 +157,7 @@ def test_the_pdf_leads_to_its_own_pages(printed: Path) -> None:
     assert start == ("The start", 0)
     assert [title for title, _ in pages] == ["A page that asks", "A last page"]
     assert part == ("A part", pages[0][1])
-    assert answers == ("Answers", len(reader.pages) - 1)
+    assert answers == ("Answers", first_of_the_answers(reader))
     links = [one.get_object() for one in reader.pages[0]["/Annots"]]
     to_page, to_part = (link["/Dest"] for link in links)
     assert reader.get_page_number(to_page[0].get_object()) == pages[0][1]
@@ -200,6 +215,13 @@ def test_the_epub_is_whole_and_valid(small_book: Path) -> None:
     check_epub(path)
 
 
+EARLY, LATE = (
+    f'<script type="application/vnd.jupyter.widget-view+json">{name}</script>'
+    for name in ("early", "late")
+)
+QUESTION = '{"id": "q", "text": "Which colour?"}'
+
+
 def test_a_page_on_paper() -> None:
     """What is open stays, what is folded goes, and links in an answer lead from the appendix."""
     page = read_html(
@@ -207,14 +229,18 @@ def test_a_page_on_paper() -> None:
         "<details open><summary>Shown</summary>open</details>"
         "<details><summary>More</summary>folded</details>"
         "<details class='lt-reason'><summary>Refuted</summary>a reason</details>"
+        f"{EARLY}<div class='lt-gate-static' data-holds data-question='{QUESTION}'><p></p></div>"
+        f"<details class='lt-result' data-of='q'><summary>Open</summary>Blue.</details>{LATE}"
         "<details class='lt-result'><summary>Open</summary><a id='x' href='../b.html#c'>b</a>"
         "<a href='#d'>d</a><img src='data:,'></details>"
         "<section><h2>All pages</h2><details><summary>Each</summary>list</details></section>"
         "</section></div>"
     )
-    (answer,) = found = lay_out(page, "book/deep/a", 7)
-    assert page.get_text("|") == "A page|Shown|open|Refuted|a reason|Answer 7"
+    colour, answer = found = lay_out(page, "book/deep/a", 7)
+    assert page.get_text("|") == "A page|Shown|open|Refuted|a reason|Answer 7|Answer 7|Answer 8"
+    assert [bench.string for bench in page.select("script")] == ["early"]
     assert page.select_one("a")["href"] == "../../answers.html#answer-7"
+    assert colour.parts[0].count("Blue.") == 1 and colour.parts[1] == LATE
     assert answer.asked == "A page"
     text = appendix({"book/deep/a": ("A & page", found)})
     assert "A &amp; page" in text and "id='x'" not in text and 'id="x"' not in text

@@ -12,11 +12,10 @@ from labtools.measure import trip_counts_of
 from labtools.predict import Forecast, Gpu, LaunchForecast, forecast
 from labtools.problem import LabError, Rung, Workload
 from labtools.record import Record, RecordStore, Variant, describe_record
-from labtools.record.prediction import direction_of
+from labtools.record.prediction import direction_of, say_ratio
 from labtools.toolchain.listings import source_text_of
 from labtools.toolchain.sass import SourceLine
 
-from ...ratios import say_ratio
 from ...records import GpuRecords
 from ...tables import say_time
 from .causes import CAUSES, cause_of, in_legend_order

@@ -20,12 +20,13 @@ from labtools.record.prediction import (
     Prediction,
     Reveal,
     model_says,
+    say_ratio,
     score,
 )
 
 from ...gate import Gate, PredictionPending
 from ...live import can_run_live, measure_speedup
-from ...ratios import Speedup, say_ratio
+from ...ratios import Speedup
 from ...reader import StatusLine, open_journal, page_name, reader_present
 from ...static_page import static_question, static_round, static_rounds
 from ...tables import BOX, Shown, make_note

@@ -19,10 +19,17 @@ from labtools.predict import (
 )
 from labtools.problem import load_rung
 from labtools.problem.rung import say_knobs
-from labtools.record.prediction import JournalRow, ModelPrediction, Prediction, Reveal, Score
+from labtools.record.prediction import (
+    JournalRow,
+    ModelPrediction,
+    Prediction,
+    Reveal,
+    Score,
+    say_ratio,
+)
 
 from ...diff import show_diff
-from ...ratios import Speedup, ratio_table, say_guess, say_ratio
+from ...ratios import Speedup, ratio_table
 from ...static_page import static_result
 from ...tables import BOX, Cell, Shown, Word, make_note, make_table, show_table
 from .draw import LEVELS, Round, example_round, recorded_answer
@@ -113,7 +120,7 @@ def show_scores(rows: Sequence[tuple[JournalRow, Score]]) -> Shown:
         own, shown = row.score, row.reveal
         if not (isinstance(own, Score) and isinstance(shown, Reveal)):
             continue
-        yours = say_guess(row.prediction), _off(own)
+        yours = row.prediction.words, _off(own)
         models = say_ratio(model.predicted_ratio), _off(model)
         hints, measured = ", ".join(row.hints) or "none", say_ratio(shown.measured_ratio)
         cells.append([shown.what, *yours, *models, hints, measured, Word(shown.source)])

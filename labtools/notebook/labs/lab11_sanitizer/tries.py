@@ -28,7 +28,7 @@ HEADER = "scalar_tile.cuh"
 STRIDE_LINE = "constexpr int STRIDE = HEAD_DIM + (PAD ? 8 : 1);"
 """The line of the header that says how long a row is, in halves."""
 HALFS_BY_PAD = {0: 1, 1: 8}
-"""Halfs behind a row, by the value of the knob ``pad``."""
+"""Halves behind a row, by the value of the knob ``pad``."""
 SIDE_BY_SIDE = 2
 """Runs on the CPU at a time."""
 

@@ -15,7 +15,7 @@ from ...records import GpuRecords
 from .tries import HALFS_BY_PAD, CpuTry, describe_verdict, ending_of, run_tries, say_run
 
 STRIDES = tuple(range(65, 81))
-"""Halfs from one row of 64 to the next that the control offers."""
+"""Halves from one row of 64 to the next that the control offers."""
 TILE_ROWS = 64
 """Of a tile of p01."""
 REPAIRS: dict[str, dict[str, int]] = {
