@@ -1,0 +1,49 @@
+"""The part of the server that fills a page which shows no outputs when it is opened: it answers with
+the page's copy and its outputs, and the browser decides whether to take them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
+from tornado.web import HTTPError, authenticated
+
+ROOT = Path(__file__).resolve().parents[1]
+_one_at_a_time = asyncio.Lock()
+
+
+class FilledPage(APIHandler):
+    """``GET fieldguide/filled?page=book/index`` executes the page, unless that is kept, in a process
+    of low priority; 404 where there is nothing to fill."""
+
+    @authenticated
+    async def get(self) -> None:
+        page, work = self.get_query_argument("page"), self.settings["server_root_dir"]
+        command = [sys.executable, "-m", "tools.filled", "--work", str(Path(work).expanduser())]
+        async with _one_at_a_time:
+            process = await asyncio.create_subprocess_exec(
+                *command, "--", page, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+            )
+            try:
+                filled, _ = await process.communicate()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+        if process.returncode != 0:
+            raise HTTPError(404, f"{page} was not filled")
+        self.finish(json.dumps(json.loads(filled)))
+
+
+def _load_jupyter_server_extension(server: Any) -> None:
+    address = url_path_join(server.web_app.settings["base_url"], "fieldguide/filled")
+    server.web_app.add_handlers(".*$", [(address, FilledPage)])
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "tools.fill_server"}]
