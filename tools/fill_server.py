@@ -1,5 +1,6 @@
-"""The part of the server that fills a page which shows no outputs when it is opened: it answers with
-the page's copy and its outputs, and the browser decides whether to take them.
+"""What the lab adds to Jupyter's server. It fills a page that shows no outputs when it is opened:
+it answers with the page's copy and its outputs, and the browser decides whether to take them. And
+what is saved shows no widget that would need the kernel of now.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado.web import HTTPError, authenticated
 
+from tools.stills import keep_live
+
 ROOT = Path(__file__).resolve().parents[1]
 _one_at_a_time = asyncio.Lock()
 
 
 class FilledPage(APIHandler):
-    """``GET fieldguide/filled?page=book/index`` executes the page, unless that is kept, in a process
-    of low priority; 404 where there is nothing to fill."""
+    """``GET fieldguide/filled?page=book/index`` executes the page, unless that is kept, at low
+    priority; 404 where there is nothing to fill."""
 
     @authenticated
     async def get(self) -> None:
@@ -40,7 +43,15 @@ class FilledPage(APIHandler):
         self.finish(json.dumps(json.loads(filled)))
 
 
+def keep_still(model: dict[str, Any], **_: Any) -> None:
+    """Before a notebook is saved: what it will show of its widgets when it is opened again."""
+    if model["type"] == "notebook":
+        keep_live(model["content"])
+
+
 def _load_jupyter_server_extension(server: Any) -> None:
+    # Jupytext has made the contents manager by now.
+    server.contents_manager.register_pre_save_hook(keep_still)
     address = url_path_join(server.web_app.settings["base_url"], "fieldguide/filled")
     server.web_app.add_handlers(".*$", [(address, FilledPage)])
 

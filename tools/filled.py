@@ -41,8 +41,8 @@ from tools.stills import keep_live, question_still
 from tools.toc import executable_pages
 
 WRITTEN = ".filled.json"
-"""In ``work/``, of each notebook that was written here: its hash, and that of all that it is made of.
-A notebook that differs is the reader's."""
+"""In ``work/``, hashes of each notebook that was written here: of its cells and outputs, and of all
+that it is made of. One with other cells or outputs is the reader's."""
 _QUESTION = re.compile(r'data-question="([^"]*)"')
 _GATED = re.compile(r'class="lt-(?:gate-static|round|result)"')
 
@@ -118,7 +118,7 @@ def write_copies(work: Path, kept: KeptPages, known: Collection[str]) -> list[st
         made_of = fingerprint(kept.key or "", *texts, text, *sorted(known))
         if notebook.exists():
             note = written.get(page, {})
-            if note.get("notebook") != fingerprint(notebook) or note["made_of"] == made_of:
+            if note.get("shown") != _shown(notebook.read_text()) or note["made_of"] == made_of:
                 continue
             notebook.unlink()  # out of date
         todo[page] = made_of
@@ -133,15 +133,24 @@ def write_copies(work: Path, kept: KeptPages, known: Collection[str]) -> list[st
         except Exception as error:  # one page must not keep the others from being shown
             print(f"{page}: {error}", file=sys.stderr)
             continue
-        body = nbformat.writes(filled).encode()
-        written[page] = {"notebook": fingerprint(body.decode()), "made_of": made_of}
+        body = nbformat.writes(filled)
+        written[page] = {"shown": _shown(body), "made_of": made_of}
         # Written down first: a notebook that nobody has written down is the reader's.
         write_whole(work / WRITTEN, json.dumps(written, indent=1, sort_keys=True).encode())
-        write_whole(notebook, body)
+        write_whole(notebook, body.encode())
         # As old as its text: Jupytext asks which of the two counts when the outputs are newer.
         os.utime(notebook, ns=(text.stat().st_atime_ns, text.stat().st_mtime_ns))
         notary.sign(filled)
     return [page for page in todo if (work / f"{page}.ipynb").exists()]
+
+
+def _shown(body: str) -> str:
+    """A hash of a notebook's cells and outputs; "" where the text holds none."""
+    try:
+        cells = json.loads(body)["cells"]
+        return fingerprint(json.dumps([[cell["source"], cell.get("outputs")] for cell in cells]))
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _read_written(work: Path) -> dict[str, dict[str, str]]:

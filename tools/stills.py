@@ -83,5 +83,7 @@ def _stand_in(tree: Mapping[str, Any]) -> dict[str, str]:
     for model in tree.values():
         state = model["state"]
         if "form" in state:
-            return question_still([state.get("text", "")], state.get("state", {}).get("message", ""))
+            return question_still(
+                [state.get("text", "")], state.get("state", {}).get("message", "")
+            )
     return _still([f"{_RUN} to use what stands here."])

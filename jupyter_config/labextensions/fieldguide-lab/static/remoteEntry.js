@@ -10,9 +10,16 @@
   const CUDA = /^\s*%%cuda\b/;
   const CPP = "text/x-c++src";
   const WAITS = "PredictionPending"; // the exception of labtools/notebook/gate.py
-  const CALM = `.lt-waits .jp-RenderedText[data-mime-type="application/vnd.jupyter.stderr"] {
+  const STYLE = `.lt-waits .jp-RenderedText[data-mime-type="application/vnd.jupyter.stderr"] {
     background: transparent;
-  }`;
+  }
+  .lt-bench.jupyter-widgets-disconnected::before, .lt-bench .jupyter-widgets-disconnected::before {
+    display: none; /* a bench lives in the browser alone */
+  }
+  [data-jp-item-name="run-page"] .jp-ToolbarButtonComponent {
+    background: var(--jp-brand-color1);
+  }
+  [data-jp-item-name="run-page"] .jp-ToolbarButtonComponent-label { color: white; }`;
   const FACTORIES = ["Notebook", "Jupytext Notebook"];
   const notebooks = new Set();
   let shared = {};
@@ -157,7 +164,7 @@
           if (watchNotebook(panel)) fill(app, panel).catch(console.error);
         },
       };
-      document.head.append(Object.assign(document.createElement("style"), { textContent: CALM }));
+      document.head.append(Object.assign(document.createElement("style"), { textContent: STYLE }));
       for (const name of FACTORIES) app.docRegistry.addWidgetExtension(name, extension);
       document.documentElement.dataset.ltGoesOn = "yes";
       document.addEventListener("lt-go-on", (event) => goOn(app, event));
