@@ -6,7 +6,6 @@ what is saved shows no widget that would need the kernel of now.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ class FilledPage(APIHandler):
                     process.kill()
         if process.returncode != 0:
             raise HTTPError(404, f"{page} was not filled")
-        self.finish(json.dumps(json.loads(filled)))
+        self.finish(filled)
 
 
 def keep_still(model: dict[str, Any], **_: Any) -> None:

@@ -175,7 +175,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.nice(19)
     kept.run_once(options.page)
     page = read_copy(options.work / f"{options.page}.md")
-    print(nbformat.writes(fill(page, kept.outputs(options.page), answered())))
+    # As the browser has it: a file's texts are cut into lines.
+    print(json.dumps(fill(page, kept.outputs(options.page), answered())))
     return 0
 
 

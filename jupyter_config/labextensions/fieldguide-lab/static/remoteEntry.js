@@ -80,13 +80,13 @@
   const stands = (panel) => JSON.stringify(panel.content.model.toJSON().cells.map(
     ({ cell_type, source, outputs }) => [cell_type, source, outputs]));
 
-  const codeCells = (panel) => panel.content.widgets.filter(({ model }) => model.type === "code");
+  const codeCells = (panel) => [...panel.content.model.cells].filter((cell) => cell.type === "code");
 
   async function fill(app, panel) {
     await panel.context.ready;
     const page = PAGE.exec(panel.context.path)?.[1];
     const cells = codeCells(panel);
-    if (!page || !cells.length || cells.some(({ model }) => model.outputs.length)) return;
+    if (!page || !cells.length || cells.some(({ outputs }) => outputs.length)) return;
     const before = stands(panel);
     const { serverSettings } = app.serviceManager;
     const address = new URL("fieldguide/filled", serverSettings.baseUrl);
@@ -96,17 +96,17 @@
     if (!answer.ok) return;
     const { cells: filled, metadata } = await answer.json();
     const code = filled.filter((cell) => cell.cell_type === "code");
-    const same = (cell, place) => cell.model.sharedModel.getSource() === code[place]?.source;
+    const same = (cell, place) => cell.sharedModel.getSource() === code[place]?.source;
     const busy = panel.sessionContext.session?.kernel?.status === "busy";
     if (panel.isDisposed || busy || stands(panel) !== before || !cells.every(same)) return;
     if (metadata.widgets) {
       panel.content.model.setMetadata("widgets", metadata.widgets);
       await restoreWidgets(panel);
     }
-    for (const [place, { model }] of cells.entries()) {
+    for (const [place, cell] of cells.entries()) {
       if (!code[place].outputs.length) continue;
-      model.trusted = true; // made on this machine, of the page as it is shipped
-      model.outputs.fromJSON(code[place].outputs);
+      cell.trusted = true; // made on this machine, of the page as it is shipped
+      cell.outputs.fromJSON(code[place].outputs);
     }
     await panel.context.save();
   }
