@@ -3,7 +3,8 @@
 
 Outputs end at the first cell that differs from the page's own, and at the first question that the
 reader has not answered. ``python -m tools.filled`` writes those of every page that is kept, of the
-start page in any case; with the name of a page it executes that one and prints its copy.
+start page in any case; with the name of a page it executes that one and prints its copy with
+outputs, as JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from labtools.record.folders import work_dir
 from labtools.record.prediction import JournalError
 from labtools.record.whole import write_whole
 from tools.book import kept_pages
-from tools.execute import KeptPages
+from tools.execute import KeptPages, PageRunError
 from tools.install import ROOT, fingerprint
 from tools.stills import keep_live, question_still
 from tools.toc import executable_pages
@@ -44,7 +45,6 @@ WRITTEN = ".filled.json"
 """In ``work/``, hashes of each notebook that was written here: of its cells and outputs, and of all
 that it is made of. One with other cells or outputs is the reader's."""
 _QUESTION = re.compile(r'data-question="([^"]*)"')
-_GATED = re.compile(r'class="lt-(?:gate-static|round|result)"')
 
 
 def answered() -> set[str]:
@@ -173,7 +173,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.page not in executable_pages(ROOT):
         return 1
     os.nice(19)
-    kept.run_once(options.page)
+    try:
+        kept.run_once(options.page)
+    except PageRunError as error:
+        print(error, file=sys.stderr)
+        return 1
     page = read_copy(options.work / f"{options.page}.md")
     # As the browser has it: a file's texts are cut into lines.
     print(json.dumps(fill(page, kept.outputs(options.page), answered())))
