@@ -14,9 +14,9 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado.web import HTTPError, authenticated
 
+from tools.install import ROOT
 from tools.stills import keep_live
 
-ROOT = Path(__file__).resolve().parents[1]
 _one_at_a_time = asyncio.Lock()
 
 
