@@ -1,4 +1,4 @@
-# make lab      install into .venv, copy the pages into work/, open JupyterLab
+# make lab      install into .venv, copy the pages into work/ with their outputs, open JupyterLab
 # make test     install what tests need, run the tests: of slow ones one in five, as drawn
 # make audit    the same with all of them
 # make check    format, lint, types, fast tests

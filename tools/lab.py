@@ -1,12 +1,14 @@
 """Open JupyterLab on the start page, in the learner's own copies (run by ``make lab``).
 
-It listens on this machine only and asks for its token; its configuration comes from
-``jupyter_config/`` and ``work/.jupyter``, so that no old setting at home can break a page.
+The copies show what is known of their outputs (``tools/filled.py``). It listens on this machine
+only and asks for its token; its configuration comes from ``jupyter_config/`` and
+``work/.jupyter``, so that no old setting at home can break a page.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,18 @@ from pathlib import Path
 from labtools.notebook.pages import START_PAGE, make_copies
 from labtools.problem import repository_root
 from labtools.record.folders import work_dir
+
+FILL_LIMIT_S = 10.0
+"""What is not filled until then is filled when it is opened."""
+
+
+def fill_copies(work: Path, limit_s: float = FILL_LIMIT_S) -> None:
+    """Put what is known of their outputs into the copies, for so long at most."""
+    command = [sys.executable, "-m", "tools.filled", "--work", str(work)]
+    try:
+        subprocess.run(command, cwd=repository_root(), timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        print("Pages that show no outputs yet are filled when you open them.")
 
 
 def server_environment(environ: Mapping[str, str], work: Path) -> dict[str, str]:
@@ -51,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"Copied {len(copies.made)} files into work/. They are yours to change.")
     for page in copies.outdated:
         print(f"work/{page} is kept as it is; its original is newer: labtools reset {page}")
+    fill_copies(work)
     print("Starting JupyterLab. Stop it with Ctrl-C. The address is printed below.", flush=True)
     command = server_command(work, extra)
     os.execve(command[0], command, server_environment(os.environ, work))

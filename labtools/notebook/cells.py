@@ -78,10 +78,15 @@ def closing_line(lines: Sequence[str], start: int, ticks: str) -> int:
     return next((number for number in after if closing.match(lines[number])), len(lines))
 
 
+def asks(source: str) -> bool:
+    """Whether a cell asks its reader a question."""
+    return _ASKS.search(source) is not None
+
+
 def is_plumbing(source: str) -> bool:
     """Whether a cell of Python is folded, by its text alone."""
     length = sum(bool(line.strip()) for line in source.splitlines())
-    holds = _SET_UP.match(source) or _ASKS.search(source) or _RESULT.search(source)
+    holds = _SET_UP.match(source) or asks(source) or _RESULT.search(source)
     return bool(length > MOST_OPEN_LINES or holds)
 
 
@@ -102,7 +107,7 @@ def fold_options(options: Sequence[str], source: str) -> list[str]:
         tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
         wanted["mystnb"] = _prompts("whole kernel")
     elif is_plumbing(source) and LESSON not in tags:
-        fold = "remove-input" if _ASKS.search(source) else "hide-input"
+        fold = "remove-input" if asks(source) else "hide-input"
         tags, hidden = [fold, *tags], {**hidden, "source_hidden": True}
     wanted |= {name: value for name, value in (("tags", tags), ("jupyter", hidden)) if value}
     if wanted == found:

@@ -35,7 +35,8 @@ class Copies:
 
 @dataclass(frozen=True)
 class Reset:
-    """A fresh copy, and where the old one is kept (None when there was none)."""
+    """A fresh copy, and where the old one is kept (None when there was none), with its outputs in
+    the ``.ipynb`` beside it."""
 
     page: Path
     backup: Path | None
@@ -85,7 +86,9 @@ def reset_page(page: str, root: Path | None = None) -> Reset:
         numbers = ("", *(f"-{number}" for number in range(2, 1000)))
         names = (f"{copy.stem}.before-{stamp}{number}{copy.suffix}" for number in numbers)
         backup = next(path for path in map(copy.with_name, names) if not path.exists())
-        copy.rename(backup)
+        for ending in {copy.suffix, ".ipynb"}:
+            if copy.with_suffix(ending).exists():
+                copy.with_suffix(ending).rename(backup.with_suffix(ending))
     _copy(root / name, copy)
     origins = _read_manifest(work)
     origins[name] = _digest(root / name)
@@ -106,6 +109,7 @@ def find_page(page: str, root: Path | None = None) -> str:
         if wanted.is_absolute() and wanted.is_relative_to(base):
             wanted = wanted.relative_to(base)
     text = wanted.as_posix().removeprefix("./").removeprefix("work/")
+    text = text.removesuffix(".ipynb")
     fits = [name for name in pages if text in (name, name.removesuffix(".md"))]
     fits = fits or [name for name in pages if text in (Path(name).name, Path(name).stem)]
     if len(fits) == 1:

@@ -82,10 +82,13 @@ def _answers(server: Server) -> bool:
 
 
 @contextmanager
-def open_page(browser: Any) -> Iterator[Any]:
-    """A fresh page that nothing was kept for."""
+def open_page(browser: Any, *, fills: bool = False) -> Iterator[Any]:
+    """A fresh page that nothing was kept for. Only with ``fills`` a notebook without outputs asks
+    for them."""
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
     context.set_default_timeout(20_000)
+    if not fills:
+        context.route("**/fieldguide/filled*", lambda route: route.abort())
     try:
         yield context.new_page()
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -12,11 +13,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tools.install import Stamps, fingerprint
 from tools.lab import server_command, server_environment
+from tools.stills import STATE, VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
 _URL = re.compile(r"http://127\.0\.0\.1:(\d+)/lab/tree/book/index\.md\?token=(\w+)")
@@ -104,6 +108,51 @@ def test_markdown_opens_as_a_notebook(served: tuple[str, int, str, int]) -> None
     assert status_of(url) == 200
     overrides = ROOT / "jupyter_config/labconfig/default_setting_overrides.json"
     assert "Jupytext Notebook" in overrides.read_text()
+
+
+def ask(address: str, token: str, model: object = None) -> dict[str, Any]:
+    """The server's answer, to a model that it is sent if there is one."""
+    body = None if model is None else json.dumps(model).encode()
+    headers = {"Authorization": f"token {token}"}
+    request = urllib.request.Request(
+        address, body, headers, method="GET" if body is None else "PUT"
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return dict(json.load(answer))
+
+
+def test_a_page_keeps_its_outputs_beside_its_text(served: tuple[str, int, str, int]) -> None:
+    """What was saved shows its outputs and a still where a form was; the text has none of them."""
+    address, _, token, _ = served
+    form = {"model_name": "AnyModel", "state": {"form": {"kind": "ratio"}, "text": "How fast?"}}
+    view = new_output("display_data", {VIEW: {"model_id": "w"}, "text/plain": "Form()"})
+    cells = [
+        new_markdown_cell("# Mine"),
+        new_code_cell(
+            "draw()", outputs=[new_output("display_data", {"text/html": "<b>drawn</b>"})]
+        ),
+        new_code_cell("ask()", outputs=[view]),
+    ]
+    metadata = {"widgets": {STATE: {"state": {"w": form}}}}
+    for cell in cells[1:]:
+        cell.metadata["trusted"] = True
+    content = new_notebook(cells=cells, metadata=metadata)
+    page = f"{address}/api/contents/book/mine.md"
+    ask(page, token, {"type": "notebook", "format": "json", "content": content})
+    text = ask(f"{page}?type=file&content=1", token)["content"]
+    assert "# Mine" in text and "draw()" in text and "drawn" not in text and "How fast?" not in text
+    shown = ask(f"{page}?type=notebook&content=1", token)["content"]
+    assert shown["cells"][1]["outputs"][0]["data"]["text/html"] == "<b>drawn</b>"
+    assert shown["cells"][1]["metadata"]["trusted"]
+    still = shown["cells"][2]["outputs"][0]["data"]
+    assert "How fast?" in still["text/html"] and VIEW not in still
+
+
+def test_filling_needs_the_token_and_a_page(served: tuple[str, int, str, int]) -> None:
+    address, _, token, _ = served
+    asked = f"{address}/fieldguide/filled?page=book/no-such-page"
+    assert status_of(asked) == 403
+    assert status_of(f"{asked}&token={token}") == 404
 
 
 def test_the_second_install_is_quick() -> None:

@@ -51,6 +51,16 @@ def test_reset_keeps_the_old_copy(tree: Path) -> None:
     assert {path: path.read_text() for path in backups} == backups and len(backups) == 2
 
 
+def test_reset_keeps_the_old_outputs_too(tree: Path) -> None:
+    make_copies(tree)
+    outputs = tree / "work/labs/lab01.ipynb"
+    outputs.write_text("what had been run")
+    done = reset_page("labs/lab01.ipynb", tree)
+    assert done.backup is not None and not outputs.exists()
+    assert done.backup.with_suffix(".ipynb").read_text() == "what had been run"
+    assert done.page.read_text() == "original of labs/lab01.md"
+
+
 def test_reset_of_a_page_never_copied(tree: Path) -> None:
     done = reset_page("book/index", tree)
     assert done.backup is None

@@ -1,17 +1,25 @@
 // A JupyterLab extension without a build step: the container that JupyterLab asks for a module is
-// written by hand. It does three things on a page that is open:
+// written by hand. It does four things on a page that is open:
 //
 // 1. A cell that begins with %%cuda is shown in the colours of C++. JupyterLab itself gives every
 //    cell of a notebook the language of its kernel.
 // 2. When a prediction is committed that a run had stopped for, the cells below run.
 // 3. A result that waits for a guess is not shown in the red of an error.
+// 4. A page that shows no outputs yet is filled, unless its reader has begun with it.
 (() => {
   const CUDA = /^\s*%%cuda\b/;
   const CPP = "text/x-c++src";
   const WAITS = "PredictionPending"; // the exception of labtools/notebook/gate.py
-  const CALM = `.lt-waits .jp-RenderedText[data-mime-type="application/vnd.jupyter.stderr"] {
+  const STYLE = `.lt-waits .jp-RenderedText[data-mime-type="application/vnd.jupyter.stderr"] {
     background: transparent;
-  }`;
+  }
+  .lt-bench.jupyter-widgets-disconnected::before, .lt-bench .jupyter-widgets-disconnected::before {
+    display: none; /* a bench lives in the browser alone */
+  }
+  [data-jp-item-name="run-page"] .jp-ToolbarButtonComponent {
+    background: var(--jp-brand-color1);
+  }
+  [data-jp-item-name="run-page"] .jp-ToolbarButtonComponent-label { color: white; }`;
   const FACTORIES = ["Notebook", "Jupytext Notebook"];
   const notebooks = new Set();
   let shared = {};
@@ -41,7 +49,7 @@
 
   function watchNotebook(panel) {
     const notebook = panel.content;
-    if (notebooks.has(panel)) return;
+    if (notebooks.has(panel)) return false;
     notebooks.add(panel);
     panel.disposed.connect(() => notebooks.delete(panel));
     const known = new WeakSet();
@@ -52,6 +60,7 @@
     };
     notebook.modelChanged.connect(follow);
     follow();
+    return true;
   }
 
   // ---------------------------------------------------------------------------- what waits
@@ -60,6 +69,54 @@
     const last = model.outputs.length ? model.outputs.get(model.outputs.length - 1).toJSON() : {};
     const waits = last.output_type === "error" && last.ename === WAITS;
     notebook.widgets.find((cell) => cell.model === model)?.toggleClass("lt-waits", waits);
+  }
+
+  // ---------------------------------------------------------------------------- the outputs
+
+  const PAGE = /^((?:book|labs)\/.+)\.(?:md|ipynb)$/;
+  const WIDGET = "application/vnd.jupyter.widget-view+json";
+
+  // All that a reader may have changed; opening a page alone makes its model dirty.
+  const stands = (panel) => JSON.stringify(panel.content.model.toJSON().cells.map(
+    ({ cell_type, source, outputs }) => [cell_type, source, outputs]));
+
+  const codeCells = (panel) => [...panel.content.model.cells].filter((cell) => cell.type === "code");
+
+  async function fill(app, panel) {
+    await panel.context.ready;
+    const page = PAGE.exec(panel.context.path)?.[1];
+    const cells = codeCells(panel);
+    if (!page || !cells.length || cells.some(({ outputs }) => outputs.length)) return;
+    const before = stands(panel);
+    const { serverSettings } = app.serviceManager;
+    const address = new URL("fieldguide/filled", serverSettings.baseUrl);
+    address.searchParams.set("page", page);
+    const headers = { Authorization: `token ${serverSettings.token}` };
+    const answer = await fetch(address, { headers });
+    if (!answer.ok) return;
+    const { cells: filled, metadata } = await answer.json();
+    const code = filled.filter((cell) => cell.cell_type === "code");
+    const same = (cell, place) => cell.sharedModel.getSource() === code[place]?.source;
+    const busy = panel.sessionContext.session?.kernel?.status === "busy";
+    if (panel.isDisposed || busy || stands(panel) !== before || !cells.every(same)) return;
+    if (metadata.widgets) {
+      panel.content.model.setMetadata("widgets", metadata.widgets);
+      await restoreWidgets(panel);
+    }
+    for (const [place, cell] of cells.entries()) {
+      if (!code[place].outputs.length) continue;
+      cell.trusted = true; // made on this machine, of the page as it is shipped
+      cell.outputs.fromJSON(code[place].outputs);
+    }
+    await panel.context.save();
+  }
+
+  // The widgets of a notebook are read once, when it is opened; so they are read again.
+  async function restoreWidgets(panel) {
+    const drawn = panel.content.rendermime.createRenderer(WIDGET);
+    const manager = await drawn._manager?.promise;
+    await manager?.restoreWidgets(panel.content.model, { loadKernel: false, loadNotebook: true });
+    drawn.dispose();
   }
 
   // ---------------------------------------------------------------------------- the run
@@ -104,10 +161,10 @@
     activate: (app) => {
       const extension = {
         createNew: (panel) => {
-          watchNotebook(panel);
+          if (watchNotebook(panel)) fill(app, panel).catch(console.error);
         },
       };
-      document.head.append(Object.assign(document.createElement("style"), { textContent: CALM }));
+      document.head.append(Object.assign(document.createElement("style"), { textContent: STYLE }));
       for (const name of FACTORIES) app.docRegistry.addWidgetExtension(name, extension);
       document.documentElement.dataset.ltGoesOn = "yes";
       document.addEventListener("lt-go-on", (event) => goOn(app, event));
