@@ -294,6 +294,12 @@ def test_an_answer_is_short_unasked(cli: Any, command: str) -> None:
     ended = cli(command)
     assert ended.status == 0
     assert len(ended.out.splitlines()) <= 60
+    if command == "records":
+        *_, last, left_out = ended.out.splitlines()
+        held = re.search(r"\d+ records", cli("doctor").out)
+        known = [int(number) for number in re.findall(r"\d+", f"{last.split(';')[0]} {left_out}")]
+        assert held and f"{sum(known[1:])} records" == held[0], "of all some are shown"
+        assert "state" in ended.out.splitlines()[1] and "hash of the source" not in ended.out
     if command == "claims":
         assert "The finished kernel is this many times" in ended.out and "cp-async" not in ended.out
         assert len(cli(command, "--verdict", "refuted").out.splitlines()) <= 60
