@@ -103,13 +103,19 @@ def run(
         int | None,
         typer.Option(min=0, help="Draw the last cases as a check did that named this seed."),
     ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", help="Also a table of how many cases have each two properties together."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check a kernel against the oracle; on a GPU time it too."""
     from .running import run_named_rung
 
     asked = RungAsked(rung, workload, knob)
-    present(partial(run_named_rung, asked, on, quick, seed, all_), as_json)
+    present(partial(run_named_rung, asked, on, quick, seed, all_), as_json, verbose)
 
 
 @app.command()
@@ -127,12 +133,14 @@ def forecast(
             help="Also say what each kind of latency this many times as long would do, e.g. 0.5."
         ),
     ] = None,
+    verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say how long it should take and what bounds it, from its machine code. Needs no GPU."""
     from .forecasting import forecast_rung
 
-    present(partial(forecast_rung, RungAsked(rung, workload, knob), gpu, what_if), as_json)
+    asked = RungAsked(rung, workload, knob)
+    present(partial(forecast_rung, asked, gpu, what_if), as_json, verbose)
 
 
 @app.command()
@@ -169,8 +177,15 @@ def derive(
 def compile_(
     rung: RungArgument,
     arch: Annotated[
-        str, typer.Option(help="One or more, with commas: sm_75,sm_80,sm_89,sm_90,sm_120.")
-    ] = "sm_90",
+        str | None,
+        typer.Option(
+            help="One or more, with commas: sm_75,sm_80,sm_89,sm_90,sm_120. Default: the GPU's."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="A data sheet, for example h200. Default: this GPU, else h200."),
+    ] = None,
     workload: WorkloadOption = None,
     knob: KnobOption = None,
     sass: Annotated[bool, typer.Option("--sass", help="Show the machine code too.")] = False,
@@ -179,7 +194,7 @@ def compile_(
     """Compile for any GPU and show registers, shared memory and spills. Needs no GPU."""
     from .compiling import compile_for
 
-    present(partial(compile_for, RungAsked(rung, workload, knob), arch, sass), as_json)
+    present(partial(compile_for, RungAsked(rung, workload, knob), arch, gpu, sass), as_json)
 
 
 @app.command()

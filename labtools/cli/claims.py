@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from labtools.toolchain.progress import Progress
+
+_COLUMNS = ("id", "claim", "claimed", "ours", "verdict", "checked")
+_MOST_SHOWN = 20
+"""Claims of one verdict that are shown unasked; most take two lines."""
+HEADLINE_GROUP = "headline"
+"""The group of the ledger whose claims the README tells of."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +84,31 @@ class ClaimsChecked(Answer):
     meaning: Mapping[str, str]
 
     def show(self, console: Console) -> None:
-        """Which claims got which verdict; a table where one verdict or one claim is asked for."""
+        """How many claims got which verdict, and those of the headline; the first of one verdict,
+        or one claim, where that is asked for."""
         if len(self.verdicts) <= 1:
-            self.show_all(console)
+            self._show(console, self.claims[:_MOST_SHOWN])
             return
-        console.print(f"{len(self.claims)} claims, their verdicts computed now")
-        for verdict, count in self.verdicts.items():
-            ids = [row.claim.id for row in self.claims if row.finding.verdict == verdict]
-            console.print(f"\n{count} {verdict}: {self.meaning[verdict]}")
-            console.print(", ".join(ids))
-        console.print("\n--id ID says why and where to redo it; --verdict lists those of one kind")
+        console.print(f"{len(self.claims)} claims, their verdicts computed now\n")
+        counts = [(str(count), name, self.meaning[name]) for name, count in self.verdicts.items()]
+        print_table(console, ("claims", "verdict", "it means"), counts, right=("claims",))
+        console.print("\nThose of the published headline:\n")
+        headline = [row for row in self.claims if row.claim.group == HEADLINE_GROUP]
+        print_table(console, _COLUMNS, [row.cells() for row in headline])
+        console.print(
+            "\n--id ID says why and where to redo it, --verdict lists those of one kind, --verbose "
+            "all"
+        )
 
     def show_all(self, console: Console) -> None:
+        """A table of all, and how many got which verdict."""
+        self._show(console, self.claims)
+
+    def _show(self, console: Console, shown: Sequence[ClaimRow]) -> None:
         """A table; of a single claim also why, and where to redo it."""
-        columns = ("id", "claim", "claimed", "ours", "verdict", "checked")
-        print_table(console, columns, [row.cells() for row in self.claims])
+        print_table(console, _COLUMNS, [row.cells() for row in shown])
+        if more := len(self.claims) - len(shown):
+            console.print(f"and {more} more, --verbose shows all")
         if len(self.claims) == 1:
             (row,) = self.claims
             console.print(f"{row.finding.verdict}: {row.finding.reason}")

@@ -76,14 +76,23 @@ class Compiled(Answer):
             console.print(f"\n{title}\n{listing}")
 
 
-def compile_for(asked: RungAsked, arches: str, with_sass: bool, progress: Progress) -> Compiled:
-    """Compile a rung for each architecture; only the kernels that it launches are listed."""
+def compile_for(
+    asked: RungAsked,
+    arches: str | None,
+    gpu_name: str | None,
+    with_sass: bool,
+    progress: Progress,
+) -> Compiled:
+    """Compile a rung for each architecture, or for that of the GPU, launched as on this one; only
+    the kernels that it launches are listed."""
     rung, workload, knobs = asked.read()
-    limits = gpu_or_default().limits
+    with typed():
+        gpu = gpu_or_default(gpu_name)
+    limits = gpu.limits
     kernels: list[CompiledKernel] = []
     listings: dict[str, str] = {}
     nvrtc = ""
-    for arch in _read_arches(arches):
+    for arch in _read_arches(gpu.arch if arches is None else arches):
         progress(f"compiling {rung.id} for {arch}")
         cubin = _compile(rung, workload, limits, knobs, arch)
         nvrtc = cubin.nvrtc_version

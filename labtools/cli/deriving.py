@@ -84,6 +84,7 @@ class Derived(Answer):
         line(f"{design.title}  [computed]")
         if not design.calibrated:
             line("uncalibrated: this GPU's latencies and rates were not measured by this project")
+        line(f"derived: {design.summary}  [computed]")
         for number, step in enumerate(design.steps, 1):
             line()
             line(f"{number}. {step.question}")
@@ -96,7 +97,6 @@ class Derived(Answer):
         library, hopper = getattr(design, "library", None), getattr(design, "hopper", None)
         if library is not None:
             line(f"NVIDIA's own pick: {library.said}")
-        line(f"derived: {design.summary}  [computed]")
         if hopper is not None:
             line()
             line("With the instructions that sm_90a alone has:")

@@ -22,6 +22,7 @@ from labtools.predict import (
 )
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
+from labtools.problem.text import how_many
 
 from .given import RungAsked
 from .outcome import Answer, plain, typed
@@ -94,20 +95,32 @@ class ForecastAnswer(Answer):
 
     def show(self, console: Console) -> None:
         """The time, what it stands on, and where one warp's time goes."""
-        for line in (*self._say_time(), *self._say_launches(), *self._say_chain()):
+        self._show(console)
+
+    def show_all(self, console: Console) -> None:
+        """The same, and every reason for which there is no band."""
+        self._show(console, details=True)
+
+    def _show(self, console: Console, details: bool = False) -> None:
+        for line in (*self._say_time(details), *self._say_launches(), *self._say_chain()):
+            console.print(line)
+        for line in self._say_notes(details):
             console.print(line)
 
-    def _say_time(self) -> list[str]:
+    def _say_time(self, details: bool) -> list[str]:
         made, floor = self.made, self.made.floor
         band = "no band"
         if made.band_us is not None:
             band = "band {:.2f} to {:.2f}".format(*made.band_us)
+        why = "the model does not know how long this takes; --verbose says why"
+        if details:
+            why = "; ".join(made.doubts)
         knobs = say_knobs(self.knobs, " ")
         return [
             f"{self.rung}  {knobs}  on {self.gpu.name}",
             f"forecast  {made.time_us:.2f} us  ({band}), bound: {made.bound}, "
             f"model: {model_name()}",
-            *(f"no band:  {doubt}" for doubt in made.doubts),
+            *([f"no band:  {why}"] if made.doubts else []),
             f"          {made.bound_reason}",
             f"computed  floor {floor.time_us:.2f} us: {floor.bytes:,} bytes at "
             f"{floor.dram_gb_per_s:,.0f} GB/s",
@@ -121,9 +134,10 @@ class ForecastAnswer(Answer):
             resident = launch.occupancy
             achieved = achieved_occupancy(self.gpu, resident, launch.blocks)
             lines.append(
-                f"computed  {launch.entry}: {resident.blocks_per_sm} blocks per SM by "
-                f"{resident.limiter}, theoretical occupancy {resident.theoretical:.1%}, of this "
-                f"grid {achieved.achieved:.1%}, "
+                f"computed  {launch.entry}: "
+                f"{how_many(resident.blocks_per_sm, 'block')} per SM, limited by "
+                f"{resident.limiter.replace('_', ' ')}, theoretical occupancy "
+                f"{resident.theoretical:.1%}, of this grid {achieved.achieved:.1%}, "
                 f"{waves(self.gpu, resident, launch.blocks).waves:.2f} waves"
             )
             for instructions, trips, cycles in launch.trips:
@@ -144,7 +158,19 @@ class ForecastAnswer(Answer):
             lines.append(f"forecast  with one kind of latency {self.factor:g} times as long:")
             for name, time_us in sorted(self.what_if_us.items(), key=lambda item: item[1]):
                 lines.append(f"            {time_us:10.2f} us  {name}")
-        return [*lines, self.made.note] if self.made.note else lines
+        return lines
+
+    def _say_notes(self, details: bool) -> list[str]:
+        """What is to be known besides, without what stands behind ``no band`` already."""
+        made = self.made
+        if not made.doubts:
+            return [made.note] if made.note else []
+        said = [self.workload.forecast_note] if self.workload.forecast_note else []
+        if not made.calibrated:
+            what = f"the latencies of {self.gpu.title} were not measured by this project"
+            said.append(f"uncalibrated: {what}")
+        notes = dict.fromkeys(note for launch in made.launches for note in launch.notes)
+        return [*said, *(note for note in notes if details and note not in made.doubts)]
 
 
 def forecast_rung(

@@ -267,10 +267,12 @@ def _judge(error: Exception) -> tuple[Status, LabError]:
 
     if is_usage(error):
         context = getattr(error, "ctx", None)
+        named = context.command_path if context and context.parent else ""
+        works = f"{named} --help lists what it takes"
         return Status.USAGE, LabError(
+            "The command line is not understood.",
             cast(Any, error).format_message(),
-            context.get_usage() if context else "the command line was not understood",
-            "labtools --help lists the commands, COMMAND --help the options of one",
+            works if named else "labtools --help lists the commands",
         )
     if isinstance(error, SettingRefused):
         return Status.USAGE, error

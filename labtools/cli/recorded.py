@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from labtools.toolchain.progress import Progress
 
-_RECORD_COLUMNS = "rung,knobs,workload,gpu,median us,spread,samples,source,date,".split(",")
+_RECORD_COLUMNS = "rung,knobs,workload,gpu,median us,spread,samples,date,state".split(",")
+_SOURCE = "hash of the source"
+"""A column for ``--verbose``."""
 _MOST_SHOWN = 40
 """Records that are shown unasked."""
 _MOST_SAID = 10
@@ -95,7 +97,6 @@ class RecordRow:
             f"{record.median_us:.2f}",
             f"{timed.spread:.1%}",
             f"{timed.processes} x {timed.samples // timed.processes}",
-            record.hashes.source_hash[:8],
             f"{record.provenance.date:%Y-%m-%d}",
             ("fresh" if self.state.fresh else "stale") + ("" if record.signed else ", unsigned"),
         )
@@ -107,6 +108,8 @@ class RecordsListed(Answer):
 
     records: tuple[RecordRow, ...]
     damaged: tuple[LabError, ...]
+    _older: int = 0  # that fit and are not listed, since there is a newer one of the same
+    _experiments: int = 0  # that fit and are not listed: of a plan's experiments
 
     @property
     def status(self) -> Status:
@@ -127,19 +130,26 @@ class RecordsListed(Answer):
         if len(rows) > _MOST_SHOWN:
             console.print(
                 f"{_MOST_SHOWN} of {len(rows)} records; --rung, --gpu and --workload narrow them, "
-                "--verbose shows all"
+                "--verbose shows them all"
             )
+        left_out = [f"{self._older} older of the same (--all)"] if self._older else []
+        left_out += [f"{self._experiments} of experiments"] if self._experiments else []
+        if left_out:
+            console.print(f"not listed: {', '.join(left_out)}")
 
     def show_all(self, console: Console) -> None:
         """A table of all."""
-        self._show(console, self.records)
+        self._show(console, self.records, details=True)
 
-    def _show(self, console: Console, rows: Sequence[RecordRow]) -> None:
+    def _show(self, console: Console, rows: Sequence[RecordRow], details: bool = False) -> None:
         """A table, then why stale ones are."""
         if not rows:
             console.print("no record fits")
             return
         cells = [_RECORD_COLUMNS, *(row.cells() for row in rows)]
+        if details:
+            sources = [_SOURCE, *(row.record.hashes.source_hash[:8] for row in rows)]
+            cells = [(*told, source) for told, source in zip(cells, sources, strict=True)]
         console.out("recorded", highlight=False)
         console.out("\n".join(_columns(cells, console.width)), highlight=False)
         for row in rows:
@@ -207,9 +217,12 @@ def list_records(
         found = store.query(gpu=gpu, rung=rung, workload=workload, latest=not all_)
         if rung is not None and not found:
             _check_name(rung, store.load())
+    asked = {"gpu": gpu, "rung": rung, "workload": workload}
+    every = store.query(**asked, latest=False, experiment=None)
+    older = sum(not record.experiment for record in every) - len(found)
     rows, now = [], CodeNow()
     for number, record in enumerate(found):
         progress("comparing records with their sources", number, len(found))
         found_now = freshness(record, now)
         rows.append(RecordRow(record, summary(record), found_now, tuple(doubts(record))))
-    return RecordsListed(tuple(rows), tuple(store.problems))
+    return RecordsListed(tuple(rows), tuple(store.problems), older, len(every) - older - len(found))

@@ -217,7 +217,14 @@ class Ran(Answer):
 
     def show(self, console: Console) -> None:
         """The verdict, and the time."""
-        console.print(self.found.check.summary)
+        self._show(console, self.found.check.summary)
+
+    def show_all(self, console: Console) -> None:
+        """The verdict, how often two properties of the cases met, and the time."""
+        self._show(console, self.found.check.in_full)
+
+    def _show(self, console: Console, verdict: str) -> None:
+        console.print(verdict)
         if record := self._timed:
             found = summary(record)
             console.print(

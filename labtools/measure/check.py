@@ -142,10 +142,14 @@ class CheckReport:
     @property
     def summary(self) -> str:
         """The verdict in plain text, and what it speaks for."""
-        return self.say([f"  {line}" for line in say_cover(self.cover)] if self.cases else [])
+        return self._say([])
 
-    def say(self, cover: Sequence[str] = ()) -> str:
-        """`summary` with these lines for what `cover` says."""
+    @property
+    def in_full(self) -> str:
+        """`summary` with the table of `cover`."""
+        return self._say([f"  {line}" for line in say_cover(self.cover)] if self.cases else [])
+
+    def _say(self, cover: Sequence[str]) -> str:
         lines = [self._first_lines, f"covered: {'; '.join(self.covered)}", *cover]
         if self.seed is not None:
             lines.append(f"the last cases are drawn: --seed {self.seed} draws the same again")

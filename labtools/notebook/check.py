@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from labtools.problem.pairs import cover_rows, say_never
-
 from .tables import BOX, Shown, badge, make_table
 
 if TYPE_CHECKING:
@@ -15,15 +13,16 @@ if TYPE_CHECKING:
 
 
 def show_check(report: CheckReport) -> Shown:
-    """A check's verdict, every fault with its line, and below, folded, the cases and which of their
-    properties met; ``live`` from a GPU and ``computed`` by the CPU."""
+    """A check's verdict, every fault with its line, and below, folded, the cases; ``live``
+    from a GPU and ``computed`` by the CPU."""
     word = "live" if report.on == "gpu" else "computed"
     border = "4px double" if report.verdict == "wrong" else "2px solid"
-    lines = "<br>".join(html.escape(line) for line in report.say().splitlines())
+    verdict, *more = report.summary.splitlines()
+    lines = "<br>".join([f"{html.escape(verdict)} {badge(word)}", *map(html.escape, more)])
     shown = Shown(
         f'<div class="lt-check lt-check-{report.verdict}" '
-        f'style="{BOX};border:{border} currentColor">{lines} {badge(word)}</div>',
-        f"{report.summary} [{word}]",
+        f'style="{BOX};border:{border} currentColor">{lines}</div>',
+        "\n".join([f"{verdict} [{word}]", *more]),
     )
     if report.faults:
         rows = [[f.kind, _place(f), f.message] for f in report.faults]
@@ -31,11 +30,7 @@ def show_check(report: CheckReport) -> Shown:
     columns = ["workload", "inputs", "verdict", "worst relative error"]
     cases = make_table(columns, [_case_row(case) for case in report.cases])
     count = f"{len(report.cases)} of {report.planned} cases"
-    inner = cases.html
-    if report.cases:
-        columns, *rows = cover_rows(report.cover)
-        inner += make_table(columns, rows).html + f"<p>{html.escape(say_never(report.cover))}</p>"
-    folded = f'<details><summary style="cursor:pointer">{count}</summary>{inner}</details>'
+    folded = f'<details><summary style="cursor:pointer">{count}</summary>{cases.html}</details>'
     return shown + Shown(folded, f"{count}\n{cases.text}")
 
 

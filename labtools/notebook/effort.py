@@ -14,6 +14,7 @@ from pathlib import Path
 from labtools.problem import LabError, repository_root
 
 from .cells import code_cells, is_plumbing
+from .labs.lab04_predict.draw import LEVELS
 from .tables import Shown, make_note, show_table
 
 WORDS_A_MINUTE = 120
@@ -23,6 +24,10 @@ QUESTION_MINUTES = 2
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})(\{[\w-]+\})?")
 _QUESTION = re.compile(r"\bask(?:_choice|_numbers)?\(")
+_PLAYED = re.compile(
+    r"^(\w+) = draw_rounds\([^\n]*\bper_level=(\d+)\)$(?=.*\bplay_rounds\(\1\b)", re.M | re.S
+)
+"""Rounds of the prediction game, each a question: so many of every level."""
 _LINK = re.compile(r"\]\(([\w./-]+\.md)\)")
 _LIST_ITEM = re.compile(r"^(?:\d+\.|-) ")
 
@@ -34,7 +39,7 @@ class PageEffort:
     title: str  # its first heading
     words: int  # of its prose, without solutions
     lines: int  # of code that stands open
-    questions: int  # that the reader answers before a result
+    questions: int  # that the reader answers before a result, rounds of the game among them
     exercises: int  # at its end and within
 
     @property
@@ -53,12 +58,16 @@ def effort_of(text: str) -> PageEffort:
     cells = list(code_cells(lines))
     inside = {number for cell in cells for number in range(cell.start, cell.end + 1)}
     open_lines = questions = 0
+    sources: list[str] = []
     for cell in cells:
         source = "\n".join(lines[cell.body : cell.end])
         lesson = any("lesson" in line for line in lines[cell.start : cell.body])
         if source.startswith(("%%cuda", "# launch of")) or lesson or not is_plumbing(source):
             open_lines += sum(bool(line.strip()) for line in source.splitlines())
         questions += len(_QUESTION.findall(source))
+        sources.append(source)
+    played = _PLAYED.findall("\n".join(sources))
+    questions += sum(len(LEVELS) * int(per_level) for _, per_level in played)
     prose = _prose(line for number, line in enumerate(lines) if number not in inside)
     exercises = sum(line.lstrip("`").startswith("{exercise}") for line in lines)
     words = len(re.findall(r"\w+", " ".join(prose)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 import shlex
 from collections.abc import Callable
@@ -64,6 +65,16 @@ def page_rung(name: str, launch: Callable[..., Any] | None = None) -> Rung:
     if rung.id in PAGE:
         rung = rung.with_source(PAGE[rung.id].source)
     return rung if launch is None else rung.with_launch(launch)
+
+
+def cell_rung(name: str, like: Rung, launch: Callable[..., Any], *, text: str = "") -> Rung:
+    """A kernel of the page's own, under its own name, for the operation of the rung ``like``: what
+    the cell of that name holds, or the ``text`` given, with a launch.
+
+    Raises LabError: no such cell has run.
+    """
+    own = like.with_source(text or PAGE.kernel(name).source).with_launch(launch)
+    return dataclasses.replace(own, id=name)
 
 
 def run_cuda_cell(line: str, cell: str) -> CellKernel:

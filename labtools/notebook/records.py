@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from labtools.predict import DEFAULT_GPU, Forecast, floors, forecast_each, load_gpu
 from labtools.problem import HEADLINE, Problem, Rung, load_rung
@@ -284,9 +285,9 @@ def show_tried(
         seen = say_time(RecordedTime.of(record)) if record else PENDING
         speedup = read_ratio(shared, "recorded")
         ratio = say_speedup(speedup) if speedup else "-"
-        where = recorded(record) if record else Word("forecast")
+        where = replace(recorded(record), also="forecast") if record else Word("forecast")
         rows.append([variant.name, say_time(next(times)), seen, ratio, where])
-    columns = ["what", "kernels, forecast (us)", "recorded (us)"]
+    columns = ["what", "forecast (us)", "recorded (us)"]
     columns += [f"against {base.name}" if base else "", "where from"]
     if base is None:
         columns, rows = [*columns[:3], columns[4]], [[*row[:3], row[4]] for row in rows]

@@ -172,6 +172,13 @@ def _with_one_origin(
         if not words or len(words) < len(said):
             continue
         details = list(dict.fromkeys(cell.detail for cell in words))
+        common = _common_parts(details) if len(details) > 1 else []
+        if common:
+            caption = "; ".join(filter(None, [caption.removesuffix("."), ", ".join(common)]))
+            words = [replace(cell, detail=_without(cell.detail, common)) for cell in words]
+            for row, cell in zip((row for row in grid if row[at] != ""), words, strict=True):
+                row[at] = cell
+            details = list(dict.fromkeys(cell.detail for cell in words))
         if len(grid) == 1 and details[0]:
             continue  # its one row says it once
         kinds = {(cell.word, cell.also) for cell in words}
@@ -181,6 +188,9 @@ def _with_one_origin(
             columns = (*columns[:at], *columns[at + 1 :])
             grid = [[*row[:at], *row[at + 1 :]] for row in grid]
         else:
+            if len(kinds) == 1 and columns[at] == "kind":
+                named = "where from" if words[0].word in ("recorded", "live") else "note"
+                columns = (*columns[:at], named, *columns[at + 1 :])
             for row in grid:
                 if isinstance(cell := row[at], Word):
                     bare = replace(cell, detail="") if len(details) == 1 else cell
@@ -191,14 +201,34 @@ def _with_one_origin(
     return columns, grid, caption, ()
 
 
+def _common_parts(details: Sequence[str]) -> list[str]:
+    """What stands between the commas of every one of some details, such as the GPU."""
+    pieces = [piece.split(", ") for detail in details for piece in detail.split("; ")]
+    return [part for part in pieces[0] if part and all(part in piece for piece in pieces)]
+
+
+def _without(detail: str, common: Sequence[str]) -> str:
+    pieces = (
+        ", ".join(part for part in piece.split(", ") if part not in common)
+        for piece in detail.split("; ")
+    )
+    return "; ".join(filter(None, pieces))
+
+
 def _with_circumstances(
     columns: Sequence[str], grid: list[list[Cell]], caption: str
 ) -> tuple[Sequence[str], list[list[Cell]], str]:
-    """The table with the columns that what its records differ in asks for, before the last one."""
+    """The table with the columns that what its records differ in asks for, before the last one;
+    what such a column says in every row, the caption says."""
     kept = [[cell for cell in row if isinstance(cell, (Word, OfRecords))] for row in grid]
     rows = [[record for cell in row for record in cell.records] for row in kept]
     errors = [[cell for cell in row if isinstance(cell, _ErrorText)] for row in kept]
     added = distinguish(rows, [[one for cell in row for one in cell.records] for row in errors])
+    for heading, said in list(added.items()):
+        if heading != TOGETHER and len(grid) > 1 and len(set(said)) == 1:
+            told = f"{heading} in every row: {said[0]}"
+            caption = "; ".join(filter(None, [caption.removesuffix("."), told]))
+            del added[heading]
     if not added:
         return columns, grid, caption
     texts = zip(*added.values(), strict=True)

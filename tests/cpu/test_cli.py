@@ -202,6 +202,31 @@ def test_compile_shows_resources(cli: Any) -> None:
     assert "EXIT" in listing
 
 
+def test_compile_takes_a_gpu_as_the_other_commands_do(cli: Any) -> None:
+    data = cli("compile", "r03", "--gpu", "a100-80gb", "--json").data
+    assert data["limits"] == "a100-80gb" and [row["arch"] for row in data["kernels"]] == ["sm_80"]
+    assert cli("compile", "r03", "--gpu", "nothing").status == 2
+
+
+def test_a_forecast_without_a_band_says_so_once_and_why_where_it_is_asked(cli: Any) -> None:
+    asked = ("forecast", "r09", "--gpu", "h200")
+    short, whole = cli(*asked).out, cli(*asked, "--verbose").out
+    assert short.count("no band") == 2 and "BRA" not in short  # beside the time, and the line
+    assert "--verbose says why" in short
+    assert "depends on data" in whole and "BRA" in whole
+
+
+def test_a_derivation_begins_with_what_it_derives(cli: Any) -> None:
+    first, second, *more = cli("derive", "--gpu", "h200").out.splitlines()
+    assert "h200" in first and second.startswith("derived: ") and more
+
+
+def test_an_unknown_option_names_the_help_of_its_command(cli: Any) -> None:
+    said = cli("compile", "r03", "--no-such-option").err
+    assert "Why: No such option: --no-such-option" in said
+    assert "labtools compile --help" in said and "Usage:" not in said
+
+
 def test_doctor_says_why_and_what_still_works(cli: Any) -> None:
     ended = cli("doctor", "--json")
     assert ended.status == 0
@@ -269,7 +294,15 @@ def test_an_answer_is_short_unasked(cli: Any, command: str) -> None:
     ended = cli(command)
     assert ended.status == 0
     assert len(ended.out.splitlines()) <= 60
+    if command == "records":
+        *_, last, left_out = ended.out.splitlines()
+        held = re.search(r"\d+ records", cli("doctor").out)
+        known = [int(number) for number in re.findall(r"\d+", f"{last.split(';')[0]} {left_out}")]
+        assert held and f"{sum(known[1:])} records" == held[0], "of all some are shown"
+        assert "state" in ended.out.splitlines()[1] and "hash of the source" not in ended.out
     if command == "claims":
+        assert "The finished kernel is this many times" in ended.out and "cp-async" not in ended.out
+        assert len(cli(command, "--verdict", "refuted").out.splitlines()) <= 60
         shown = cli(command, "--verdict", "slip").out
         assert "l2-bytes" in shown and "v0-ms" not in shown
         assert cli(command, "--verdict", "nonsense").status == 2

@@ -18,6 +18,7 @@ from labtools.notebook.effort import (
     effort_of,
     route_of,
 )
+from labtools.notebook.labs.lab04_predict.draw import LEVELS
 from labtools.problem import LabError
 from labtools.record import Journal
 from tools.toc import toc_pages
@@ -63,6 +64,15 @@ def test_what_a_page_holds() -> None:
     assert found.words == 2 + 4 + 2
     expected = found.words / WORDS_A_MINUTE + 2 / LINES_A_MINUTE + QUESTION_MINUTES
     assert found.minutes == pytest.approx(expected)
+
+
+def test_rounds_that_are_played_are_questions_and_rounds_that_are_shown_are_not() -> None:
+    drawn, shown = "rounds = draw_rounds(seed, per_level=2)", "show_rounds(draw_rounds(1, 1))"
+    cells = [f"```{{code-cell}} ipython3\n{one}\n```\n" for one in (drawn, shown)]
+    played = "```{code-cell} ipython3\ngame = play_rounds(rounds, page=page)\n```\n"
+    assert effort_of("\n".join([PAGE, *cells])).questions == 1
+    assert effort_of("\n".join([PAGE, *cells, played])).questions == 1 + 2 * len(LEVELS)
+    assert effort_of((ROOT / "labs/lab04_predict.md").read_text()).questions == 3 * len(LEVELS)
 
 
 def test_a_page_without_a_title_is_refused() -> None:

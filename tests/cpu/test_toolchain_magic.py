@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 from devices import LIMITS, needs_compiler
 
-from labtools.notebook.magic import PAGE, load_ipython_extension, page_rung, run_cuda_cell
-from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.measure import check_rung
+from labtools.notebook.magic import (
+    PAGE,
+    cell_rung,
+    load_ipython_extension,
+    page_rung,
+    run_cuda_cell,
+)
+from labtools.problem import HEADLINE, LabError, load_rung, parse_problem
 from labtools.toolchain import kernel_hashes
 
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
@@ -59,6 +66,15 @@ def test_the_shipped_text_is_not_an_edit_and_an_edited_cell_is_what_runs(shell: 
         return rung.launch(workload, limits, knobs)
 
     assert page_rung("r03", launch=launch).launch is launch
+
+
+def test_a_kernel_of_the_pages_own_is_reported_by_its_own_name(shell: Any) -> None:
+    rung = load_rung("r03")
+    run_cell(shell, "all_alike --arch sm_90", rung.source_text)
+    own = cell_rung("all_alike", rung, rung.launch)
+    report = check_rung(own, parse_problem("1,2,1,4,64"), quick=True)
+    assert report.summary.startswith("all_alike on the CPU")
+    assert report.ok, report.summary
 
 
 def test_a_broken_cell_shows_its_line_and_no_older_kernel_runs(shell: Any, capsys: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from labtools.notebook import show_check
@@ -25,6 +27,20 @@ def test_right_is_called_right() -> None:
     shown = show_check(report(True))
     assert "lt-check-right" in shown.html and "right in all 1 cases" in shown.text
     assert SMALL.short() in shown.text
+
+
+def test_where_it_ran_stands_behind_the_verdict_and_not_behind_what_was_not_checked() -> None:
+    shown = show_check(replace(report(True), not_checked=("how fast it is",)))
+    verdict, *more = shown.text.splitlines()
+    assert "right in all" in verdict and verdict.endswith("[computed]")
+    assert any(line == "not checked: how fast it is" for line in more)
+    assert "how fast it is</div>" in shown.html
+
+
+def test_the_table_of_pairs_is_for_who_asks() -> None:
+    found = report(True)
+    assert "fewest cases of two" in found.in_full and found.to_dict()["cover"]
+    assert "fewest" not in show_check(found).html + found.summary + str(found)
 
 
 def test_wrong_numbers_are_called_wrong() -> None:

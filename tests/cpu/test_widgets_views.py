@@ -204,7 +204,13 @@ def test_what_all_rows_say_of_their_origin_stands_in_the_caption() -> None:
     assert one.html.count("prov-recorded") == 1 and ">from<" not in one.html
     assert one.text.count(where) == 1 and f"A caption; {where} [recorded]" in one.text
     two = make_table(["a", "from"], [["x", Word("recorded", day)] for day in (where, other)])
-    assert two.text.count(where) == two.text.count(other) == two.text.count("recorded") == 1
+    assert two.text.count("2026-01-02") == two.text.count("2026-01-03") == 1
+    assert two.text.count("NVIDIA H200") == two.text.count("recorded") == 1
+    rows = [[day, Word("recorded", f"{where}; {day}")] for day in (where, other)]
+    assert make_table(["a", "kind"], rows).text.splitlines()[0] == "NVIDIA H200 [recorded]"
+    said = [["x", Word("computed", doubt)] for doubt in ("", "rates not measured here")]
+    heads, *cells = make_table(["a", "kind"], said, "A caption").text.splitlines()[1:]
+    assert "kind" not in heads and "note" in heads and "rates not measured here" in cells[-1]
     mixed = make_table(["a", "from"], [["x", Word(word)] for word in ("recorded", "forecast")])
     assert mixed.html.count("prov ") == 2 and ">from<" in mixed.html
     single = make_table(["a", "from"], [["x", Word("recorded", where)]], "A caption")
