@@ -32,7 +32,7 @@
 
   const code = all(CODE).filter((one) => outermost(one, "pre") && shown(one));
   const lines = (one) => one.textContent.trimEnd().split("\n").length;
-  const isSetUp = (one) => one.closest(".cell_input") && /^\s*(import|from) \w/.test(one.textContent);
+  const isSetUp = (one) => one.closest(".cell_input") && /^\s*(import|from) \w|\bglobals\(\)/.test(one.textContent);
 
   const NO_PROSE = `script, style, pre, svg, nav, button, select, .headerlink, mjx-container, .math, .prev-next-area, .cell_input, ${TABLE}`;
   let open = 0, folded = 0;

@@ -35,7 +35,7 @@ class BoundDesign(AnyDesign):
 
     op: str
     workload: str  # its short form
-    bound: str  # what takes longest at its peak, such as ``memory`` or ``matrix units``
+    bound: str  # what takes longest at its peak, such as ``memory`` or ``tensor cores``
     floor_us: float  # the time of that bound
     kernel: str | None  # the shipped kernel that this specifies; None where there is none
     knobs: dict[str, int] | None  # its knobs

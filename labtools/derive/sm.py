@@ -1,4 +1,4 @@
-"""What every model of a tile knows of an SM: its matrix units, its load/store unit, the way from
+"""What every model of a tile knows of an SM: its tensor cores, its load/store unit, the way from
 the L2 and from memory, and what is said of a tile's time."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SmModel:
     # of one mma.m16n8k16 on a sub-partition: the measured interval, or what the data sheet's peak
     # allows where that is longer
     mma_cycles: float
-    sheet_flops: float  # of an SM's matrix units in a cycle at the sheet's peak, 0 without one
+    sheet_flops: float  # of an SM's tensor cores in a cycle at the sheet's peak, 0 without one
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu

@@ -26,7 +26,7 @@ LESSON = "lesson"
 _FENCE = re.compile(r"^(?P<ticks>`{3,}|~{3,})\{code-cell\}")
 _KERNEL = re.compile(r"%%cuda\b|# launch of ")
 _SOLUTION = re.compile(r"%%solution\b")
-_SET_UP = re.compile(r"%load_ext|import |from ")
+_SET_UP = re.compile(r"%load_ext|import |from |(?s:.*\bglobals\(\))")
 _ASKS = re.compile(r"^(?:\w+ = )?ask(?:_choice|_numbers)?\(", re.MULTILINE)
 _RESULT = re.compile(r"^(?:\w+ = )?\w+\.result\(", re.MULTILINE)
 _FOLDS = ("hide-input", "hide-cell", "remove-input")

@@ -296,10 +296,13 @@ def show_tried(
 
 def plot_times(workload: Problem, *tried: Tried) -> Shown:
     """Recorded times of some tries, of the processes that timed most of them, and the floor of the
-    bytes that each moves once. The caption names those that these did not time."""
+    bytes that each moves once, unless a kernel reads a cache of another precision. The caption
+    names those that these did not time."""
+    variants = [as_variant(one) for one in tried]
+    stored = any(one.is_rung and load_rung(one.candidate).stores is not None for one in variants)
     kept = timed_in_one_go(GpuRecords(DEFAULT_GPU).every, tried, workload)
     bars, missing = [], []
-    for variant, record in zip(map(as_variant, tried), kept, strict=True):
+    for variant, record in zip(variants, kept, strict=True):
         if record:
             bars.append(bar_of_record(record, variant.label or _SHORT.sub(r"\1", record.name)))
         else:
@@ -309,7 +312,7 @@ def plot_times(workload: Problem, *tried: Tried) -> Shown:
     return show_bars(
         bars,
         workload.short(),
-        floor_us=floors(workload, load_gpu(DEFAULT_GPU)).time_us,
+        floor_us=None if stored else floors(workload, load_gpu(DEFAULT_GPU)).time_us,
         where="; ".join(where),
         width=4.9,
     )

@@ -115,8 +115,11 @@ def gaps_of_forecast(made: Forecast) -> Gaps:
 
 def gaps_of_predicted(values: Mapping[str, float | None], bound: bounds.Bound) -> Gaps:
     """`gaps_of_forecast` of what `counters_of_forecast` gave, where that was kept."""
-    issued, what = values.get("issue_slot_pct"), "the share of issue slots, over all schedulers,"
-    note = f"forecast: {what} stands for the busiest compute pipe"
+    issued, what = (
+        values.get("issue_slot_pct"),
+        "the forecast's share of issue slots, over all schedulers,",
+    )
+    note = f"here {what} stands in for the busiest compute pipe"
     return _gaps_of(values, issued, ["issue_slot_pct"], "forecast", bound, note)
 
 

@@ -396,7 +396,7 @@ def _explain_crossover(bound: str, terms: Mapping[str, float], counted: CountedB
     if dram >= DRAM_LIKELY:
         return f"{text}, and memory at {dram:.0%} of its peak fits both"
     return (
-        f"{text}; but memory at {dram:.0%} of its peak is far from full, so the forecast's "
+        f"{text}; but memory at {dram:.0%} of its peak is far from its limit, so the forecast's "
         "bandwidth term is too long"
     )
 
@@ -407,8 +407,8 @@ def _explain_pair(forecast_bound: str, counted: CountedBound) -> str:
     slots = "Issue slots are counted over the cycles in which a scheduler had a warp"
     if (forecast_bound, counted.bound) == ("chain", "bandwidth"):
         text = (
-            "A full memory answers late, and a warp that waits for it counts as a long-scoreboard "
-            "stall, so only the traffic tells a chain from a full memory"
+            "A busy memory answers late, and a warp that waits for it counts as a long-scoreboard "
+            "stall, so only the traffic tells a chain from a busy memory"
         )
         if chain < CHAIN_STALLS:
             return text
@@ -418,8 +418,9 @@ def _explain_pair(forecast_bound: str, counted: CountedBound) -> str:
         )
     if (forecast_bound, counted.bound) == ("bandwidth", "chain"):
         return (
-            f"Memory reaches {dram:.0%} of its peak, so it was not full on average: too few bytes "
-            "were in flight for the latency that they met, or the forecast's latency is too short"
+            f"Memory reaches {dram:.0%} of its peak, so it was not near that on average: too few "
+            "bytes were in flight for the latency that they met, or the forecast's latency is too "
+            "short"
         )
     if (forecast_bound, counted.bound) == ("issue", "chain"):
         return (

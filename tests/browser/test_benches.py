@@ -276,6 +276,10 @@ def check_rung(page: Any, rung: str) -> None:
 def walk_lab07(page: Any) -> None:
     page.get_by_role("radio", name="barrier", exact=True).first.check()
     page.get_by_role("button", name="Commit answer").click()
+    for number in (1, 2, 3):
+        assert not page.locator(".lt-ncu").is_visible(), "the answers stand before the questions"
+        gate = page.locator(".lt-gate-static").nth(number)
+        gate.get_by_role("button", name="Show it without a guess").click()
     page.locator(".lt-ncu").wait_for()
     check_rung(page, "r03_one_warp")
     expect(page.locator(".lt-ncu-missing")).to_contain_text("What is missing is not zero.")
@@ -413,8 +417,8 @@ def test_lab10_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     compiled = page.locator(".lt-budget-compiled")
     expect(compiled).to_contain_text("registers per thread", timeout=60_000)
     expect(page.locator(".lt-budget-forecast")).to_contain_text("us, bound by")
-    finish_lab(page, lab_server, LAB10, ".lt-budget", ["matrix units"])
-    expect(page.get_by_text("You said matrix units.")).to_have_count(1)
+    finish_lab(page, lab_server, LAB10, ".lt-budget", ["tensor cores"])
+    expect(page.get_by_text("You said tensor cores.")).to_have_count(1)
 
 
 # ------------------------------------------------------------------------------------ lab 11

@@ -195,7 +195,7 @@ def test_times_with_and_without_turns_are_those_that_the_model_rests_on() -> Non
     for problem, times in both.items():
         model = PrefillModel(problem, H200, "wgmma")
         tile = PrefillTile("wgmma", 128, 2, 2, 1)
-        apart = max(sum(model.chain_parts(tile).values()), model.shares(tile, 1)["matrix units"])
+        apart = max(sum(model.chain_parts(tile).values()), model.shares(tile, 1)["tensor cores"])
         assert times[1] <= NOT_TOLD_APART * times[0], problem
         assert times[1] / times[0] > apart / model.lockstep_cycles(tile, 2), problem
 

@@ -173,7 +173,7 @@ def test_an_alignment_proof_is_what_every_address_says(
 
 
 @pytest.mark.parametrize(
-    ("text", "bound"), [("gemm:4096,4096,4096", "matrix units"), ("gemm:16,4096,4096", "memory")]
+    ("text", "bound"), [("gemm:4096,4096,4096", "tensor cores"), ("gemm:16,4096,4096", "memory")]
 )
 def test_what_no_kernel_beats_is_of_the_fastest_instruction(text: str, bound: str) -> None:
     """The floor of mma.m16n8k16 says its name where the GPU has a faster instruction."""
@@ -215,7 +215,7 @@ def test_xor_and_72_satisfy_both_and_the_others_do_not() -> None:
 
 def test_few_rows_are_bound_by_memory_and_many_by_the_matrix_units() -> None:
     assert derived("gemm", "gemm:16,4096,4096").bound == "memory"
-    assert derived("gemm", "gemm:4096,4096,4096").bound == "matrix units"
+    assert derived("gemm", "gemm:4096,4096,4096").bound == "tensor cores"
 
 
 @pytest.mark.parametrize(

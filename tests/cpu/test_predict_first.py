@@ -210,6 +210,7 @@ def test_a_solution_runs_when_it_is_asked_for_or_nobody_is_there(
 
 # ------------------------------------------------------------------------------- folding
 
+SET_UP = "beside = 1\nglobals().update(beside)"
 LONG = "\n".join(f"x{n} = {n}" for n in range(MOST_OPEN_LINES + 1))
 FOLDED = ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"
 
@@ -218,7 +219,7 @@ FOLDED = ":tags: [hide-input]\n:jupyter: {source_hidden: true}\n"
     ("options", "code", "wanted"),
     [
         ("", "x = 1", ""),
-        *(("", code, FOLDED) for code in (LONG, "import numpy", "one.result(2)")),
+        *(("", code, FOLDED) for code in (LONG, "import numpy", "one.result(2)", SET_UP)),
         *(
             ("", code, FOLDED.replace("hide-", "remove-"))
             for code in ("one = ask(\n'q')", "one = ask_choice(", "x = 1\none = ask_numbers(")

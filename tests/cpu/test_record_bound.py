@@ -203,7 +203,7 @@ def test_a_crossover_is_named_only_where_the_terms_are_close() -> None:
     text = _explain("bandwidth", {"bandwidth": 100.0, "issue": 99.0, "chain": 10.0}, IDLE)
     assert "crossover" not in text
     far = _explain("bandwidth", {"bandwidth": 100.0, "chain": 95.0}, {**IDLE, **_values(dram=2.0)})
-    assert "fits both" not in far and "2% of its peak is far from full" in far
+    assert "fits both" not in far and "2% of its peak is far from its limit" in far
     ambiguous = _explain("chain", {"chain": 1.0, "bandwidth": 1.1}, _values(dram=70.0))
     assert "crossover" in ambiguous and "ambiguous" in ambiguous
 

@@ -147,7 +147,7 @@ def test_the_bound_is_the_one_rules_and_a_difference_is_explained() -> None:
     full = {**MEMORY_IDLE, "dram_throughput_pct": 85.0}
     other = make_panel(run_of(full))["bound"]
     assert other["counted"] == "bandwidth"
-    assert "A full memory answers late" in other["why"]
+    assert "A busy memory answers late" in other["why"]
     blind = make_panel(run_of({**MEMORY_IDLE, "dram_throughput_pct": None}))["bound"]
     assert blind["counted"] == "not clear"
     assert "dram_throughput_pct is missing" in blind["reason"]

@@ -50,7 +50,7 @@ class Work:
     products: float
     converts: float
     instructions: float  # all
-    tensor_cycles: float  # of one sub-partition's matrix unit
+    tensor_cycles: float  # of one sub-partition's tensor cores
     unit_cycles: float  # of the SM's load/store unit
     # from the tile's arrival to the next tile, for a warp alone on its scheduler that finds the
     # load/store unit busy for as long as it uses it itself

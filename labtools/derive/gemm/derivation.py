@@ -105,7 +105,7 @@ class _ProductDerivation(BoundDerivation):
         an_sm = machine.sub_partitions * MMA_FLOPS / self.model.mma_cycles
         peak = an_sm * gpu.sm_count * machine.clock_ghz / 1e3
         memory_us, matrix_us = work.minimal_bytes / dram / 1e3, work.flops / peak / 1e6
-        bound, other = "matrix units", "memory"
+        bound, other = "tensor cores", "memory"
         if memory_us > matrix_us:
             bound, other = other, bound
         self.bound, self.floor_us = bound, max(memory_us, matrix_us)

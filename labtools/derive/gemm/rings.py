@@ -46,7 +46,7 @@ shared tile adds waits between blocks, which vary, so that a tenth decides nothi
 
 @dataclass(frozen=True, kw_only=True)
 class RingCost(ModelledTime):
-    """A tile and what the model says of it: ``by`` is ``matrix units``, ``shared memory``,
+    """A tile and what the model says of it: ``by`` is ``tensor cores``, ``shared memory``,
     ``copies`` or ``latency``, and the time has the join besides."""
 
     tile: RingTile  # sizes, stages, split
@@ -62,7 +62,7 @@ class RingDesign:
     kernel: str  # the shipped kernel that this specifies
     knobs: dict[str, int]
     cost: RingCost
-    bound: str  # what takes longest at its peak, ``memory`` or ``matrix units``
+    bound: str  # what takes longest at its peak, ``memory`` or ``tensor cores``
     floor_us: float  # the time of that bound
     time_us: float  # expected
     steps: tuple[DesignStep, ...]
@@ -113,10 +113,10 @@ class RingModel(SmModel):
 
     @property
     def floors_us(self) -> dict[str, float]:
-        """Least time at the peak rate of memory and of the matrix units, microseconds."""
+        """Least time at the peak rate of memory and of the tensor cores, microseconds."""
         dram = self.machine.dram_bytes_per_cycle
         cycles = self.work.flops / self.sheet_flops / self.gpu.sm_count
-        return {"memory": self.us(self.work.minimal_bytes / dram), "matrix units": self.us(cycles)}
+        return {"memory": self.us(self.work.minimal_bytes / dram), "tensor cores": self.us(cycles)}
 
     def product_cycles(self, tile: RingTile) -> float:
         """Cycles of an SM for one wgmma: its operations, or its reads of shared memory."""
@@ -156,7 +156,7 @@ class RingModel(SmModel):
         steps = SLICE // DEPTH
         read = tile.warpgroups * steps * ELEMENT * DEPTH * (WARPGROUP_ROWS + tile.columns)
         return {
-            "matrix units": tile.warpgroups * steps * self.product_cycles(tile),
+            "tensor cores": tile.warpgroups * steps * self.product_cycles(tile),
             "shared memory": (tile.slice_bytes + read) / UNIT_BYTES,
             "copies": self.copy_cycles(tile),
             "latency": self.latency(tile) / (tile.stages - 1),
@@ -303,7 +303,7 @@ def _instruction(model: RingModel, best: RingCost, mma_us: float) -> DesignStep:
     return _STEPS.step(
         "instruction",
         [model.gpu.fp16_tensor_tflops or 0.0, model.sheet_flops],
-        [model.product_cycles(best.tile), flops, model.floors_us["matrix units"]],
+        [model.product_cycles(best.tile), flops, model.floors_us["tensor cores"]],
         [mma_us],
         words={"best": best},
     )

@@ -54,7 +54,7 @@ def _figures(
         return {FLIGHT_BUDGET.name: (on_the_way, model.machine.bytes_in_flight(LOADED_SHARE))}
     slices, latency = ahead
     return {
-        L2_BUDGET.name: (loaded / shares["matrix units"], loaded / rate),
+        L2_BUDGET.name: (loaded / shares["tensor cores"], loaded / rate),
         LATENCY_LIMIT.name: (slices * busiest_cycles(shares), latency),
     }
 

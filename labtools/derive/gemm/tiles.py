@@ -1,6 +1,6 @@
 """What a tile of a product costs, by the model that the derivation chooses with.
 
-The model knows the units of an SM (matrix units, load/store unit, the way from the L2), the latency
+The model knows the units of an SM (tensor cores, load/store unit, the way from the L2), the latency
 of a copy and how many slices cover it, waves of blocks, and the memory's rate. It does not know
 instructions, conflicts of the L2, or clocks under load.
 """
@@ -50,7 +50,7 @@ def fragment_bytes(tile: ProductTile) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class TileCost(BlockCost):
-    """A tile and what the model says of it: ``by`` is ``matrix units``, ``load/store unit``,
+    """A tile and what the model says of it: ``by`` is ``tensor cores``, ``load/store unit``,
     ``L2``, ``latency`` or ``chain``."""
 
     tile: ProductTile  # sizes, warps and stages
@@ -88,7 +88,7 @@ class TileModel(SmModel):
         units = min(self.machine.sub_partitions, tile.warps * blocks)
         loaded = self.loaded(tile)
         return {
-            "matrix units": blocks * products * self.mma_cycles / units,
+            "tensor cores": blocks * products * self.mma_cycles / units,
             "load/store unit": blocks * (loaded + fragment_bytes(tile)) / UNIT_BYTES,
             "L2": blocks * loaded / self.l2_rate,
             "latency": self.latency / max(1, tile.stages - 1),

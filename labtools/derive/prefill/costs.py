@@ -168,7 +168,7 @@ class PrefillModel(SmModel):
         return 1 - self.problem.pairs / issued
 
     def products_cycles(self, tile: PrefillTile) -> float:
-        """Cycles of the SM's matrix units for the scores of one group's tile; the output takes as
+        """Cycles of the SM's tensor cores for the scores of one group's tile; the output takes as
         many."""
         rows = GROUP_ROWS[tile.kind]
         return 2 * rows * tile.keys * self.problem.head_dim / self.flops_per_cycle
@@ -249,7 +249,7 @@ class PrefillModel(SmModel):
         a_scheduler = warps / min(self.machine.sub_partitions, warps)
         loaded = 4 * tile.keys * self.problem.head_dim
         found = {
-            "matrix units": 2 * blocks * tile.groups * self.products_cycles(tile),
+            "tensor cores": 2 * blocks * tile.groups * self.products_cycles(tile),
             "exponentials": a_scheduler * self.exponential_cycles(tile),
             "instructions": a_scheduler * self.instructions(tile),
             "shared memory": blocks * self.shared_bytes(tile) / UNIT_BYTES,

@@ -122,7 +122,7 @@ class _PrefillDerivation(BoundDerivation):
         lanes = machine.sub_partitions * WARP / machine.intervals["xu"]
         times = {
             "memory": self.model.memory_us,
-            "matrix units": problem.flops / peak / 1e6,
+            "tensor cores": problem.flops / peak / 1e6,
             "exponentials": pairs / (lanes * sms * machine.clock_ghz) / 1e3,
         }
         self.bound = max(times, key=lambda name: times[name])
@@ -249,7 +249,7 @@ class _PrefillDerivation(BoundDerivation):
     def _turns(self) -> DesignStep:
         tile, model, best = self.tile, self.model, self.best
         together = best.blocks_per_sm * tile.groups
-        parts, products = model.chain_parts(tile), best.shares["matrix units"]
+        parts, products = model.chain_parts(tile), best.shares["tensor cores"]
         alone = sum(parts.values())
         locked = model.lockstep_cycles(tile, together)
         others: list[float | None] = [None, None]

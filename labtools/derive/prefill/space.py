@@ -38,7 +38,7 @@ def prefill_space(design: PrefillDesign, gpu: Gpu) -> DesignSpace:
         loaded = 4 * keys * problem.head_dim
         figures = {
             REGISTER_BUDGET.name: (float(model.registers(tile)), float(room)),
-            L2_BUDGET.name: (loaded / shares["matrix units"], model.l2_rate),
+            L2_BUDGET.name: (loaded / shares["tensor cores"], model.l2_rate),
             LATENCY_LIMIT.name: (ahead, ahead + waited),
         }
         held = (tile.queries + 2 * stages * keys) * row

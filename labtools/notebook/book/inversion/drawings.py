@@ -35,34 +35,33 @@ def fragment_drawing() -> Shown:
 
     def paint(axes: Axes) -> None:
         wide, high = 0.56, 0.28
-        axes.text(2.3, -0.1, "K: 16 keys, 16 dims", ha="center", va="center")
+        axes.text(2.24, 5.02, "K: 16 keys, 16 dims", ha="center", va="center", fontsize=9)
         for row in range(16):
             for pair in range(8):
-                spot = (wide * pair, 0.35 + high * row)
+                spot = (wide * pair, 5.25 + high * row)
                 cell(axes, *spot, (wide, high), lane_of_pair(row, pair))
-        axes.text(4.95, 2.6, "x", ha="center", va="center", fontsize=13)
-        axes.text(6.6, -0.1, r"$Q^T$: 16 dims, 8 heads", ha="center", va="center")
+        axes.text(5.92, 0.05, r"$Q^T$: 16 dims, 8 heads", ha="center", va="center", fontsize=9)
         for column in range(8):
             for pair in range(8):
-                spot = (5.5 + 0.28 * column, 0.35 + wide * pair)
+                spot = (4.8 + 0.28 * column, 0.3 + wide * pair)
                 cell(axes, *spot, (0.28, wide), lane_of_pair(column, pair))
-        axes.text(8.2, 2.6, "=", ha="center", va="center", fontsize=13)
-        axes.text(9.9, -0.1, r"$S^T$: 16 keys, 8 heads", ha="center", va="center")
+        axes.text(5.92, 5.02, r"$S^T$: 16 keys, 8 heads", ha="center", va="center", fontsize=9)
         for row in range(16):
             for pair in range(4):
-                spot = (8.8 + wide * pair, 0.35 + high * row)
+                spot = (4.8 + wide * pair, 5.25 + high * row)
                 cell(axes, *spot, (wide, high), lane_of_pair(row, pair))
 
     return draw_sketch(
         paint,
         "Three grids: K with 16 rows and 16 columns, Q transposed with 16 rows and 8 columns, and "
-        "their product with 16 rows and 8 columns. Each cell holds two neighbouring elements and "
-        "names the lane that has them. Lane 4 r + c, for r below 8 and c below 4, has rows r and "
+        "their product with 16 rows and 8 columns, which stands beside K and below Q. "
+        "Each cell holds two neighbouring elements and names the lane that has them. Lane 4 r + c, "
+        "for r below 8 and c below 4, has rows r and "
         "r + 8 of K, column r of Q transposed, and of the product rows r and r + 8 of the columns "
         f"2 c and 2 c + 1. The cells of lane {_MARKED_LANE} are dark.",
         "Fragments of one mma.m16n8k16: each cell is two elements, with the lane that holds them",
-        extent=(11.1, 4.9),
-        size=(7.6, 3.7),
+        extent=(7.3, 9.8),
+        size=(4.8, 6.4),
     )
 
 
@@ -87,17 +86,18 @@ def swizzle_drawing() -> Shown:
 
     def paint(axes: Axes) -> None:
         for place, (name, tile) in enumerate(layouts):
-            left = 3.9 * place + 0.8
-            axes.text(left + 1.6, -0.35, name, ha="center", va="center", fontsize=9)
+            left, top = 1.2, 4.0 * place
+            axes.text(left + 1.6, top + 0.1, name, ha="center", va="center", fontsize=9)
             for row in range(_MATRIX_ROWS):
                 for chunk in range(8):
-                    spot = (left + 0.4 * bank_group(tile, row, chunk), 0.05 + 0.4 * row)
+                    spot = (left + 0.4 * bank_group(tile, row, chunk), top + 0.4 + 0.4 * row)
                     shade = SHADES[0] if chunk == marked else "white"
                     draw_box(axes, spot, (0.4, 0.4), f"{chunk}", shade=shade, fontsize=8)
             told = f"chunk {marked} of all rows:\n{ways[place]} in one place at once"
-            axes.text(left + 1.6, 3.65, told, ha="center", va="center", fontsize=9)
-        for row in range(_MATRIX_ROWS):
-            axes.text(0.7, 0.25 + 0.4 * row, f"row {row}", ha="right", va="center", fontsize=8)
+            axes.text(left + 3.4, top + 2.0, told, ha="left", va="center", fontsize=9)
+            for row in range(_MATRIX_ROWS):
+                at = (left - 0.1, top + 0.6 + 0.4 * row)
+                axes.text(*at, f"row {row}", ha="right", va="center", fontsize=8)
 
     return draw_sketch(
         paint,
@@ -109,8 +109,8 @@ def swizzle_drawing() -> Shown:
         ),
         "Where 16-byte chunks stand in the 32 banks. Each column is four banks; ldmatrix reads one "
         "chunk of eight rows at once",
-        extent=(12.0, 3.9),
-        size=(7.4, 2.9),
+        extent=(8.0, 11.8),
+        size=(4.8, 6.6),
         word="computed",
     )
 
@@ -155,13 +155,15 @@ def ring_drawing(stages: int) -> Shown:
 
     def paint(axes: Axes) -> None:
         for stage in range(stages):
-            axes.text(1.9, 0.75 + 0.75 * stage, f"stage {stage}", ha="right", va="center")
+            axes.text(
+                2.8 + 1.55 * stage, 0.1, f"stage {stage}", ha="center", va="center", fontsize=9
+            )
         for trip in range(trips):
-            x = 2.1 + 1.55 * trip
-            axes.text(x + 0.72, 0.1, f"tile {trip} is read", ha="center", va="center", fontsize=8)
+            y = 0.45 + 0.75 * trip
+            axes.text(1.9, y + 0.3, f"tile {trip} is read", ha="right", va="center", fontsize=8)
             for stage in range(stages):
                 tile = tile_of_stage(stage, trip, stages)
-                spot, size = (x, 0.45 + 0.75 * stage), (1.45, 0.6)
+                spot, size = (2.1 + 1.55 * stage, y), (1.45, 0.6)
                 if tile == trip:
                     draw_box(axes, spot, size, f"tile {tile}: read", shade=SHADES[2], fontsize=8)
                 else:
@@ -173,8 +175,8 @@ def ring_drawing(stages: int) -> Shown:
         f"the tile that is read. The other {stages - 1} wait for the next tiles, which are on "
         "their way. The stage that was read gets the tile that comes last.",
         f"A ring of {stages} stages: one tile is read, {stages - 1} are in flight",
-        extent=(2.1 + 1.55 * trips, 0.45 + 0.75 * stages),
-        size=(7.4, 0.5 + 0.42 * stages),
+        extent=(2.1 + 1.55 * stages, 0.45 + 0.75 * trips),
+        size=(4.8, 0.5 + 0.42 * trips),
         word="computed",
     )
 

@@ -19,7 +19,7 @@ from labtools.problem.limits import Limits
 from labtools.toolchain.listings import machine_code
 
 from ...figures import BLUE, MARKERS, ORANGE, SHADES, Axes, Bar, draw_picture, show_bars
-from ...tables import Shown, Word, format_value, make_note, show_table
+from ...tables import Shown, format_value, make_note, show_table
 
 _SHARES = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
 
@@ -124,7 +124,7 @@ def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
     for name, design in designs.items():
         asked = {key: design.step(key).answer.value for key in ("in_flight", "stages", "bytes")}
         cells = {
-            "": name,
+            "": name if design.calibrated else f"{name}*",
             "KiB in flight per SM": f"{asked['in_flight'] / 1024:.0f}",
             "keys per tile": f"{design.tile_keys}",
             "warps asked for": f"{design.warps_per_sm}",
@@ -136,9 +136,10 @@ def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
         }
         if times:
             cells |= {"floor us": f"{asked['bytes']:.1f}", "expected us": f"{design.time_us:.1f}"}
-        kind = Word("computed", "" if design.calibrated else "rates not measured here")
-        rows.append([*cells.values(), kind])
-    return show_table(tuple(cells), rows, word="computed")
+        rows.append([*cells.values()])
+    starred = any(not design.calibrated for design in designs.values())
+    note = "* rates not measured here" if starred else ""
+    return show_table(tuple(cells), rows, word="computed", note=note)
 
 
 def plot_ring(design: Design, gpu: Gpu) -> Shown:
@@ -180,7 +181,7 @@ def plot_ring(design: Design, gpu: Gpu) -> Shown:
     )
     dots = " The dots are microbenchmarks of plain loads [recorded]." if measured else ""
     caption = f"Circles: rings by their stages; the filled one is derived.{dots} {gpu.title}."
-    return draw_picture(paint, alt, caption, "computed", size=(7.2, 3.4))
+    return draw_picture(paint, alt, caption, "computed", size=(4.9, 3.2))
 
 
 def needed_kib(gpu: Gpu, shares: Sequence[float]) -> dict[float, float]:

@@ -214,7 +214,8 @@ function render({ model, el }) {
       return [paragraph(["Untick a method, or two."])];
     }
     return [out.length === 1 ? drawOne(out[0]) : drawTwo(),
-      paragraph([`The kernel: ${kernel.about} `, code(kernel.key)], "lt-note")];
+      paragraph([`The kernel: ${kernel.about}`], "lt-note"),
+      fold("Its knobs", [code(kernel.key)])];
   }
 
   function score() {

@@ -184,7 +184,9 @@ def show_cases(bench: AblationBench, cases: Sequence[tuple[str, str, str]]) -> S
         cell = bench.cell(kernel, method)
         ((name, held, without),) = cell["proof"]["rows"]
         title = bench.recorded.family.method(method).title
-        seen = f"{name.replace('_', ' ')}: {held} with it, {without} without"
+        signed = cell["proof"]["kind"] == "signature"
+        what = "instructions that show it" if signed else name.replace("_", " ")
+        seen = f"{what}: {held} with it, {without} without"
         word = Word("recorded", also="forecast" if name in FOLLOWED else "")
         return case, f"{kernel}: {title}", cell["said"], cell["class"], seen, word
 
