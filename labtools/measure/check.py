@@ -444,14 +444,12 @@ def _largest(rung: Rung, problem: Problem) -> list[Problem]:
         sizes = range(getattr(problem, field), LARGEST_SIZE)
 
         def is_refused(size: int, field: str = field) -> bool:
-            try:
-                return rung.supports(problem.replace(**{field: size})) is not None
-            except LabError:
-                return True  # its sizes are bound to each other
+            return rung.supports(problem.replace(**{field: size})) is not None
 
-        place = bisect.bisect_left(sizes, True, key=is_refused)
-        if 0 < place < len(sizes):
-            found.append(problem.replace(**{field: sizes[place - 1]}))
+        with contextlib.suppress(LabError):  # what limits it is that there is no such problem
+            place = bisect.bisect_left(sizes, True, key=is_refused)
+            if 0 < place < len(sizes):
+                found.append(problem.replace(**{field: sizes[place - 1]}))
     return found
 
 
