@@ -10,12 +10,12 @@ from ...records import GpuRecords
 from ...tables import Shown
 
 
-def sdpa_against_floor() -> float | None:
-    """The floor over the recorded time of PyTorch's attention, both of the headline workload."""
+def sdpa_against_floor() -> tuple[float, float] | None:
+    """The floor and the recorded time of PyTorch's attention, in us, of the headline workload."""
     record = GpuRecords(DEFAULT_GPU).find("baseline:sdpa", HEADLINE)
     if record is None:
         return None
-    return floors(HEADLINE, load_gpu(DEFAULT_GPU)).time_us / record.median_us
+    return floors(HEADLINE, load_gpu(DEFAULT_GPU)).time_us, record.median_us
 
 
 def step_drawing() -> Shown:

@@ -82,7 +82,8 @@ def draw_step(name: str, workload: Prefill) -> Shown:
         f"{', while one more is copied' * (stages > 1)}. Each of {warps} warps has "
         f"{queries // warps} queries. Shared memory holds {inside}.",
         f"One head: green is done, orange is worked on{', blue is in flight' * (stages > 1)}. "
-        f"A warp has m, l and acc{'' if score else ' and the scores'} of its queries in registers",
+        f"A warp has maximum, sum of weights{' and output' if score else ', output and scores'} "
+        "of its queries in registers",
         extent=(11.9, 7.9),
         size=(4.9, 3.9),
         word="computed",

@@ -91,7 +91,7 @@ def which_tool_drawing() -> Shown:
         paint,
         f"Five questions from top to bottom, each with the tool that answers it. {asked}. "
         "When all are answered, change one thing and begin again.",
-        "Begin at the top, and take the tool of the first question that you must answer no",
+        "Begin at the top, and stop at the first question that you answer with no",
         extent=(9.6, 8.5),
         size=(4.9, 4.3),
     )
