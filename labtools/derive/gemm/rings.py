@@ -21,6 +21,7 @@ from labtools.problem import load_rung
 from labtools.problem.decode.block_plan import MEMORY_JOIN_US
 from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, RingTile
 from labtools.problem.limits import COPY_BYTES
+from labtools.problem.text import how_many
 
 from ..parts import NOT_TOLD_APART, WARP, DesignStep, Rejected, Sheet
 from ..sm import ELEMENT, LOADED_SHARE, SUM, UNIT_BYTES, ModelledTime, SmModel, busiest_cycles
@@ -73,7 +74,8 @@ class RingDesign:
         """The tile in one line."""
         tile = self.cost.tile
         return (
-            f"{tile.rows} x {tile.columns}, {tile.stages} stages, {tile.split} blocks per tile, "
+            f"{tile.rows} x {tile.columns}, {how_many(tile.stages, 'stage')}, "
+            f"{how_many(tile.split, 'block')} per tile, "
             f"{tile.smem_bytes:,} bytes of shared memory per block, {self.time_us:.4g} us, "
             f"{self.floor_us / self.time_us:.0%} of the bound, which is {self.bound}"
         )

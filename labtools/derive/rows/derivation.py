@@ -12,6 +12,7 @@ from labtools.predict.sheets import Gpu
 from labtools.problem import Problem, Rung, list_rungs
 from labtools.problem.limits import COPY_BYTES, MOST_THREADS
 from labtools.problem.rows import Rows
+from labtools.problem.text import how_many
 
 from ..engine import Asked, BoundDesign, Derivation, read_problem
 from ..parts import ISSUE_CYCLES, WARP, WHERE_IT_STOPS, DesignStep, Rejected, Sheet, footprint_words
@@ -52,9 +53,9 @@ class RowDesign(BoundDesign):
     def summary(self) -> str:
         """The kernel in one line."""
         return (
-            f"{self.blocks} blocks of {self.threads} threads, {self.pieces} pieces of 16 bytes a "
-            f"thread, {self.blocks_per_sm} blocks per SM, {self.registers} registers per thread, "
-            f"{self.time_us:.4g} us"
+            f"{self.blocks} blocks of {self.threads} threads, {how_many(self.pieces, 'piece')} of "
+            f"16 bytes a thread, {how_many(self.blocks_per_sm, 'block')} per SM, "
+            f"{self.registers} registers per thread, {self.time_us:.4g} us"
         )
 
 

@@ -35,6 +35,7 @@ from labtools.problem import (
     poisoned,
 )
 from labtools.problem.limits import MOST_FIXED_SMEM_BYTES
+from labtools.problem.text import how_many
 from labtools.toolchain import launched_entries, source_name
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
@@ -77,7 +78,8 @@ class CpuRun(CheckCase):
         return next(iter(self.outputs.values()))
 
     def __str__(self) -> str:
-        clean = f"; no fault under {len(self.orders)} orders of warps" if self.ok else ""
+        orders = how_many(len(self.orders), "order")
+        clean = f"; no fault under {orders} of warps" if self.ok else ""
         return f"CPU run: {self.told}{clean}"
 
 

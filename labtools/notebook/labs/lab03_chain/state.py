@@ -200,7 +200,7 @@ def _facts(
         ("read from memory", f"{found.gb_per_s:.0f} GB/s", "forecast"),
         ("a load takes", f"{launch.load_latency_cycles:.0f} cycles", "forecast"),
         ("issue slots in use", f"{launch.issue_share:.0%}", "forecast"),
-        ("blocks per SM", f"{fit} that fit, {launch.threads} threads each", "computed"),
+        ("blocks per SM", f"{fit} at most, {launch.threads} threads each", "computed"),
     ]
     if (true := launch.true_chain_cycles) is not None:
         facts.append(("true dependencies alone", f"{true:.0f} cycles per trip", "computed"))
