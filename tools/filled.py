@@ -109,13 +109,12 @@ def write_copies(work: Path, kept: KeptPages, known: Collection[str]) -> list[st
     written, notary = _read_written(work), NotebookNotary()
     start = START_PAGE.removesuffix(".md")
     pages = sorted(executable_pages(kept.root), key=lambda page: page != start)
-    texts = [kept.root / f"{page}.md" for page in pages]  # a page may read another's
     todo = {}
     for page in pages:
         text, notebook = work / f"{page}.md", work / f"{page}.ipynb"
         if not text.exists():
             continue
-        made_of = fingerprint(kept.key or "", *texts, text, *sorted(known))
+        made_of = _made_of(text, kept, known)
         if notebook.exists():
             note = written.get(page, {})
             if note.get("shown") != _shown(notebook.read_text()) or note["made_of"] == made_of:
@@ -134,14 +133,23 @@ def write_copies(work: Path, kept: KeptPages, known: Collection[str]) -> list[st
             print(f"{page}: {error}", file=sys.stderr)
             continue
         body = nbformat.writes(filled)
-        written[page] = {"shown": _shown(body), "made_of": made_of}
-        # Written down first: a notebook that nobody has written down is the reader's.
-        write_whole(work / WRITTEN, json.dumps(written, indent=1, sort_keys=True).encode())
+        # First: a notebook that nobody has written down is the reader's.
+        _write_down(work, page, body, made_of)
         write_whole(notebook, body.encode())
         # As old as its text: Jupytext asks which of the two counts when the outputs are newer.
         os.utime(notebook, ns=(text.stat().st_atime_ns, text.stat().st_mtime_ns))
         notary.sign(filled)
     return [page for page in todo if (work / f"{page}.ipynb").exists()]
+
+
+def _made_of(text: Path, kept: KeptPages, known: Collection[str]) -> str:
+    pages = [kept.root / f"{page}.md" for page in executable_pages(kept.root)]  # one reads another
+    return fingerprint(kept.key or "", *pages, text, *sorted(known))
+
+
+def _write_down(work: Path, page: str, body: str, made_of: str) -> None:
+    written = _read_written(work) | {page: {"shown": _shown(body), "made_of": made_of}}
+    write_whole(work / WRITTEN, json.dumps(written, indent=1, sort_keys=True).encode())
 
 
 def _shown(body: str) -> str:
@@ -178,9 +186,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PageRunError as error:
         print(error, file=sys.stderr)
         return 1
-    page = read_copy(options.work / f"{options.page}.md")
-    # As the browser has it: a file's texts are cut into lines.
-    print(json.dumps(fill(page, kept.outputs(options.page), answered())))
+    text, known = options.work / f"{options.page}.md", answered()
+    filled = fill(read_copy(text), kept.outputs(options.page), known)
+    # The browser saves it, if it takes it.
+    made_of = _made_of(text, kept, known)
+    _write_down(options.work, options.page, nbformat.writes(filled), made_of)
+    print(json.dumps(filled))  # a file's texts would be cut into lines
     return 0
 
 

@@ -18,6 +18,7 @@ from tools.filled import read_copy, write_copies
 ROOT = Path(__file__).resolve().parents[2]
 LAB01 = "labs/lab01_occupancy.md"
 NO_WIDGET = "Error displaying widget"
+SAVE = "window.jupyterapp.shell.currentWidget.context.save()"
 FILLED = "**/fieldguide/filled*"
 
 
@@ -57,9 +58,12 @@ def test_a_page_shows_its_outputs_before_it_has_run(
         shows_the_bench(filling)
         assert set(prompts(filling)) == {"[ ]:"}
         shoot(filling, "lab01-filled")
+        filling.evaluate(SAVE)
+        open_notebook(filling, server, LAB01)
+        shows_the_bench(filling)
         filling.get_by_role("button", name="Run this page").click()
         expect(gates(filling)).to_contain_text("run has stopped", timeout=120_000)
-        filling.evaluate("window.jupyterapp.shell.currentWidget.context.save()")
+        filling.evaluate(SAVE)
         filling.goto("about:blank")
     # Its kernel is gone: the form has become a still, and the bench lives.
     with start_server(work, journal(work)) as server:
@@ -68,7 +72,9 @@ def test_a_page_shows_its_outputs_before_it_has_run(
         assert "[1]:" in prompts(filling), "what had run is there"
 
 
-def test_a_page_without_outputs_is_filled(work: Path, filling: Any) -> None:
+def test_a_page_without_outputs_is_filled(
+    work: Path, executed_pages: KeptPages, filling: Any
+) -> None:
     before = [cell.source for cell in read_copy(work / LAB01).cells]
     with start_server(work, journal(work)) as server:
         open_notebook(filling, server, LAB01)
@@ -76,6 +82,7 @@ def test_a_page_without_outputs_is_filled(work: Path, filling: Any) -> None:
         wait_for(notebook.exists, 90, "the page to be filled")
         shows_the_bench(filling)
     assert [cell.source for cell in read_copy(work / LAB01).cells] == before
+    assert write_copies(work, executed_pages, {"another"}), "it is not taken for the reader's"
 
 
 def test_a_page_that_was_changed_is_not_filled(work: Path, filling: Any) -> None:

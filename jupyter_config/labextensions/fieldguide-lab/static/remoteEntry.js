@@ -75,6 +75,8 @@
 
   const PAGE = /^((?:book|labs)\/.+)\.(?:md|ipynb)$/;
   const WIDGET = "application/vnd.jupyter.widget-view+json";
+  const STATE = "application/vnd.jupyter.widget-state+json";
+  const states = new WeakMap(); // of each page, the widgets that came from its file
 
   // All that a reader may have changed; opening a page alone makes its model dirty.
   const stands = (panel) => JSON.stringify(panel.content.model.toJSON().cells.map(
@@ -101,7 +103,10 @@
     if (panel.isDisposed || busy || stands(panel) !== before || !cells.every(same)) return;
     if (metadata.widgets) {
       panel.content.model.setMetadata("widgets", metadata.widgets);
-      await restoreWidgets(panel);
+      states.set(panel, metadata.widgets[STATE].state);
+      // The widgets of a notebook are read once, when it is opened; so they are read again.
+      const manager = await widgetManager(panel);
+      await manager?.restoreWidgets(panel.content.model, { loadKernel: false, loadNotebook: true });
     }
     for (const [place, cell] of cells.entries()) {
       if (!code[place].outputs.length) continue;
@@ -111,12 +116,35 @@
     await panel.context.save();
   }
 
-  // The widgets of a notebook are read once, when it is opened; so they are read again.
-  async function restoreWidgets(panel) {
-    const drawn = panel.content.rendermime.createRenderer(WIDGET);
-    const manager = await drawn._manager?.promise;
-    await manager?.restoreWidgets(panel.content.model, { loadKernel: false, loadNotebook: true });
-    drawn.dispose();
+  // A page's manager of widgets comes some time after the page: only renderers made then have it.
+  async function widgetManager(panel) {
+    while (!panel.isDisposed) {
+      const later = new Promise((resolve) => setTimeout(resolve, 200));
+      const { rendermime } = panel.content;
+      if (rendermime.mimeTypes.includes(WIDGET)) {
+        const drawn = rendermime.createRenderer(WIDGET);
+        const manager = await Promise.race([drawn._manager?.promise, later]);
+        drawn.dispose();
+        if (manager) return manager;
+      }
+      await later;
+    }
+    return null;
+  }
+
+  // The manager saves the widgets that a kernel has, and those from the file would be lost. What the
+  // notebook shows no more the server drops.
+  async function keepWidgets(panel) {
+    await panel.context.ready;
+    const { model } = panel.content;
+    states.set(panel, model.getMetadata("widgets")?.[STATE]?.state);
+    await widgetManager(panel); // it writes its own before us
+    panel.context.saveState.connect((_, state) => {
+      const saved = model.getMetadata("widgets")?.[STATE];
+      if (state !== "started" || !saved) return;
+      const both = { ...states.get(panel), ...saved.state };
+      model.setMetadata("widgets", { [STATE]: { ...saved, state: both } });
+    });
   }
 
   // ---------------------------------------------------------------------------- the run
@@ -161,7 +189,9 @@
     activate: (app) => {
       const extension = {
         createNew: (panel) => {
-          if (watchNotebook(panel)) fill(app, panel).catch(console.error);
+          if (!watchNotebook(panel)) return;
+          keepWidgets(panel).catch(console.error);
+          fill(app, panel).catch(console.error);
         },
       };
       document.head.append(Object.assign(document.createElement("style"), { textContent: STYLE }));
