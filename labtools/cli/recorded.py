@@ -217,8 +217,7 @@ def list_records(
         found = store.query(gpu=gpu, rung=rung, workload=workload, latest=not all_)
         if rung is not None and not found:
             _check_name(rung, store.load())
-    asked = {"gpu": gpu, "rung": rung, "workload": workload}
-    every = store.query(**asked, latest=False, experiment=None)
+    every = store.query(gpu=gpu, rung=rung, workload=workload, latest=False, experiment=None)
     older = sum(not record.experiment for record in every) - len(found)
     rows, now = [], CodeNow()
     for number, record in enumerate(found):

@@ -176,8 +176,8 @@ def _with_one_origin(
         if common:
             caption = "; ".join(filter(None, [caption.removesuffix("."), ", ".join(common)]))
             words = [replace(cell, detail=_without(cell.detail, common)) for cell in words]
-            for row, cell in zip((row for row in grid if row[at] != ""), words, strict=True):
-                row[at] = cell
+            for row, word in zip((row for row in grid if row[at] != ""), words, strict=True):
+                row[at] = word
             details = list(dict.fromkeys(cell.detail for cell in words))
         if len(grid) == 1 and details[0]:
             continue  # its one row says it once
