@@ -1,6 +1,6 @@
 """Kernels that a reader writes: what a page gives, hints, the solution, typical mistakes.
 
-A kernel's file in ``kernels/exercises`` names the rung whose source is the solution, the lines of
+A kernel's file in ``kernels/*/exercises`` names the rung whose source is the solution, the lines of
 it that are left to the reader, the comments that stand in their place, three hints, and typical
 mistakes with what a check must say of them.
 """
@@ -63,9 +63,9 @@ class Exercise:
 def load_exercise(name: str) -> Exercise:
     """The exercise of a ``%%cuda`` cell. Raises KernelError: there is none of that name, or its
     lines are not in the rung's source."""
-    file = exercise_file(name)
-    if not file.is_file():
-        known = ", ".join(sorted(one.stem for one in file.parent.glob("*.toml")))
+    file = exercise_files().get(name)
+    if file is None:
+        known = ", ".join(sorted(exercise_files()))
         raise KernelError(f"There is no kernel to write called {name}.", f"there are: {known}")
     told = tomllib.loads(file.read_text("utf-8"))
     rung = load_rung(told["rung"])
@@ -86,9 +86,9 @@ def load_exercise(name: str) -> Exercise:
     )
 
 
-def exercise_file(name: str) -> Path:
-    """Where an exercise of that name would stand."""
-    return kernels_dir() / "exercises" / f"{name}.toml"
+def exercise_files() -> dict[str, Path]:
+    """The file of each exercise, by the name of its cell."""
+    return {one.stem: one for one in kernels_dir().glob("*/exercises/*.toml")}
 
 
 def _cut(text: str, first: str, last: str, file: Path) -> tuple[str, str, str]:

@@ -22,7 +22,7 @@ from labtools.toolchain.errors import CompileError
 from labtools.toolchain.live import can_launch_here, compile_raw
 from labtools.toolchain.options import DEFAULT_ARCH
 
-from .exercises import exercise_file, load_exercise
+from .exercises import exercise_files, load_exercise
 from .reader import reader_present
 
 USAGE = (
@@ -84,7 +84,7 @@ def run_cuda_cell(line: str, cell: str) -> CellKernel:
     runs in its place. LabError: the line is not understood.
     """
     chosen, cell = _parse_line(line), mend_text(cell)
-    to_write = exercise_file(chosen.name).is_file()
+    to_write = chosen.name in exercise_files()
     rung = load_exercise(chosen.name).rung_of(cell) if to_write else _rung_or_none(chosen.name)
     name = rung.id if rung else chosen.name
     PAGE[name] = CellKernel(name, cell, None, {})

@@ -1,7 +1,7 @@
 """Write the kernels' text into the pages, one way: from ``kernels/`` into ``book/`` and ``labs/``.
 
 A cell that begins with ``%%cuda NAME`` holds ``kernels/*/NAME.cu``, or what a reader begins with
-where ``kernels/exercises/NAME.toml`` is there; one that begins with ``# launch
+where ``kernels/*/exercises/NAME.toml`` is there; one that begins with ``# launch
 of NAME (kernels/decode/NAME.py)`` that file's function ``launch``. Each carries a hash of its text
 (``:synced:``); without it the cell was edited by hand and is refused, never overwritten. Cells of
 Python are folded or opened by the rule of `labtools.notebook.cells`. Copies in ``work/`` are not
@@ -166,10 +166,9 @@ def _find_source(first: str, root: Path, where: str) -> tuple[str, str, list[str
         if files:
             text = files[0].read_text(encoding="utf-8")
             return name, files[0].relative_to(root).as_posix(), text.rstrip("\n").split("\n")
-        exercise = root / "kernels" / "exercises" / f"{name}.toml"
-        if exercise.is_file():
+        if exercises := sorted((root / "kernels").glob(f"*/exercises/{name}.toml")):
             text = load_exercise(name).start
-            return name, exercise.relative_to(root).as_posix(), text.rstrip("\n").split("\n")
+            return name, exercises[0].relative_to(root).as_posix(), text.rstrip("\n").split("\n")
         if _LADDER_NAME.match(name):
             why = f"There is no kernels/*/{name}.cu, and a name of this form is a rung's."
             raise SyncError(f"{where}: no kernel is called {name}.", why, _CORRECT)

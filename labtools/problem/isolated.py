@@ -374,10 +374,10 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "rows of all sizes": _of_all_sizes,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
-MANY = (16_411, 601)
+LARGE_SIZES = (16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its output small:
 more than a block has registers for, and more than a GPU has blocks at once."""
-MOST_OF_MANY, MOST_PARTS = 2**16, 1000
+MOST_ELEMENTS, MOST_OF_PARTS = 2**16, 1000
 
 
 def _write_handle(value: Any) -> Any:
@@ -390,7 +390,7 @@ _PLAIN = Wire(None, _write_handle)  # type: ignore[arg-type]
 def _is_moderate(problem: IsolatedProblem, supports: Supports) -> bool:
     with contextlib.suppress(LabError):  # its sizes may be bound to each other
         most = max(one.elements for one in (*problem.inputs.values(), *problem.outputs.values()))
-        small = most <= MOST_OF_MANY and problem.num_parts <= MOST_PARTS
+        small = most <= MOST_ELEMENTS and problem.num_parts <= MOST_OF_PARTS
         return small and supports(problem) is None
     return False
 
@@ -473,7 +473,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
     ) -> list[IsolatedProblem]:
         found = self.ask("battery", problem, back={"supports": supports})
         for narrow, field in self.widening(problem, supports):
-            large = (narrow.replace(**{field: size}) for size in MANY)
+            large = (narrow.replace(**{field: size}) for size in LARGE_SIZES)
             found += [one for one in large if _is_moderate(one, supports)][:1]
         return list(dict.fromkeys([problem, *found]))
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from labtools.notebook.exercises import Exercise, load_exercise
+from labtools.notebook.exercises import Exercise, exercise_files, load_exercise
 from labtools.notebook.writing import Stage, show_help, stages_of
-from labtools.problem.paths import kernels_dir
 
-NAMES = sorted(one.stem for one in (kernels_dir() / "exercises").glob("*.toml"))
+NAMES = sorted(exercise_files())
 MISTAKES = [(name, mistake) for name in NAMES for mistake in load_exercise(name).mistakes]
 
 
