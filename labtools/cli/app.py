@@ -103,19 +103,13 @@ def run(
         int | None,
         typer.Option(min=0, help="Draw the last cases as a check did that named this seed."),
     ] = None,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose", help="Also a table of how many cases have each two properties together."
-        ),
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check a kernel against the oracle; on a GPU time it too."""
     from .running import run_named_rung
 
     asked = RungAsked(rung, workload, knob)
-    present(partial(run_named_rung, asked, on, quick, seed, all_), as_json, verbose)
+    present(partial(run_named_rung, asked, on, quick, seed, all_), as_json)
 
 
 @app.command()

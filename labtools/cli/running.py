@@ -216,15 +216,8 @@ class Ran(Answer):
         return Status.RIGHT if self.found.ok else Status.WRONG
 
     def show(self, console: Console) -> None:
-        """The verdict, and the time."""
-        self._show(console, self.found.check.summary)
-
-    def show_all(self, console: Console) -> None:
         """The verdict, how often two properties of the cases met, and the time."""
-        self._show(console, self.found.check.in_full)
-
-    def _show(self, console: Console, verdict: str) -> None:
-        console.print(verdict)
+        console.print(self.found.check.in_full)
         if record := self._timed:
             found = summary(record)
             console.print(
