@@ -3,6 +3,7 @@ lost to them."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +40,15 @@ def filling(browser: Any) -> Iterator[Any]:
 
 def journal(work: Path) -> dict[str, str]:
     return {"LABTOOLS_JOURNAL_URL": f"sqlite:///{work / 'journal.sqlite'}"}
+
+
+def has_outputs(notebook: Path) -> bool:
+    """Whether a notebook is there and shows anything; JupyterLab may save it empty first."""
+    try:
+        cells = json.loads(notebook.read_text())["cells"]
+    except (OSError, ValueError):
+        return False
+    return any(cell.get("outputs") for cell in cells)
 
 
 def shows_the_bench(page: Any) -> None:
@@ -79,7 +89,7 @@ def test_a_page_without_outputs_is_filled(
     with start_server(work, journal(work)) as server:
         open_notebook(filling, server, LAB01)
         notebook = work / LAB01.replace(".md", ".ipynb")
-        wait_for(notebook.exists, 90, "the page to be filled")
+        wait_for(lambda: has_outputs(notebook), 90, "the filled page to be saved")
         shows_the_bench(filling)
     assert [cell.source for cell in read_copy(work / LAB01).cells] == before
     assert write_copies(work, executed_pages, {"another"}), "it is not taken for the reader's"
