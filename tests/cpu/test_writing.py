@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 
+from labtools.measure import check_rung, run_on_cpu
+from labtools.measure.case import Fault
+from labtools.notebook import writing
 from labtools.notebook.exercises import Exercise, exercise_files, load_exercise
 from labtools.notebook.writing import Stage, show_help, stages_of
 
@@ -54,3 +60,20 @@ def test_a_typical_mistake_is_told(name: str, mistake: str) -> None:
     assert not last.ok and last.name == made.stage, last
     assert made.told in last.said and made.at in last.said
     assert exercise.name in last.said or not made.at
+
+
+def test_no_stage_passes_what_a_run_or_the_verdict_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    exercise = load_exercise("my_r03")
+
+    def biased(*given: Any, **how: Any) -> Any:
+        return dataclasses.replace(check_rung(*given, **how), ok=False)
+
+    def racing(*given: Any, **how: Any) -> Any:
+        return dataclasses.replace(run_on_cpu(*given, **how), faults=[Fault("race", "two at once")])
+
+    with monkeypatch.context() as changed:
+        changed.setattr(writing, "check_rung", biased)
+        assert play(exercise, exercise.solution)[-1].name == "any length is right"
+    monkeypatch.setattr(writing, "run_on_cpu", racing)
+    last = play(exercise, exercise.solution)[-1]
+    assert (last.name, last.ok) == ("no race", False) and "two at once" in last.said
