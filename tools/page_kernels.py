@@ -195,7 +195,10 @@ def _serve(connection: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lines = connection.makefile("r", encoding="utf-8")
-    connection.sendall(json.dumps({"opened": opened}).encode() + b"\n")
+    try:
+        connection.sendall(json.dumps({"opened": opened}).encode() + b"\n")
+    except BrokenPipeError:
+        return  # the parent ended while this process imported
     for line in lines:
         asked = json.loads(line)
         copy = os.fork()
