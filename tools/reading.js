@@ -34,7 +34,7 @@
   const lines = (one) => one.textContent.trimEnd().split("\n").length;
   const isSetUp = (one) => one.closest(".cell_input") && /^\s*(import|from) \w|\bglobals\(\)/.test(one.textContent);
 
-  const NO_PROSE = `script, style, pre, svg, nav, button, select, .headerlink, mjx-container, .math, .prev-next-area, .cell_input, ${TABLE}`;
+  const NO_PROSE = `script, style, pre, svg, nav, button, select, .headerlink, mjx-container, .math, .prev-next-area, h1 + blockquote, .cell_input, ${TABLE}`;
   let open = 0, folded = 0;
   const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {

@@ -15,12 +15,14 @@ from labtools.problem import LabError, repository_root
 
 from .cells import code_cells, is_plumbing
 from .labs.lab04_predict.draw import LEVELS
-from .tables import Shown, make_note, show_table
+from .tables import Shown, show_table
 
 WORDS_A_MINUTE = 120
 LINES_A_MINUTE = 12
 """Of code that stands open: kernels, launches and what a page teaches in Python."""
 QUESTION_MINUTES = 2
+HEAD = "> "
+"""Begins the line that says what a page needs, takes and gives."""
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})(\{[\w-]+\})?")
 _QUESTION = re.compile(r"\bask(?:_choice|_numbers)?\(")
@@ -86,7 +88,7 @@ def _prose(lines: Iterable[str]) -> list[str]:
             continue
         elif match and line.strip() != match[1]:
             closing = match[1]
-        elif not line.startswith(":"):  # an option of a directive
+        elif not line.startswith((":", HEAD)):  # an option of a directive, or the page's head
             kept.append(line)
     return kept
 
@@ -121,10 +123,3 @@ def show_route(page: str, heading: str) -> Shown:
     )
     columns = ("page", "minutes", "questions", "exercises")
     return show_table(columns, rows, word="computed", note=note)
-
-
-def show_minutes(page: str) -> Shown:
-    """How long one page takes, for its top."""
-    one = effort_of((repository_root() / page).read_text())
-    more = "; the exercises come on top" if one.exercises else ""
-    return make_note(f"This page takes about {round(one.minutes)} minutes{more}.", "computed")

@@ -1,4 +1,5 @@
-"""Write the kernels' text into the pages, one way: from ``kernels/`` into ``book/`` and ``labs/``.
+"""Write the kernels' text into the pages, one way: from ``kernels/`` into ``book/`` and ``labs/``;
+and below each title what the page needs, takes and gives (`labtools.notebook.heads`).
 
 A cell that begins with ``%%cuda NAME`` holds ``kernels/*/NAME.cu``, or what a reader begins with
 where ``kernels/*/exercises/NAME.toml`` is there; one that begins with ``# launch
@@ -22,6 +23,7 @@ from labtools.record.whole import write_whole
 
 from .cells import PageCell, code_cells, fold_options
 from .exercises import load_exercise
+from .heads import TABLE, with_head
 from .pages import list_pages
 
 _CUDA = re.compile(r"^%%cuda\s+(?P<name>\w+)")
@@ -133,7 +135,11 @@ def _sync_page(page: Path, root: Path) -> tuple[list[SyncedCell], str]:
         if state != "same":
             options = _with_digest(options, _digest(wanted))
             lines[cell.start + 1 : cell.end] = [*options, first, *wanted]
-    return found[::-1], "\n".join(lines)
+    text = "\n".join(lines)
+    headed = with_head(name, text, root)
+    if headed != text:
+        found.append(SyncedCell(name, 1, "", TABLE, "behind"))
+    return found[::-1], headed
 
 
 def _judge(body: list[str], wanted: list[str], kept: str | None) -> str:

@@ -7,7 +7,7 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 ``early_peaked`` the first rows weigh most, so a kernel that reads only the end is far off.
 ``rising``       the scores climb, so the maximum moves often: a missing rescale shows. For every
                  other (sequence, KV head) they leap three times, by as much as weights overflow by
-                 where a maximum moves late.
+                 where a maximum moves late, and v is large there.
 ``large``        scores past +-100, so exp overflows unless the maximum is subtracted. For every
                  other (sequence, KV head) all scores are below -100: a maximum that starts at
                  zero leaves no weight at all.
@@ -55,8 +55,9 @@ EXTREME = ("constant_v", "small_v")
 NOT_TELLING = tuple(one for one in DISTRIBUTIONS if one not in TELLING)
 LATE_PEAK = 12.0
 RISE = 15.0
-LEAPS = np.log(2) * np.array((124.0, 17.0, 124.0))
-"""Past what a few float32 of that weight have together, and past what a half holds."""
+LEAPS = np.log(2) * np.array((124.0, 17.0, 115.0))
+"""Past what a few float32 of that weight have together, past what a half holds, and past what a
+float32 of that weight and a large v have together."""
 LARGE_SPREAD = 60.0
 LARGE_PEAK = 150.0
 LARGE_FALL = 260.0
@@ -245,7 +246,8 @@ def draw_qkv(
         # Give the query heads of a group a common direction u and lay t[n] along it in k[n]:
         # then q . k[n] / sqrt(D) is t[n] plus the noise of the normal parts.
         u = rng.standard_normal((batch, heads, dim), dtype=np.float32)
-        coefficient = profile() * np.sqrt(dim) / np.square(u).sum(-1, keepdims=True)
+        wanted = profile()
+        coefficient = wanted * np.sqrt(dim) / np.square(u).sum(-1, keepdims=True)
         q = 0.25 * q + u[:, :, None, :]
         if kind == "sunk":
             q, coefficient = SUNK_SCALE * q, coefficient / SUNK_SCALE
@@ -260,6 +262,8 @@ def draw_qkv(
             v *= SMALL_V.get(problem.dtype, problem.small_v)
         elif kind == "sink":
             v[coefficient > 0] *= SINK_V
+        elif kind == "rising":
+            v[(wanted < -2 * RISE).any(-1)] *= LARGE_V
     return q, k, v
 
 

@@ -368,16 +368,28 @@ def _of_all_sizes(values: np.ndarray, rng: Rng) -> np.ndarray:
     return values * (64 * rng.random(len(values)) ** 4).reshape(-1, *[1] * (values.ndim - 1))
 
 
+def _far_from_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
+    return values + 300 * values.std()
+
+
 OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "values below zero": _below_zero,
     "values that are often equal": _with_ties,
     "rows of all sizes": _of_all_sizes,
+    "values far from zero": _far_from_zero,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
 LARGE_SIZES = (16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its output small:
 more than a block has registers for, and more than a GPU has blocks at once."""
 MOST_ELEMENTS, MOST_OF_PARTS = 2**16, 1000
+ROUNDED = 2.0**-23
+
+
+def _moved(expected: np.ndarray, other: np.ndarray) -> float:
+    """The largest change of a part, relative to its norm."""
+    size = np.linalg.norm(expected, axis=-1)
+    return float((np.linalg.norm(other - expected, axis=-1) / np.where(size > 0, size, 1)).max())
 
 
 def _write_handle(value: Any) -> Any:
@@ -486,9 +498,15 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
 
     def other_values(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
         """A problem with each of `OTHER_VALUES` in its inputs that are no integers, where the
-        reference then says an answer for every part, within what the output's type holds."""
+        reference then says an answer for every part, within what the output's type holds, and says
+        it again where the inputs are off by what float32 rounds."""
         drawn, found = self.draw(problem), []
         rng = np.random.default_rng(problem.seed)
+
+        def rounded(values: np.ndarray) -> np.ndarray:
+            wide = values.astype(np.result_type(values.dtype, np.float32))
+            return wide * (1 + rng.choice([-1, 1], values.shape) * ROUNDED).astype(wide.dtype)
+
         for kind, change in OTHER_VALUES.items():
             arrays = {
                 name: change(one.astype(np.float64), rng).astype(one.dtype)
@@ -496,11 +514,19 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
                 else one
                 for name, one in drawn.arrays.items()
             }
+            near = {
+                name: one if one.dtype.kind in "iub" else rounded(one)
+                for name, one in arrays.items()
+            }
             given = OtherValues(problem, arrays)
             with contextlib.suppress(LabError):
                 expected = problem.by_output(self.oracle(given))
+                other = problem.by_output(self.oracle(OtherValues(problem, near)))
                 held = (one.astype(problem.outputs[name].dtype) for name, one in expected.items())
-                if all(np.isfinite(one.astype(np.float64)).all() for one in held):
+                if all(np.isfinite(one.astype(np.float64)).all() for one in held) and all(
+                    _moved(one, other[name]) <= problem.tolerance / 10
+                    for name, one in expected.items()
+                ):
                     found.append((kind, given))
         return found
 

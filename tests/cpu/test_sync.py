@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labtools.cli import main
+from labtools.notebook.effort import HEAD
+from labtools.notebook.heads import read_pages, with_head
 from labtools.notebook.sync import sync
 from labtools.problem import LabError
+from tools.toc import toc_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = '// a comment\n#include "ladder.cuh"\n\nextern "C" __global__ void f() {}\n'
@@ -177,6 +180,21 @@ def test_the_books_own_cells_hold_their_sources() -> None:
     """What CI compares. When this fails: make regen."""
     report = sync(check=True, root=ROOT)
     assert report.ok, report.describe()
+
+
+def test_every_page_but_those_of_reference_says_what_it_needs_takes_and_gives() -> None:
+    pages, start = read_pages(ROOT), (ROOT / "book" / "index.md").read_text()
+    assert [page for page, told in pages.items() if "needs" not in told] == dict(toc_parts())[
+        "Reference"
+    ]
+    for page, told in pages.items():
+        assert f"): {told['gives']}\n" in start
+        if "needs" in told:
+            text = (ROOT / f"{page}.md").read_text()
+            assert with_head(f"{page}.md", text, ROOT) == text
+            (head,) = [line for line in text.split("\n") if line.startswith(HEAD)]
+            assert head.endswith(f" minutes. *Gives* {told['gives']}.")
+            assert with_head(f"{page}.md", text.replace(head, f"{HEAD}*Gives*"), ROOT) == text
 
 
 def test_the_command_compares(capsys: pytest.CaptureFixture[str]) -> None:
