@@ -37,7 +37,6 @@ def plot_ladder(
     page: str = "",
     *,
     after: bool = False,
-    numbers: bool = True,
     workload: Problem = HEADLINE,
     store: RecordStore | None = None,
 ) -> Shown:
@@ -45,7 +44,7 @@ def plot_ladder(
     each cache, and what the last step gave. All times are of one campaign.
 
     The page's own rung is a question mark, and ``after`` the answer it is drawn. Without a page
-    every rung is; without ``numbers`` their times stand nowhere but on the axis.
+    every rung is.
     """
     every = (store or RecordStore()).query(DEFAULT_GPU, workload=workload, latest=False)
     together = measured_together(at_default_knobs(every))
@@ -75,7 +74,7 @@ def plot_ladder(
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
         place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
-        for x, text in ((0.83, "us"), (1.0, "x floor")) if numbers else ():
+        for x, text in ((0.83, "us"), (1.0, "x floor")):
             axes.text(x, -0.9, text, ha="right", fontsize=9, **place)
         for row, (name, label) in enumerate(zip(names, axes.get_yticklabels(), strict=True)):
             here = name == own
@@ -94,7 +93,7 @@ def plot_ladder(
             axes.plot([start, time], [row, row], color=colour, linewidth=3 if here else 1.5)
             axes.plot(time, row, "D" if here else "o", color=colour, markersize=7 if here else 6)
             cells = [(0.83, say_time(time)), (1.0, f"{time / start:.1f}")]
-            for x, text in cells[: 1 + (name in floors)] if numbers else ():
+            for x, text in cells[: 1 + (name in floors)]:
                 weight = "bold" if here else "normal"
                 axes.text(x, row, text, ha="right", fontsize=9, fontweight=weight, **place)
         at: dict[str, Any] = {"y": -0.9, "fontsize": 9, "va": "center"}
@@ -111,9 +110,6 @@ def plot_ladder(
         + (f" ({found[name].median_us / floors[name]:.1f}x its floor)" if name in floors else "")
         for name in shown
     ]
-    if not numbers:
-        by_time = sorted(shown, key=lambda name: -found[name].median_us)
-        told = [f"rungs from the slowest to the fastest: {', '.join(map(_short, by_time))}"]
     told += [f"{_short(own)}, this page, is still a question"] if own and own not in shown else []
     told += [f"{library.name}, the fastest library, {library.median_us:.1f} us"] if library else []
     told += [f"floor {max(floors.values()):.1f} us"] if floors else []

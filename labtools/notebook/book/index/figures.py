@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from labtools.predict import DEFAULT_GPU, floors, load_gpu
-from labtools.problem import HEADLINE
+from labtools.predict import DEFAULT_GPU, floors, load_gpu, sheet_floor_us
+from labtools.problem import HEADLINE, list_baselines
+from labtools.record import Record, RecordStore, describe_records, fair_peers, measured_together
+from labtools.record.headline import at_default_knobs
 
-from ...figures import AMBER, Axes, draw_arrow, draw_box, draw_sketch
-from ...records import GpuRecords
-from ...tables import Shown
+from ...figures import (
+    AMBER,
+    BLUE,
+    ORANGE,
+    SHADES,
+    Axes,
+    draw_arrow,
+    draw_box,
+    draw_picture,
+    draw_sketch,
+)
+from ...records import NO_RECORD, GpuRecords
+from ...tables import Shown, make_note, say_time
+
+DRAWN = ("r00_two_passes", "r03_one_warp", "r09_inverted", "r10_inverted_int8", "r11_inverted_int4")
+"""The plainest kernel, the published one, and the three at the end."""
+NEAR = 2.0
+"""Times the fastest library: what is slower is no library that anybody would choose."""
 
 
 def sdpa_against_floor() -> tuple[float, float] | None:
@@ -16,6 +33,52 @@ def sdpa_against_floor() -> tuple[float, float] | None:
     if record is None:
         return None
     return floors(HEADLINE, load_gpu(DEFAULT_GPU)).time_us, record.median_us
+
+
+def plot_start(store: RecordStore | None = None) -> Shown:
+    """Kernels of the guide beside the libraries, from the slowest to the fastest, each with the
+    floor of its own cache; times of one campaign, us."""
+    every = (store or RecordStore()).query(DEFAULT_GPU, workload=HEADLINE, latest=False)
+    together = measured_together(at_default_knobs(every))
+    peers = fair_peers(together)
+    libraries = [one for one in peers if one.median_us <= NEAR * peers[0].median_us]
+    used = [one for one in together if one.candidate in DRAWN] + libraries
+    if not used:
+        return make_note(NO_RECORD.format(what="the ladder", workload=HEADLINE))
+    used.sort(key=lambda one: -one.median_us)
+    titles = {one.id: one.title for one in list_baselines()}
+
+    def look(record: Record) -> tuple[str, str]:
+        """What it is called, and its colour."""
+        if record in libraries:
+            return titles[record.name], ORANGE
+        name, bits = record.candidate.split("_")[0], record.kv_bits
+        return (f"{name}, INT{bits} cache", SHADES[2]) if bits < 16 else (name, BLUE)
+
+    def paint(axes: Axes) -> None:
+        axes.set(xscale="log", xlim=(4, 12000), ylim=(len(used) - 0.4, -0.6), yticks=[])
+        axes.set_xticks([10, 100, 1000], ["10", "100", "1000 us"])
+        axes.minorticks_off()
+        axes.grid(axis="y", visible=False)
+        axes.set_yticks(range(len(used)), [look(one)[0] for one in used])
+        axes.tick_params(axis="y", length=0)
+        for row, one in enumerate(used):
+            floor = sheet_floor_us(one.read_bytes, one.provenance.gpu_slug)
+            axes.barh(row, one.median_us - 1, left=1, height=0.62, color=look(one)[1])
+            axes.text(one.median_us * 1.1, row, say_time(one.median_us), va="center", fontsize=9)
+            if floor:
+                axes.plot([floor] * 2, [row - 0.42, row + 0.42], color="black", linewidth=2.5)
+
+    told = "; ".join(f"{look(one)[0]} {say_time(one.median_us)} us" for one in used)
+    return draw_picture(
+        paint,
+        f"Bars from the slowest to the fastest: {told}.",
+        f"{HEADLINE.batch} sequences of {HEADLINE.kv_len:,} tokens; shorter is faster, on a "
+        "logarithmic axis. Orange: libraries; blue: this guide's kernels; pale: with fewer bits. "
+        f"The black mark is the floor of each cache. {describe_records(used)}.",
+        "recorded",
+        size=(4.9, 3.4),
+    )
 
 
 def step_drawing() -> Shown:
