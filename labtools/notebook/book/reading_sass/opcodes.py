@@ -79,5 +79,6 @@ def _latency_of(instruction: Instruction, latencies: Latencies) -> tuple[str, Wo
     text = ", ".join(
         f"{entry.value:.0f}" + (f" ({level.upper()})" if level else "") for entry, level in found
     )
-    word = "recorded" if latencies.calibrated else "claimed"
-    return text, Word(word, "; ".join(dict.fromkeys(entry.source for entry, _ in found)))
+    if latencies.calibrated:
+        return text, Word("recorded", "by a microbenchmark")
+    return text, Word("claimed", "; ".join(dict.fromkeys(entry.source for entry, _ in found)))
