@@ -169,28 +169,29 @@ class CheckReport:
         wrong = [case for case in self.cases if not case.ok]
         ours = not self.cases or operation_of(self.cases[0].workload).is_ours
         by = "" if ours else " by its own reference"
+        every = f"all {len(self.cases)} cases" if len(self.cases) > 1 else "the one case"
         if self.verdict == "undecided":
             return (
                 f"{self.rung} on {where}: undecided: only a GPU runs {self.gpu_only}; what the CPU "
-                f"runs instead is right in all {len(self.cases)} cases{by}"
+                f"runs instead is right in {every}{by}"
             )
         if self.ok:
             limits = [case.comparison.tolerance for case in self.cases if case.comparison]
             limit = max(one for one in limits if one is not None)
             return (
-                f"{self.rung} on {where}: right in all {len(self.cases)} cases{by}, "
+                f"{self.rung} on {where}: right in {every}{by}, "
                 f"worst relative error {self.worst_error:.1e} (limit {limit:g})"
             )
         if self.bias and not wrong:
             side = "large" if self.bias > 0 else "small"
             return (
-                f"{self.rung} on {where}: wrong: in all {len(self.cases)} cases together the "
+                f"{self.rung} on {where}: wrong: in {every} together the "
                 f"outputs are {abs(self.bias):.1e} too {side} on average, which is no rounding"
             )
         if not wrong and len(self.cases) == self.planned:
             return (
                 f"{self.rung} on {where}: wrong with {NOT_FAR}, for which an index is too narrow; "
-                f"right in all {len(self.cases)} cases, which are smaller"
+                f"right in {every}, which are smaller"
             )
         lines = [f"{self.rung} on {where}: wrong in {len(wrong)} of {len(self.cases)} cases"]
         if len(self.cases) < self.planned:

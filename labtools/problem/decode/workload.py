@@ -240,13 +240,13 @@ HEADLINE = Workload(8, 32, 8, 4096, 128)
 
 @dataclass(frozen=True)
 class LargePool(Workload):
-    """A paged workload whose pages are the last of a pool of 2^31 elements and more."""
+    """A paged workload whose pages are the last of a pool of 2^32 elements and more."""
 
     @property
     def num_pages(self) -> int:
         """Pages of the pool."""
         page = self.num_kv_heads * self.page_size * self.head_dim
-        return 2**31 // page + 2 * super().num_pages
+        return 2**32 // page + 2 * super().num_pages
 
     def place(self, name: str, array: np.ndarray) -> tuple[np.ndarray, int]:
         """The last pages, and the table of them."""

@@ -27,4 +27,4 @@ def plot_passes(ways: Mapping[str, Sequence[str]], matrix_mb: float) -> Shown:
         for name, parts in ways.items()
     )
     caption = f"Each box is one matrix of {matrix_mb:.0f} MB; the dark ones are written"
-    return draw_picture(paint, f"{told}.", caption, "computed", size=(7.2, 2.2))
+    return draw_picture(paint, f"{told}.", caption, "computed", size=(4.9, 2.0))

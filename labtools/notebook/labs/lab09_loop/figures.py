@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from labtools.optimize.searches import MOST_RUNS, NEAR_FACTORS, Searches, best_after_runs
@@ -54,7 +55,7 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
             # Each curve's marks begin elsewhere, or two curves on each other look like one.
             every = (0.012 * number, MARK_EVERY) if drawn else None
             runs = range(1, len(curve) + 1)
-            axes.step(runs, heights, where="post", label=label, markevery=every, **look)
+            axes.step(runs, heights, where="post", label=fill(label, 46), markevery=every, **look)
         axes.axhline(NEAR_FACTORS[0] - 1, color=SHADES[0], linestyle=LINES[3], linewidth=1)
         axes.set(xscale="log", yscale="log", xlabel="candidates timed")
         axes.set_xticks(RUN_TICKS, [str(count) for count in RUN_TICKS])
@@ -62,7 +63,7 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
         axes.minorticks_off()
         axes.set(xlim=(1, MOST_RUNS), ylim=EXCESS_SHOWN)
         axes.set_ylabel("best so far, over the fastest point")
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), fontsize=9)
+        axes.legend(loc="upper left", bbox_to_anchor=(-0.2, -0.16), fontsize=9)
 
     told = (f"{label}: {_say(curve, searches.best_us)}" for label, curve in curves.items())
     alt = (
@@ -74,7 +75,7 @@ def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> S
         f"{searches.gpu} at {searches.workload}: median over the seeds, for the loop with the "
         f"middle half of them. The fastest point takes {searches.best_us:.2f} us. Lower is better"
     )
-    return draw_picture(paint, alt, caption, "recorded", size=(7.2, 5.2))
+    return draw_picture(paint, alt, caption, "recorded", size=(4.9, 5.2))
 
 
 def searches_table(searches: Searches, workload: str) -> Shown:
