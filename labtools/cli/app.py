@@ -403,12 +403,20 @@ def claims(
 @app.command()
 def journal(
     question: Annotated[str | None, typer.Option(metavar="ID", help="One question only.")] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            help="Also write a page: kernels written, and how your guesses went.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Your predictions, and how they scored."""
     from .predictions import list_predictions
 
-    present(lambda progress: list_predictions(question), as_json)
+    present(lambda progress: list_predictions(question, page), as_json)
 
 
 @app.command()

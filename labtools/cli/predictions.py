@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labtools.problem import LabError
 from labtools.record.journal import Journal, JournalWarning
 from labtools.record.prediction import JournalRow
+from labtools.record.whole import write_whole
 
 from .outcome import Answer, print_table
 
@@ -34,7 +36,9 @@ class PredictionsListed(Answer):
     def show(self, console: Console) -> None:
         """A table, oldest first."""
         if not self.predictions:
-            console.print("no prediction yet")
+            console.print(
+                f"No prediction yet. The pages ask for them; they are kept in {self.file}."
+            )
             return
         columns = ("when", "question", "predicted", "measured", "source", "verdict")
         print_table(console, columns, self._rows())
@@ -55,10 +59,18 @@ class PredictionsListed(Answer):
             )
 
 
-def list_predictions(question: str | None) -> PredictionsListed:
-    """The reader's predictions, oldest first, each with its score if the answer was shown."""
+def list_predictions(question: str | None, page: Path | None = None) -> PredictionsListed:
+    """The reader's predictions, oldest first, each with its score if the answer was shown; also a
+    page where one is named."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JournalWarning)  # said as notes
         journal = Journal()
         rows = journal.history(question)
+    if page is not None:
+        from labtools.notebook.progress import progress_html
+
+        try:
+            write_whole(page, progress_html(journal).encode())
+        except OSError as error:
+            raise LabError(f"{page} cannot be written.", str(error), "the list as text") from error
     return PredictionsListed(journal.reader, journal.lines, tuple(rows), tuple(journal.notices))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from labtools.measure import check_rung, run_on_cpu
 from labtools.measure.case import CheckCase, checked_limits
 from labtools.predict import DEFAULT_GPU, forecast, load_gpu
+from labtools.record.prediction import JournalError
 from labtools.toolchain import compile_rung
 from labtools.toolchain.errors import CompileError
 
 from .exercises import Exercise, load_exercise
 from .magic import PAGE
+from .progress import keep_progress
 from .tables import BOX, Shown, badge
 
 ORDER_FAULTS = ("race", "barrier", "collective", "async_copy", "order_dependent", "hang")
@@ -95,6 +98,8 @@ def try_kernel(name: str) -> None:
             shown.update(show_stages(played))
             if not stage.ok:
                 break
+        with suppress(JournalError):
+            keep_progress(name, played)
     display(show_help(exercise))
 
 

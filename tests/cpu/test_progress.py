@@ -1,81 +1,51 @@
-"""The one way to show progress: a line that moves on a terminal, a line now and then elsewhere."""
+"""How far a reader came with each kernel, and whether the guesses became better."""
 
 from __future__ import annotations
 
-import io
+from pathlib import Path
 
 import pytest
 
-from labtools.toolchain import progress as progress_module
-from labtools.toolchain.progress import ProgressLine, with_time_left
+from labtools.cli import main
+from labtools.notebook.progress import calibration, keep_progress, progress_html, read_progress
+from labtools.notebook.writing import Stage
+from labtools.record.journal import Journal
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+PASSED = [Stage(name, True, f"{name} said") for name in ("it compiles", "one row is right")]
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that stands still until the test moves it."""
-    clock = [100.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
-    return clock
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal.sqlite", reader="a reader")
 
 
-def test_elsewhere_a_line_comes_every_few_seconds(now: list[float]) -> None:
-    stream = io.StringIO()
-    with ProgressLine(stream) as progress:
-        for number in range(1000):
-            now[0] += 0.02
-            progress("comparing", number, 1000)
-    lines = stream.getvalue().splitlines()
-    assert lines[0] == "comparing (0%)"
-    assert len(lines) == 4  # twenty seconds
-    assert all(line.startswith("comparing (") for line in lines)
+def test_the_furthest_that_a_kernel_came_is_kept(journal: Journal) -> None:
+    keep_progress("my_r02", PASSED, journal)
+    keep_progress("my_r02", [*PASSED[:1], Stage("one row is right", False, "off")], journal)
+    keep_progress("my_r03", [Stage("it compiles", False, "no")], journal)
+    came = {one.kernel: (one.stages, one.said) for one in read_progress(journal) if one.at}
+    assert came == {"my_r02": (2, "one row is right said")}
+    assert "2 of 5" in progress_html(journal)
 
 
-def test_words_that_came_too_early_are_shown_when_they_are_said_again(now: list[float]) -> None:
-    stream = io.StringIO()
-    with ProgressLine(stream) as progress:
-        progress("timing")
-        for _ in range(3):
-            progress("waiting for the GPU")
-            now[0] += progress_module.SAY_EVERY_S
-    assert stream.getvalue() == "timing\nwaiting for the GPU\n"
+def test_the_second_half_of_the_guesses_is_compared_with_the_first(journal: Journal) -> None:
+    for number, ratio in enumerate((8.0, 0.5, 2.0, 3.0)):
+        journal.commit(f"q{number}", "page", "faster" if ratio > 1 else "slower", ratio)
+        journal.reveal(f"q{number}", 2.0)
+    journal.commit("q0", "page", "faster", 2.0)  # after it was shown
+    told = calibration(journal.history())
+    assert told == [("first half", 2, "1 of 2", "4.00"), ("second half", 2, "2 of 2", "1.22")]
+    assert calibration(journal.history("q2")) == [("all of them", 1, "1 of 1", "1.00")]
 
 
-def test_the_same_words_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_module, "SAY_EVERY_S", 0.0)
-    stream = io.StringIO()
-    with ProgressLine(stream) as progress:
-        for text in ("one", "one", "", "two"):
-            progress(text)
-    assert stream.getvalue() == "one\ntwo\n"
-
-
-def test_on_a_terminal_one_line_moves() -> None:
-    stream = Terminal()
-    with ProgressLine(stream) as progress:
-        for number in range(50):
-            progress("comparing [bold]", number, 50)
-    drawn = stream.getvalue()
-    assert "comparing [bold]" in drawn
-    assert drawn.count("\n") <= 1  # the cursor's way to the end of the line
-    assert drawn.endswith("\x1b[2K")  # and the line is gone afterwards
-
-
-def test_the_time_left_follows_from_what_was_done(now: list[float]) -> None:
-    said: list[str] = []
-    progress = with_time_left(lambda text, done=0, total=0, /: said.append(text))
-    progress("resuming")
-    progress("timing", 10, 50)  # ten were there already
-    now[0] += 20
-    progress("timing", 20, 50)
-    now[0] += 380
-    progress("timing", 30, 50)
-    progress("timing", 50, 50)
-    assert said == [
-        *("resuming", "timing", "timing, about 60 s left", "timing, about 7 min left"),
-        "timing, about 0 s left",
-    ]
+def test_the_page_is_written_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(tmp_path / "journal.sqlite"))
+    keep_progress("my_r02", PASSED)
+    page = tmp_path / "mine.html"
+    assert main(["journal", "--html", str(page)]) == 0
+    text = page.read_text()
+    assert "my_r02" in text and "one row is right said" in text and "src=" not in text
+    assert main(["journal", "--html", str(tmp_path / "nowhere" / "mine.html")]) == 3
+    assert "cannot be written" in capsys.readouterr().err

@@ -25,14 +25,14 @@ def report(ok: bool, *found: object) -> object:
 
 def test_right_is_called_right() -> None:
     shown = show_check(report(True))
-    assert "lt-check-right" in shown.html and "right in all 1 cases" in shown.text
+    assert "lt-check-right" in shown.html and "right in the one case" in shown.text
     assert SMALL.short() in shown.text
 
 
 def test_where_it_ran_stands_behind_the_verdict_and_not_behind_what_was_not_checked() -> None:
     shown = show_check(replace(report(True), not_checked=("how fast it is",)))
     verdict, *more = shown.text.splitlines()
-    assert "right in all" in verdict and verdict.endswith("[computed]")
+    assert "right in the one case" in verdict and verdict.endswith("[computed]")
     assert any(line == "not checked: how fast it is" for line in more)
     assert "how fast it is</div>" in shown.html
 
