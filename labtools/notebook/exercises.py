@@ -19,6 +19,9 @@ from pathlib import Path
 from labtools.problem import KernelError, Problem, Rung, load_rung, parse_problem
 from labtools.problem.paths import kernels_dir
 
+_CLOSED = "namespace closed {}  // is refused where a { of the cell has no }\n"
+"""The first line behind a cell, so that a missing brace is not told of a header's line."""
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -61,10 +64,12 @@ class Exercise:
     def rung_of(self, source: str) -> Rung:
         """The rung with this source and the cell's name, which every report then says."""
         if any(self.hidden):
-            # Lines count from the cell's first, and what is not shown has another name.
-            front, rest = (f'#line 1 "{self.rung.source.name}"\n{text}' for text in self.hidden)
-            cell = f'#line 1 "{self.name} (cell)"\n{source.rstrip()}\n'
-            source = f"{front}{cell}{rest}"
+            # Lines count from the cell's first, and what is not shown has names of its own.
+            cell = f"{self.name} (cell)"
+            names = (f"what stands above {cell}", cell, f"what stands below {cell}")
+            texts = (self.hidden[0], source.rstrip() + "\n", _CLOSED + self.hidden[1])
+            parts = zip(names, texts, strict=True)
+            source = "".join(f'#line 1 "{name}"\n{text}' for name, text in parts)
         return dataclasses.replace(self.rung.with_source(source), id=self.name)
 
 

@@ -86,6 +86,9 @@ def test_a_part_is_compiled_with_the_rest_and_its_lines_are_the_cell_s(
             compile_it()
         assert refused.value.file == f"{name} (cell)" and refused.value.line == number
         assert "no_such_word;" in refused.value.excerpt
+    unclosed = exercise.start.replace(exercise.steps, "  if (threadIdx.x) {\n")
+    last = play(exercise, unclosed)[-1]
+    assert not last.ok and last.said.startswith(f"what stands below {name} (cell)")
 
 
 def test_no_stage_passes_what_a_run_or_the_verdict_refused(monkeypatch: pytest.MonkeyPatch) -> None:
