@@ -1,8 +1,10 @@
 """Kernels that a reader writes: what a page gives, hints, the solution, typical mistakes.
 
-A kernel's file in ``kernels/*/exercises`` names the rung whose source is the solution, the lines of
-it that are left to the reader, the comments that stand in their place, three hints, and typical
-mistakes with what a check must say of them.
+A kernel's file in ``kernels/*/exercises`` names the rung whose source is the solution, the
+``first`` line of a function that is left to the reader, the comments that stand in the place of its
+lines, three hints, and typical mistakes with what a check must say of them. With ``header`` the
+function is one of a header of the rung. The cell begins with the source or at the line ``shown``
+and ends with the function; what it does not show is compiled around it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from pathlib import Path
 
 from labtools.problem import KernelError, Problem, Rung, load_rung, parse_problem
 from labtools.problem.paths import kernels_dir
+
+_CLOSED = "namespace closed {}  // is refused where a { of the cell has no }\n"
+"""The first line behind a cell, so that a missing brace is not told of a header's line."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,10 @@ class Exercise:
     rung: Rung  # whose source is the solution
     least: Problem  # one row
     problem: Problem  # whose battery checks it
+    knobs: Mapping[str, int]  # of that battery; the rung's own elsewhere
     large: Problem  # that its time is forecast for
-    given: tuple[str, str]  # the text before and behind what is to be written
+    hidden: tuple[str, str]  # the source's text before the cell's and behind it
+    given: tuple[str, str]  # the cell's text before and behind what is to be written
     body: str  # the solution's lines in between
     steps: str  # the comments in their place
     hints: tuple[str, ...]
@@ -51,11 +58,18 @@ class Exercise:
 
     @property
     def solution(self) -> str:
-        """The rung's own text."""
+        """The rung's own text, as far as the cell shows it."""
         return self.body.join(self.given)
 
     def rung_of(self, source: str) -> Rung:
         """The rung with this source and the cell's name, which every report then says."""
+        if any(self.hidden):
+            # Lines count from the cell's first, and what is not shown has names of its own.
+            cell = f"{self.name} (cell)"
+            names = (f"what stands above {cell}", cell, f"what stands below {cell}")
+            texts = (self.hidden[0], source.rstrip() + "\n", _CLOSED + self.hidden[1])
+            parts = zip(names, texts, strict=True)
+            source = "".join(f'#line 1 "{name}"\n{text}' for name, text in parts)
         return dataclasses.replace(self.rung.with_source(source), id=self.name)
 
 
@@ -69,7 +83,9 @@ def load_exercise(name: str) -> Exercise:
         raise KernelError(f"There is no kernel to write called {name}.", f"there are: {known}")
     told = tomllib.loads(file.read_text("utf-8"))
     rung = load_rung(told["rung"])
-    before, body, behind = _cut(rung.source_text, told["first"], told["last"], file)
+    text = _with_header(rung, told["header"]) if "header" in told else rung.source_text
+    front, body, rest = _cut(text, told["first"], file)
+    begin = front.index("\n" + told["shown"]) + 1 if "shown" in told else 0
     indent = body[: len(body) - len(body.lstrip())]
     steps = "".join(f"{indent}// {line}\n" for line in told["steps"])
     return Exercise(
@@ -77,8 +93,10 @@ def load_exercise(name: str) -> Exercise:
         rung=rung,
         least=parse_problem(told["least"]),
         problem=parse_problem(told["problem"]),
+        knobs=told.get("knobs", {}),
         large=parse_problem(told["large"]),
-        given=(before, behind),
+        hidden=(front[:begin], rest),
+        given=(front[begin:], "}\n"),
         body=body,
         steps=steps,
         hints=tuple(told["hints"]),
@@ -91,13 +109,21 @@ def exercise_files() -> dict[str, Path]:
     return {one.stem: one for one in kernels_dir().glob("*/exercises/*.toml")}
 
 
-def _cut(text: str, first: str, last: str, file: Path) -> tuple[str, str, str]:
-    """A source in three; ``first`` and ``last`` begin the first and the last line to write."""
+def _with_header(rung: Rung, name: str) -> str:
+    """The source with a header of its own in the place of its ``#include``."""
+    file = next(one for folder in rung.include_dirs if (one := folder / name).is_file())
+    text = file.read_text("utf-8").replace("#pragma once\n", "")
+    return rung.source_text.replace(f'#include "{name}"\n', text)
+
+
+def _cut(text: str, first: str, file: Path) -> tuple[str, str, str]:
+    """A source before a function's lines, these from the one that begins with ``first`` on, and
+    what is behind the function."""
     lines = text.splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines) if line.startswith(first)]
-    ends = [number for number, line in enumerate(lines) if line.startswith(last)]
-    if len(starts) != 1 or not ends or ends[-1] < starts[0]:
-        why = f"its source has no such lines, or several: {first!r} to {last!r}"
+    if len(starts) != 1:
+        why = f"its source has no such line, or several: {first!r}"
         raise KernelError(f"{file.name} does not fit its rung.", why)
-    begin, end = starts[0], ends[-1] + 1
-    return "".join(lines[:begin]), "".join(lines[begin:end]), "".join(lines[end:])
+    begin = starts[0]
+    end = lines.index("}\n", begin)
+    return "".join(lines[:begin]), "".join(lines[begin:end]), "".join(lines[end + 1 :])

@@ -86,6 +86,7 @@ def run_cuda_cell(line: str, cell: str) -> CellKernel:
     chosen, cell = _parse_line(line), mend_text(cell)
     to_write = chosen.name in exercise_files()
     rung = load_exercise(chosen.name).rung_of(cell) if to_write else _rung_or_none(chosen.name)
+    text = rung.source_text if to_write and rung else cell
     name = rung.id if rung else chosen.name
     PAGE[name] = CellKernel(name, cell, None, {})
     device = device_query()
@@ -94,7 +95,7 @@ def run_cuda_cell(line: str, cell: str) -> CellKernel:
     # CuPy compiles for the GPU's architecture without a suffix, which some kernels need.
     target = rung.target(arch) if rung else arch
     live = device is not None and device.arch == target and can_launch_here()
-    cubin, kernels = _compile_cell(f"{name} (cell)", cell, target, defines, include_dirs, live)
+    cubin, kernels = _compile_cell(f"{name} (cell)", text, target, defines, include_dirs, live)
     PAGE[name] = made = CellKernel(name, cell, cubin, kernels)
     where = f"for {device.name}, live" if live and device else "no GPU used"
     for entry, resources in cubin.entries.items():

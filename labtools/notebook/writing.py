@@ -50,7 +50,7 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
         return
     yield compiled
     yield _stage("one row is right", [one], orders=False)
-    report = check_rung(rung, problem, on="cpu", quick=True)
+    report = check_rung(rung, problem, exercise.knobs, on="cpu", quick=True)
     count = f"right so far, in {sum(case.ok for case in report.cases)} of {report.planned} cases"
     lengths = _stage("any length is right", report.cases, orders=False, said=count)
     tried = "every order of the warps tried"
@@ -71,9 +71,11 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
 def _stage(
     name: str, cases: Sequence[CheckCase], orders: bool, said: str = "compared with float64"
 ) -> Stage:
-    """A stage that fails by faults of one of the two kinds, and by wrong numbers."""
+    """A stage that fails by faults of one of the two kinds, by any that ended a run before there
+    were numbers, and by wrong numbers."""
     for case in cases:
-        wrong = [str(one) for one in case.faults if (one.kind in ORDER_FAULTS) is orders]
+        ended = case.comparison is None
+        wrong = [str(one) for one in case.faults if ended or (one.kind in ORDER_FAULTS) is orders]
         if not wrong and not orders and case.comparison and not case.comparison.ok:
             wrong = [str(case.comparison)]
         if wrong:

@@ -23,6 +23,11 @@ def mend_text(text: str) -> str:
     return text
 
 
+def counted_lines(source: str, name: str) -> list[str]:
+    """The lines that compilers count under a name: from ``#line 1 "name"`` on, else all."""
+    return (source.partition(f'#line 1 "{name}"\n')[2] or source).splitlines()
+
+
 def read_given(path: Path, most_bytes: int = MOST_BYTES) -> str:
     """The text of a file that somebody named, without a byte-order mark.
 

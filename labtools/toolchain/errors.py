@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from labtools.problem import KernelError, LabError
+from labtools.problem.text import counted_lines
 
 NO_COMPILER_STILL_WORKS = (
     "the recorded measurements, the pages, the predictions from data sheets, and the CPU runner "
@@ -134,5 +135,5 @@ def _source_line(
         if found is None:
             return None
         text = found.read_text(errors="replace")
-    lines = text.splitlines()
+    lines = counted_lines(text, file)
     return lines[line - 1] if 0 < line <= len(lines) else None

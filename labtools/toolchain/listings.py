@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir, repository_root
+from labtools.problem.text import counted_lines
 
 from .cache import Recent, binary_mark, code_digest, content_key
 from .compiler import compile_cubin, cpp_entries, expanded_text, find_compiler, source_name
@@ -158,7 +159,7 @@ def source_text_of(line: SourceLine | None, rung: Rung) -> str | None:
     if line is None:
         return None
     text = _text_of_file(line.file, rung)
-    lines = text.splitlines() if text is not None else []
+    lines = counted_lines(text, line.file) if text is not None else []
     return lines[line.line - 1].rstrip() if 1 <= line.line <= len(lines) else None
 
 

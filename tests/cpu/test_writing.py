@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from labtools.measure import check_rung, run_on_cpu
-from labtools.measure.case import Fault
+from labtools.measure.case import Fault, checked_limits
 from labtools.notebook import writing
 from labtools.notebook.exercises import Exercise, exercise_files, load_exercise
+from labtools.notebook.magic import run_cuda_cell
 from labtools.notebook.writing import Stage, show_help, stages_of
+from labtools.toolchain import CompileError, compile_rung
 
 NAMES = sorted(exercise_files())
 MISTAKES = [(name, mistake) for name in NAMES for mistake in load_exercise(name).mistakes]
@@ -60,6 +62,33 @@ def test_a_typical_mistake_is_told(name: str, mistake: str) -> None:
     assert not last.ok and last.name == made.stage, last
     assert made.told in last.said and made.at in last.said
     assert exercise.name in last.said or not made.at
+
+
+PARTS = [name for name in NAMES if any(load_exercise(name).hidden)]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_is_compiled_with_the_rest_and_its_lines_are_the_cell_s(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exercise = load_exercise(name)
+    run_cuda_cell(name, exercise.start)
+    told = capsys.readouterr().out
+    for launch in exercise.rung.launches(exercise.problem, checked_limits()):
+        assert f"{launch.entry}: " in told
+    number = exercise.start[: exercise.start.index(exercise.steps)].count("\n") + 1
+    wrong = exercise.rung_of(exercise.start.replace(exercise.steps, "  no_such_word;\n"))
+    for compile_it in (
+        lambda: compile_rung(wrong, exercise.problem, checked_limits()),
+        lambda: run_on_cpu(wrong, exercise.problem),
+    ):
+        with pytest.raises(CompileError) as refused:
+            compile_it()
+        assert refused.value.file == f"{name} (cell)" and refused.value.line == number
+        assert "no_such_word;" in refused.value.excerpt
+    unclosed = exercise.start.replace(exercise.steps, "  if (threadIdx.x) {\n")
+    last = play(exercise, unclosed)[-1]
+    assert not last.ok and last.said.startswith(f"what stands below {name} (cell)")
 
 
 def test_no_stage_passes_what_a_run_or_the_verdict_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,13 @@ import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError
+from labtools.problem.text import counted_lines
 from labtools.record.whole import lock_now
 from labtools.toolchain import CompileError, find_cxx_compiler
 from labtools.toolchain.apart import threads
@@ -761,7 +762,7 @@ def _compile_error(log: str, kernel: _Kernel) -> LabError:
     first = next((e for e in own if not Path(e["file"]).is_relative_to(NATIVE)), own[0])
     file, line = first["file"], int(first["line"])
     text = kernel.source if file == kernel.shown else _read(file, kernel.folders)
-    excerpt = _excerpt(text, line)
+    excerpt = _excerpt(counted_lines(text, file), line)
     shown = name if file == kernel.shown else file
     foreign = any(Path(file).is_relative_to(folder) for folder in find_cuda_headers())
     said = first["text"].rpartition("declared with attribute error: ")[2]
@@ -779,8 +780,7 @@ def _compile_error(log: str, kernel: _Kernel) -> LabError:
     )
 
 
-def _excerpt(text: str, line: int) -> str:
-    lines = text.splitlines()
+def _excerpt(lines: Sequence[str], line: int) -> str:
     return f"{line:>5} | {lines[line - 1]}" if 0 < line <= len(lines) else ""
 
 
@@ -799,7 +799,8 @@ def _link_error(log: str, kernel: _Kernel) -> LabError:
     refused = _ASSEMBLER.search(log)
     if refused:  # inline assembly goes through the compiler unread
         file, line = refused["file"], int(refused["line"])
-        excerpt = _excerpt(kernel.source, line) if file == kernel.shown else ""
+        lines = counted_lines(kernel.source, file)
+        excerpt = _excerpt(lines, line) if file == kernel.shown else ""
         said = f"{file} has inline assembly that this CPU does not know: line {line}: "
         what = f"{said}{refused['text']}.\n{excerpt}".rstrip()
         return CompileError(

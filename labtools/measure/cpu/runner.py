@@ -35,7 +35,7 @@ from labtools.problem import (
     poisoned,
 )
 from labtools.problem.limits import MOST_FIXED_SMEM_BYTES
-from labtools.problem.text import how_many
+from labtools.problem.text import counted_lines, how_many
 from labtools.toolchain import launched_entries, source_name
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
@@ -441,7 +441,8 @@ def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _source_texts(rung: Rung) -> dict[str, list[str]]:
-    texts = {source_name(rung): rung.source_text.splitlines()}
+    name = source_name(rung)
+    texts = {name: counted_lines(rung.source_text, name)}
     for folder in rung.include_dirs:
         for path in Path(folder).glob("*.cuh"):
             with contextlib.suppress(OSError):

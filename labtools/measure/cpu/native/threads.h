@@ -315,10 +315,15 @@ static void complete(Warp& w, Group& group, uint32_t warp_index, const void* fra
       const int l = __builtin_ctz(rest);
       const int from = source_lane(operation, l, w.argument[l], w.width[l]);
       if (__builtin_expect(!(lanes >> from & 1), 0)) {
-        end_with(COLLECTIVE, frame,
-                 "lane %d reads from lane %d, which does not take part in this %s: its value is "
-                 "undefined",
-                 l, from, operation_name(AT_COLLECTIVE, operation));
+        const Fiber& reader = S.fibers[warp_index * 32 + unsigned(l)];
+        FaultRecord* f = fault_here(COLLECTIVE, frame);
+        f->thread = int32_t(reader.id);
+        // `frame` is that of a lane that took part, or of one that has returned since.
+        if (S.current->waiting == RETURNED) one_address(f->places[0], reader.address);
+        Text(f).add("lane %d reads from lane %d, which does not take part in this %s: its value is "
+                    "undefined",
+                    l, from, operation_name(AT_COLLECTIVE, operation));
+        fatal(f);
       }
       w.result[l] = w.value[from];
     }
