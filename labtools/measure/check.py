@@ -266,6 +266,8 @@ def check_rung(
         if not quick and len(done) == len(cases) and all(case.ok for case in done):
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
             cases += [case.workload for case in others_done]
+            if all(case.ok for case in done):
+                not_checked = _say_other_integers(rung, batteries[0], knobs) + not_checked
         whole = not quick and len(done) == len(cases)
         # The given kind, and others that lie otherwise in memory: in pages.
         lain = {battery[0].layout: battery[0] for battery in reversed(batteries)}
@@ -492,6 +494,26 @@ def _check_other_values(
             run = dataclasses.replace(run, comparison=run.comparison.of_output(kind))
         done.append(_worse_of([run], largest))
     return done
+
+
+def _say_other_integers(
+    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
+) -> list[str]:
+    """Of an operation of a reader's own: integers that its author never drew, and may have ruled
+    out, with which the kernel is wrong. The verdict does not count them."""
+    from .cpu import run_on_cpu
+
+    operation: Any = operation_of(battery[0])
+    if not isinstance(operation, IsolatedOperation):
+        return []
+    told = []
+    largest: Any = max(battery[1:] or battery, key=lambda one: one.num_parts)
+    for kind, inputs in operation.other_integers(largest):
+        run = run_on_cpu(rung, largest, knobs, orders=(0,), inputs=inputs)
+        if not run.ok:
+            why = run.faults[0] if run.faults else run.comparison
+            told.append(f"{kind}, which its author does not draw, and where it is wrong: {why}")
+    return told
 
 
 def _check_far_apart(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> bool | None:

@@ -349,6 +349,7 @@ class OtherValues:
 
     problem: Any
     arrays: Mapping[str, np.ndarray]
+    tolerance: float | None = None  # that such inputs need; None as for any others
 
     def buffers(self) -> dict[str, np.ndarray]:
         """The arrays by the names that a Launch uses."""
@@ -364,12 +365,24 @@ def _with_ties(values: np.ndarray, rng: Rng) -> np.ndarray:
 
 
 def _of_all_sizes(values: np.ndarray, rng: Rng) -> np.ndarray:
-    """Up to 64 times as large, the factor drawn anew for each index of the first axis."""
-    return values * (64 * rng.random(len(values)) ** 4).reshape(-1, *[1] * (values.ndim - 1))
+    """Up to 64 times as large or as small, by a factor drawn for each index of the first axis."""
+    factors = 64.0 ** rng.uniform(-1, 1, len(values))
+    return values * factors.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _far_from_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
     return values + 300 * values.std()
+
+
+def _with_repeats(values: np.ndarray, rng: Rng) -> np.ndarray:
+    """Rows of the values that each had, some more than once; a row that was in order stays so, and
+    keeps its ends."""
+    rows = values.reshape(-1, values.shape[-1])
+    made = np.stack([rng.choice(row, len(row)) for row in rows])
+    if (np.diff(rows.astype(np.int64), axis=-1) >= 0).all():
+        made.sort(axis=-1)
+        made[:, 0], made[:, -1] = rows[:, 0], rows[:, -1]
+    return made.reshape(values.shape)
 
 
 OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
@@ -379,11 +392,12 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "values far from zero": _far_from_zero,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
-LARGE_SIZES = (16_411, 601)
-"""Sizes of each field of which an operation's battery gets the first that leaves its output small:
-more than a block has registers for, and more than a GPU has blocks at once."""
-MOST_ELEMENTS, MOST_OF_PARTS = 2**16, 1000
+LARGE_SIZES = (66_307, 16_411, 601)
+"""Sizes of each field of which an operation's battery gets the first that leaves its work small:
+more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
+MOST_ELEMENTS, MOST_OF_PARTS, MOST_FLOPS = 2**18, 1000, 2**26
 ROUNDED = 2.0**-23
+MOST_ROUNDED, MOST_FROM_ROUNDING = 8, 0.05
 
 
 def _moved(expected: np.ndarray, other: np.ndarray) -> float:
@@ -403,7 +417,7 @@ def _is_moderate(problem: IsolatedProblem, supports: Supports) -> bool:
     with contextlib.suppress(LabError):  # its sizes may be bound to each other
         most = max(one.elements for one in (*problem.inputs.values(), *problem.outputs.values()))
         small = most <= MOST_ELEMENTS and problem.num_parts <= MOST_OF_PARTS
-        return small and supports(problem) is None
+        return small and problem.flops <= MOST_FLOPS and supports(problem) is None
     return False
 
 
@@ -498,8 +512,8 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
 
     def other_values(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
         """A problem with each of `OTHER_VALUES` in its inputs that are no integers, where the
-        reference then says an answer for every part, within what the output's type holds, and says
-        it again where the inputs are off by what float32 rounds."""
+        reference then says an answer for every part that the output's type can hold. It is allowed
+        several times what the answer changes by when the inputs do by what float32 rounds."""
         drawn, found = self.draw(problem), []
         rng = np.random.default_rng(problem.seed)
 
@@ -522,11 +536,33 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
             with contextlib.suppress(LabError):
                 expected = problem.by_output(self.oracle(given))
                 other = problem.by_output(self.oracle(OtherValues(problem, near)))
-                held = (one.astype(problem.outputs[name].dtype) for name, one in expected.items())
-                if all(np.isfinite(one.astype(np.float64)).all() for one in held) and all(
-                    _moved(one, other[name]) <= problem.tolerance / 10
+                moved = max(_moved(one, other[name]) for name, one in expected.items())
+                if MOST_ROUNDED * moved <= MOST_FROM_ROUNDING and all(
+                    np.isfinite(held := one.astype(problem.outputs[name].dtype).astype(float)).all()
+                    and _moved(one, held) <= problem.tolerance / 2
                     for name, one in expected.items()
                 ):
+                    least = max(problem.tolerance, float(f"{MOST_ROUNDED * moved:.0e}"))
+                    found.append((kind, OtherValues(problem, arrays, least)))
+        return found
+
+    def other_integers(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
+        """A problem with other values in one of its inputs that are integers, where its reference
+        says a finite answer: every value of a byte; else those of a row, with repeats."""
+        drawn, found = self.draw(problem), []
+        rng = np.random.default_rng(problem.seed)
+        for name, one in drawn.arrays.items():
+            if one.dtype.kind not in "iu" or one.size < 2:
+                continue
+            made, kind = _with_repeats(one, rng), f"values of `{name}` that repeat"
+            if one.dtype.itemsize == 1:
+                least, most = np.iinfo(one.dtype).min, np.iinfo(one.dtype).max
+                made = rng.integers(least, most, one.shape, one.dtype, endpoint=True)
+                kind = f"every value of a byte in `{name}`"
+            given = OtherValues(problem, {**drawn.arrays, name: made})
+            with contextlib.suppress(LabError):
+                expected = problem.by_output(self.oracle(given))
+                if all(np.isfinite(each.astype(float)).all() for each in expected.values()):
                     found.append((kind, given))
         return found
 

@@ -432,8 +432,9 @@ class Problem(ABC):
 
     def stretched(self, name: str) -> tuple[Self, Self, Self]:
         """The problem, one whose first axis, a field by name, is twelve times as long, and one
-        whose largest buffer has more than 2^32 elements."""
-        rows, most = getattr(self, name), max(one.elements for one in self.buffers.values())
+        whose largest buffer of those that grow with it has more than 2^32 elements."""
+        rows, twice = getattr(self, name), self.replace(**{name: 2 * getattr(self, name)}).buffers
+        most = max(one.elements for key, one in self.buffers.items() if one != twice[key])
         more = -(-(2**32) * rows // most)
         long = 12 * rows + -(-more // TILED_ALIKE) * TILED_ALIKE
         return self, self.replace(**{name: 12 * rows}), self.replace(**{name: long})

@@ -34,6 +34,7 @@ from labtools.problem import (
     operation_of,
     poisoned,
 )
+from labtools.problem.isolated import OtherValues
 from labtools.problem.limits import MOST_FIXED_SMEM_BYTES
 from labtools.problem.text import counted_lines, how_many
 from labtools.toolchain import launched_entries, source_name
@@ -224,6 +225,8 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
     executable = build_for_cpu(rung, wanted.laid_out, knobs, limits)
     scheme = rung.scheme(workload, knobs)
     tolerance = rung.tolerance_for(workload, launches)
+    if isinstance(inputs, OtherValues) and inputs.tolerance is not None:
+        tolerance = max(tolerance, inputs.tolerance)
     blocks = wanted.blocks if len(launches) == 1 else None
     table = LineTable(executable.path, source_name(rung), rung.include_dirs)
     expected: Arrays | None = None

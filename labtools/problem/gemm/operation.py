@@ -66,7 +66,7 @@ SUMS = (
 """Rows or columns, and products of a sum, with every end of tiles of 64 and of 16 bytes."""
 EDGES = ((31, 63, 1000), (2, 3, 4099), (131, 261, 64), (261, 131, 155))
 """Sums longer by far, and more tiles one way than the other."""
-FAR_SIZES = ((40, 2560), (2560, 40), (1032, 40))
+FAR_SIZES = ((130, 40, 2560), (130, 2560, 40), (130, 1032, 40), (5, 16_400, 40))
 OF_MODELS = ((1, 72, 11016), (5, 24, 11016), (1592, 1600, 16))
 """Sums of a large model, and more tiles than multiprocessors."""
 OTHER_SIZES = ((5, 136, 300), (129, 40, 64), (70, 63, 1000), (33, 257, 31))
@@ -140,7 +140,7 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
 
     def far_apart(self, problem: Gemm) -> list[tuple[Gemm, ...]]:
         """The last rows of A, and of the output."""
-        return [problem.replace(m=130, n=n, k=k).stretched("m") for n, k in FAR_SIZES]
+        return [problem.replace(m=m, n=n, k=k).stretched("m") for m, n, k in FAR_SIZES]
 
     def widening(self, problem: Gemm, supports: Supports = takes_all) -> list[tuple[Gemm, str]]:
         """A band of rows, and one of columns, with short sums."""

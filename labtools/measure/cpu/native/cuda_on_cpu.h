@@ -126,14 +126,19 @@ LAB_INLINE __half2 __float22half2_rn(float2 f) { return lab::to_half2(f); }
 // ---- arithmetic ----
 LAB_INLINE float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 LAB_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
-LAB_INLINE float __expf(float x) { return expf(x); }
-LAB_INLINE float __exp10f(float x) { return powf(10.0f, x); }
-LAB_INLINE float __logf(float x) { return logf(x); }
+// As the fast functions of a GPU do it: large arguments are rounded on their way.
+LAB_INLINE float __expf(float x) { return exp2f(x * 1.44269504f); }
+LAB_INLINE float __exp10f(float x) { return exp2f(x * 3.32192809f); }
+LAB_INLINE float __logf(float x) { return log2f(x) * 0.693147181f; }
 LAB_INLINE float __log2f(float x) { return log2f(x); }
 LAB_INLINE float __log10f(float x) { return log10f(x); }
-LAB_INLINE float __powf(float x, float y) { return powf(x, y); }
-LAB_INLINE float __sinf(float x) { return sinf(x); }
-LAB_INLINE float __cosf(float x) { return cosf(x); }
+LAB_INLINE float __powf(float x, float y) { return exp2f(y * log2f(x)); }
+LAB_INLINE double lab_part_of_turn(float x) {
+  const float turns = x * 0.159154943f;
+  return 6.283185307179586 * double(turns - rintf(turns));
+}
+LAB_INLINE float __sinf(float x) { return float(sin(lab_part_of_turn(x))); }
+LAB_INLINE float __cosf(float x) { return float(cos(lab_part_of_turn(x))); }
 LAB_INLINE float __fdividef(float x, float y) { return x / y; }
 LAB_INLINE float __fdiv_rn(float x, float y) { return x / y; }
 LAB_INLINE float __frcp_rn(float x) { return 1.0f / x; }

@@ -106,7 +106,7 @@ LAB_INLINE long long __double_as_longlong(double x) { return lab::bits<long long
 LAB_INLINE double __longlong_as_double(long long x) { return lab::bits<double>(x); }
 
 // ---- mathematics ----
-LAB_INLINE float __tanf(float x) { return tanf(x); }
+LAB_INLINE float __tanf(float x) { return __sinf(x) / __cosf(x); }
 LAB_INLINE void __sincosf(float x, float* s, float* c) {
   *s = sinf(x);
   *c = cosf(x);
