@@ -33,8 +33,9 @@ def owners_drawing(launch: Launch, count: int) -> Shown:
         top = 0.55 * launch.num_blocks + 0.55
         below = (2.35 + 1.6 * warp, 0.55 * block + 0.46)
         draw_arrow(axes, below, (below[0], top - 0.3))
-        axes.text(1.5, top + 0.22, "lane", ha="right", va="center", fontsize=9)
-        axes.text(1.5, top + 0.62, "element", ha="right", va="center", fontsize=9)
+        for line, name in enumerate(("lane", "element", "lane", "element")):
+            here = top + 0.2 + 0.4 * line + 0.25 * (line // 2)
+            axes.text(1.5, here, name, ha="right", va="center", fontsize=9)
         for lane in range(_LANES):
             owns = last + lane < count
             half, place = divmod(lane, _LANES // 2)
@@ -75,8 +76,9 @@ def tree_drawing(launch: Launch) -> Shown:
                 middle = 1.6 + size * sums / 4
                 draw_arrow(axes, (middle + size * sums / 2, top + 0.42), (middle, top + 0.73))
                 beside = (1.8 + size * sums, top + 0.2)
+                adds = f"threads 0 to {sums // 2 - 1} add" if sums > 2 else "thread 0 adds"
                 if sums < threads:
-                    axes.text(*beside, f"threads 0 to {sums // 2 - 1} add", va="center", fontsize=8)
+                    axes.text(*beside, adds, va="center", fontsize=8)
 
     steps = "; ".join(f"{sums} sums become {sums // 2}" for sums in left[:-1])
     return draw_sketch(
