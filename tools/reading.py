@@ -49,7 +49,7 @@ KEPT_SHORT = (
     *("labs/lab05_split", "labs/lab06_quant", "labs/lab10_inversion"),
     *("labs/lab07_ncu", "labs/lab09_loop", "labs/lab11_sanitizer"),
     *("book/which_tool", "book/what_it_is_worth", "labs/lab03_chain", "labs/lab08_ablation"),
-    *("book/loop_gaps", "book/loop_state"),
+    *("book/loop_gaps", "book/loop_state", "book/first_two"),
 )
 """Pages that are within their limits, and stay so."""
 

@@ -11,6 +11,7 @@ from labtools.derive import derive
 from labtools.notebook.book.attention.figures import merge_drawing, softmax_drawing
 from labtools.notebook.book.decode.figures import cache_drawing, sharing_drawing
 from labtools.notebook.book.first_kernel.figures import lanes_drawing
+from labtools.notebook.book.first_two.figures import owners_drawing, tree_drawing
 from labtools.notebook.book.index.figures import step_drawing
 from labtools.notebook.book.inversion.drawings import (
     bank_group,
@@ -32,13 +33,21 @@ from labtools.notebook.book.which_tool.tools import (
     which_tool_drawing,
 )
 from labtools.notebook.book.worth.tokens import Decoder, DecodeStep, plot_steps, plot_tokens
+from labtools.notebook.exercises import load_exercise
 from labtools.notebook.figures import plot_lines
 from labtools.notebook.records import GpuRecords, Variant
 from labtools.notebook.tables import Shown
 from labtools.predict import check_tile, half_tile, load_gpu
-from labtools.problem import HEADLINE, load_rung, make_inputs
+from labtools.problem import HEADLINE, Launch, load_rung, make_inputs
 from labtools.record import with_counters
 from labtools.record.bound import stall_shares
+
+
+def launch_of(name: str) -> Launch:
+    """Of the problem that checks a kernel to write."""
+    exercise = load_exercise(name)
+    (launch,) = exercise.rung.launches(exercise.problem, load_gpu("h200").limits)
+    return launch
 
 
 def every_drawing() -> list[Shown]:
@@ -59,6 +68,8 @@ def every_drawing() -> list[Shown]:
             roles_drawing(2, 2),
             which_tool_drawing(),
         ),
+        owners_drawing(launch_of("my_add"), 300),
+        tree_drawing(launch_of("my_row_sum")),
     ]
 
 
@@ -69,6 +80,32 @@ def test_each_says_what_it_shows_and_is_drawn_alike_again() -> None:
         assert alt is not None
         assert len(alt[1]) > 60
         assert one.html == again.html
+
+
+@pytest.mark.parametrize("count", [1, 32, 300, 384])
+def test_the_last_warp_with_elements_is_that_of_the_index(count: int) -> None:
+    launch = Launch("vector_add", grid=(-(-count // 128),), block=(128,))
+    owner = {
+        block * 128 + thread: (block, thread)
+        for block in range(launch.num_blocks)
+        for thread in range(launch.num_threads)
+    }
+    block, thread = owner[count - 1]
+    lanes = f"its lanes 0 to {thread % 32} own elements {count - 1 - thread % 32} to {count - 1}"
+    text = owners_drawing(launch, count).text
+    assert f"ends in warp {thread // 32} of block {block}: {lanes}" in text
+
+
+def test_the_tree_has_the_steps_of_the_kernel() -> None:
+    """The halvings of its loop, as its source says them."""
+    launch, source = launch_of("my_row_sum"), load_exercise("my_row_sum").body
+    assert "active = BLOCK / 2; active > 0; active /= 2" in source
+    active, steps = launch.num_threads // 2, []
+    while active > 0:
+        steps.append(f"{2 * active} sums become {active}")
+        active //= 2
+    drawn = tree_drawing(launch).text
+    assert "; ".join(steps) in drawn and f"{len(steps)} times" in drawn
 
 
 def test_the_cache_lies_as_it_is_drawn() -> None:

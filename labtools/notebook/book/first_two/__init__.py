@@ -1,0 +1,1 @@
+"""Drawn for `book/first_two.md`."""
