@@ -67,7 +67,7 @@ def list_predictions(question: str | None, page: Path | None = None) -> Predicti
         journal = Journal()
         rows = journal.history(question)
     if page is not None:
-        from labtools.notebook.progress import progress_html
+        from labtools.notebook.scores import progress_html
 
         try:
             write_whole(page, progress_html(journal).encode())

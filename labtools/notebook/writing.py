@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from labtools.measure import check_rung, run_on_cpu
 from labtools.measure.case import CheckCase, checked_limits
@@ -16,21 +15,11 @@ from labtools.toolchain.errors import CompileError
 
 from .exercises import Exercise, load_exercise
 from .magic import PAGE
-from .progress import keep_progress
+from .scores import Stage, keep_progress
 from .tables import BOX, Shown, badge
 
 ORDER_FAULTS = ("race", "barrier", "collective", "async_copy", "order_dependent", "hang")
 """Faults that depend on who comes first, not on how long a sequence is."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of the check."""
-
-    name: str
-    ok: bool
-    said: str
-    word: str = "computed"
 
 
 def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:

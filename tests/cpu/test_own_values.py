@@ -54,5 +54,7 @@ def test_integers_that_an_author_never_drew_are_said_and_do_not_count(tmp_path: 
     ends = np.sort(rng.permutation(40).reshape(2, 20), axis=1)
     made = _with_repeats(ends, rng)
     assert (made[:, [0, -1]] == ends[:, [0, -1]]).all() and (np.diff(made, axis=1) >= 0).all()
-    assert all(len(set(row)) < 20 and set(row) <= set(old) for row, old in zip(made, ends, strict=True))
+    assert all(
+        len(set(row)) < 20 and set(row) <= set(old) for row, old in zip(made, ends, strict=True)
+    )
     assert {*_with_repeats(ends[:, ::-1], rng)[0]} < {*ends[0]}

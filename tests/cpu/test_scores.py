@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from labtools.cli import main
-from labtools.notebook.progress import calibration, keep_progress, progress_html, read_progress
-from labtools.notebook.writing import Stage
+from labtools.notebook.scores import (
+    Stage,
+    calibration,
+    keep_progress,
+    progress_html,
+    read_progress,
+)
 from labtools.record.journal import Journal
 
 PASSED = [Stage(name, True, f"{name} said") for name in ("it compiles", "one row is right")]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import geometric_mean
-from typing import TYPE_CHECKING
 
 from labtools.problem.text import how_many, three_digits
 from labtools.record.journal import Journal
@@ -17,9 +16,6 @@ from .exercises import exercise_files, load_exercise
 from .reader import page_name
 from .tables import Shown, make_table
 
-if TYPE_CHECKING:
-    from .writing import Stage
-
 STAGES = 5
 """Of the check of a kernel that a reader writes."""
 LEAST = 4
@@ -28,7 +24,17 @@ _STYLE = "body{font:1rem/1.5 sans-serif;max-width:46rem;margin:2rem auto;padding
 
 
 @dataclass(frozen=True)
-class Written:
+class Stage:
+    """One stage of the check of a kernel that a reader writes."""
+
+    name: str
+    ok: bool
+    said: str
+    word: str = "computed"
+
+
+@dataclass(frozen=True)
+class KernelScore:
     """How far a reader has come with one kernel."""
 
     kernel: str  # its %%cuda name
@@ -48,14 +54,14 @@ def keep_progress(name: str, stages: Sequence[Stage], journal: Journal | None = 
         journal.write_notes(question, page_name(), told)
 
 
-def read_progress(journal: Journal) -> list[Written]:
+def read_progress(journal: Journal) -> list[KernelScore]:
     """Every kernel that the pages ask for, in the order of their names."""
     found = []
     for name in sorted(exercise_files()):
         kept = journal.notes(f"kernel-{name}")
         stages, said = (int(kept.fields["stages"]), kept.fields["said"]) if kept else (0, "")
         rung = load_exercise(name).rung
-        found.append(Written(name, rung.title, stages, said, kept.at if kept else None))
+        found.append(KernelScore(name, rung.title, stages, said, kept.at if kept else None))
     return found
 
 
