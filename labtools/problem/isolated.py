@@ -395,7 +395,7 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
 LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
 more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
-MOST_ELEMENTS, MOST_OF_PARTS, MOST_FLOPS = 2**18, 1000, 2**26
+MOST_ELEMENTS, MOST_OF_PARTS, MOST_CHECKED_FLOPS = 2**18, 1000, 2**26
 ROUNDED = 2.0**-23
 MOST_ROUNDED, MOST_FROM_ROUNDING = 8, 0.05
 
@@ -417,7 +417,7 @@ def _is_moderate(problem: IsolatedProblem, supports: Supports) -> bool:
     with contextlib.suppress(LabError):  # its sizes may be bound to each other
         most = max(one.elements for one in (*problem.inputs.values(), *problem.outputs.values()))
         small = most <= MOST_ELEMENTS and problem.num_parts <= MOST_OF_PARTS
-        return small and problem.flops <= MOST_FLOPS and supports(problem) is None
+        return small and problem.flops <= MOST_CHECKED_FLOPS and supports(problem) is None
     return False
 
 
