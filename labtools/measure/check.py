@@ -25,7 +25,7 @@ from labtools.problem import (
     merge_comparisons,
     operation_of,
 )
-from labtools.problem.isolated import IsolatedOperation
+from labtools.problem.isolated import RISING, IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.cubin import refuse_launch
@@ -479,20 +479,25 @@ def _check_on_cpu(
 def _check_other_values(
     rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
 ) -> list[CheckCase]:
-    """The largest problem of the battery behind the first, with numbers that its author did not
-    draw; nothing for an operation of ours, whose battery has them."""
+    """The problem of most parts of the battery behind the first, and the widest, with numbers that
+    its author did not draw; nothing for an operation of ours, whose battery has them."""
     from .cpu import run_on_cpu
 
     operation: Any = operation_of(battery[0])
     if not isinstance(operation, IsolatedOperation):
         return []
     done: list[CheckCase] = []
-    largest: Any = max(battery[1:] or battery, key=lambda one: one.num_parts)
-    for kind, inputs in operation.other_values(largest):
-        run = run_on_cpu(rung, largest, knobs, orders=(0,), inputs=inputs)
+    others = battery[1:] or battery
+    largest: Any = max(others, key=lambda one: one.num_parts)
+    widest: Any = max(others, key=lambda one: sum(each.elements for each in one.inputs.values()))
+    given = [(largest, *one) for one in operation.other_values(largest)]
+    if widest != largest:
+        given += [(widest, *one) for one in operation.other_values(widest, [RISING])]
+    for problem, kind, inputs in given:
+        run = run_on_cpu(rung, problem, knobs, orders=(0,), inputs=inputs)
         if run.comparison:
             run = dataclasses.replace(run, comparison=run.comparison.of_output(kind))
-        done.append(_worse_of([run], largest))
+        done.append(_worse_of([run], problem))
     return done
 
 

@@ -374,22 +374,30 @@ def _far_from_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
     return values + 300 * values.std()
 
 
+def _rising(values: np.ndarray, rng: Rng) -> np.ndarray:
+    return np.sort(values, axis=-1)
+
+
 def _with_repeats(values: np.ndarray, rng: Rng) -> np.ndarray:
-    """Rows of the values that each had, some more than once; a row that was in order stays so, and
-    keeps its ends."""
+    """Rows of the values that each had, some more than once, and a row that has one value alone; a
+    row that was in order stays so, and keeps its ends."""
     rows = values.reshape(-1, values.shape[-1])
     made = np.stack([rng.choice(row, len(row)) for row in rows])
     if (np.diff(rows.astype(np.int64), axis=-1) >= 0).all():
         made.sort(axis=-1)
         made[:, 0], made[:, -1] = rows[:, 0], rows[:, -1]
+    elif len(rows) > 1:
+        made[-1] = rows[-1].min()
     return made.reshape(values.shape)
 
 
+RISING = "values in rising order"
 OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "values below zero": _below_zero,
     "values that are often equal": _with_ties,
     "rows of all sizes": _of_all_sizes,
     "values far from zero": _far_from_zero,
+    RISING: _rising,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
 LARGE_SIZES = (66_307, 16_411, 601)
@@ -510,8 +518,10 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         narrow = problem.replace(**sizes)
         return [(narrow, name) for name in sizes] if _is_moderate(narrow, supports) else []
 
-    def other_values(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
-        """A problem with each of `OTHER_VALUES` in its inputs that are no integers, where the
+    def other_values(
+        self, problem: IsolatedProblem, kinds: Iterable[str] = tuple(OTHER_VALUES)
+    ) -> list[tuple[str, OtherValues]]:
+        """A problem with `OTHER_VALUES` of some kinds in its inputs that are no integers, where the
         reference then says an answer for every part that the output's type can hold. It is allowed
         several times what the answer changes by when the inputs do by what float32 rounds."""
         drawn, found = self.draw(problem), []
@@ -521,7 +531,8 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
             wide = values.astype(np.result_type(values.dtype, np.float32))
             return wide * (1 + rng.choice([-1, 1], values.shape) * ROUNDED).astype(wide.dtype)
 
-        for kind, change in OTHER_VALUES.items():
+        for kind in kinds:
+            change = OTHER_VALUES[kind]
             arrays = {
                 name: change(one.astype(np.float64), rng).astype(one.dtype)
                 if one.dtype.kind not in "iub"

@@ -364,9 +364,9 @@ def test_an_edited_environment_does_not_reach_stdout(
     """A library that prints must not break --json."""
     original = predictions.list_predictions
 
-    def chatty(question: str | None) -> Any:
+    def chatty(question: str | None, page: Path | None) -> Any:
         print("a library says hello")
-        return original(question)
+        return original(question, page)
 
     monkeypatch.setattr(predictions, "list_predictions", chatty)
     ended = cli("journal", "--json")
@@ -380,7 +380,7 @@ def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[s
 
 
 def test_an_unforeseen_error_is_not_a_traceback(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(question: str | None) -> Any:
+    def broken(question: str | None, page: Path | None) -> Any:
         raise ZeroDivisionError("by nothing")
 
     monkeypatch.setattr(predictions, "list_predictions", broken)

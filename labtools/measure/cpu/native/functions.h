@@ -108,8 +108,8 @@ LAB_INLINE double __longlong_as_double(long long x) { return lab::bits<double>(x
 // ---- mathematics ----
 LAB_INLINE float __tanf(float x) { return __sinf(x) / __cosf(x); }
 LAB_INLINE void __sincosf(float x, float* s, float* c) {
-  *s = sinf(x);
-  *c = cosf(x);
+  *s = __sinf(x);
+  *c = __cosf(x);
 }
 LAB_INLINE float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 LAB_INLINE float rhypotf(float x, float y) { return 1.0f / hypotf(x, y); }
