@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labtools.problem import LabError
 from labtools.record.journal import Journal, JournalWarning
 from labtools.record.prediction import JournalRow
 from labtools.record.whole import write_whole
@@ -68,9 +67,8 @@ def list_predictions(question: str | None, page: Path | None = None) -> Predicti
         rows = journal.history(question)
     if page is not None:
         from labtools.notebook.scores import progress_html
+        from labtools.optimize.log import disk
 
-        try:
+        with disk(f"{page} cannot be written.", "the list as text"):
             write_whole(page, progress_html(journal).encode())
-        except OSError as error:
-            raise LabError(f"{page} cannot be written.", str(error), "the list as text") from error
     return PredictionsListed(journal.reader, journal.lines, tuple(rows), tuple(journal.notices))

@@ -63,7 +63,10 @@ def with_head(name: str, text: str, root: Path) -> str:
 
 
 def _title(root: Path, page: str) -> str:
-    return effort_of((root / f"{page}.md").read_text(encoding="utf-8")).title
+    found = _TITLE.search((root / f"{page}.md").read_text(encoding="utf-8"))
+    if found is None:
+        raise LabError(f"{page}.md has no title.", "no line begins with one #", "give it one")
+    return found[1]
 
 
 def _link(page: str, other: str) -> str:

@@ -62,7 +62,7 @@ def plot_start(store: RecordStore | None = None) -> Shown:
         return (f"{name}, INT{bits} cache", SHADES[2]) if bits < 16 else (name, BLUE)
 
     def paint(axes: Axes) -> None:
-        axes.set(xscale="log", xlim=(4, 12000), ylim=(len(used) - 0.4, -0.6), yticks=[])
+        axes.set(xscale="log", xlim=(4, 12000), ylim=(len(used) - 0.4, -0.6))
         axes.set_xticks([10, 100, 1000], ["10", "100", "1000 us"])
         axes.minorticks_off()
         axes.grid(axis="y", visible=False)
