@@ -1,5 +1,5 @@
 # make lab      install into .venv, copy the pages into work/ with their outputs, open JupyterLab
-# make test     install what tests need, run the tests: of slow ones one in five, as drawn
+# make test     install what tests need, run the tests: of slow ones one in eight, as drawn
 # make audit    the same with all of them
 # make check    format, lint, types, fast tests
 # make book     the static site, in _build/html

@@ -58,7 +58,8 @@ SLOW_LIST = ROOT / "tests" / "slow.txt"
 SLOW_FIXTURES = {"measured_campaign"}
 """Whatever test asks first makes them, for longer than ``make check`` may take for a test."""
 PAGE_FIXTURES = {"page_run", "built_site"}
-"""The site is made of all pages, so that what asks for one is never left to a draw."""
+"""The site is made of all pages, so that what asks for one is never left to a draw, unless it also
+drives a browser."""
 BUILD_LIMIT_S = 2400
 """The whole book, every page executed, on two cores that do other work as well."""
 THIS_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
@@ -69,7 +70,7 @@ _taken_s: dict[str, float] = {}
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out slow, gpu and browser tests")
     parser.addoption(
-        "--drawn", action="store_true", help="take one in five of the slow tests, as drawn"
+        "--drawn", action="store_true", help="take one in eight of the slow tests, as drawn"
     )
     parser.addoption("--write-slow", action="store_true", help="measure tests/slow.txt anew")
 
@@ -140,11 +141,13 @@ def why_no_browser() -> str | None:
 
 
 def order_of(fixtures: Sequence[str]) -> int:
-    """Where in a run a test that uses ``fixtures`` stands: pages, their site, all others.
+    """Where in a run a test that uses ``fixtures`` stands: pages with their solutions, pages, their
+    site, all others.
 
     While one process builds the site the others have tests of their own.
     """
-    return 0 if "page_run" in fixtures else 1 if "built_site" in fixtures else 2
+    asked = ("solved_page", "page_run", "built_site")
+    return next((place for place, name in enumerate(asked) if name in fixtures), len(asked))
 
 
 def deal_out(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
@@ -191,6 +194,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         marked = [mark for mark in ("slow", "gpu", "browser") if item.get_closest_marker(mark)]
         page = not PAGE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        page &= "browser" not in marked
         drawn = not drawn_for or page or "slow" not in marked or is_drawn(item.nodeid, drawn_for)
         if (fast and marked) or not drawn:
             left_out.append(item)
@@ -229,10 +233,16 @@ def executed_pages() -> Any:
 
 @pytest.fixture(scope="session")
 def page_run(executed_pages: Any) -> Callable[[str], Any]:
-    """Execute a page of the book with its solutions, once in this run, whichever process asks.
+    """Execute a page of the book, once in this run, whichever process asks.
 
     Called with a page as in ``_toc.yml``; returns what ``tools.execute`` noted of the run.
     """
+    return lambda page: executed_pages.run_once(page, by=THIS_RUN)
+
+
+@pytest.fixture(scope="session")
+def solved_page(executed_pages: Any) -> Callable[[str], Any]:
+    """`page_run` with the solutions of the page's exercises behind it."""
     return lambda page: executed_pages.run_once(page, by=THIS_RUN, solutions=True)
 
 
@@ -266,7 +276,7 @@ def built_site(executed_pages: Any) -> Path:
         missing = [page for page, one in found.items() if one is None or one.by not in taken]
         # The other process of this run executes pages as well, from the first one on.
         jobs = 1 if "PYTEST_XDIST_TESTRUNUID" in os.environ else JOBS
-        execute_pages(missing[::-1], kept, jobs, by=THIS_RUN, solutions=True)
+        execute_pages(missing[::-1], kept, jobs, by=THIS_RUN)
         site_path = build(ROOT, output=folder / "tested", kept=kept)
         built_by.write_text(f"{THIS_RUN}\n{site_path}")
         return site_path

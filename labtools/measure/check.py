@@ -476,20 +476,28 @@ def _check_on_cpu(
     return done
 
 
-def _check_other_values(
-    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
-) -> list[CheckCase]:
-    """The problem of most parts of the battery behind the first, and the widest, with numbers that
-    its author did not draw; nothing for an operation of ours, whose battery has them."""
-    from .cpu import run_on_cpu
-
+def _own_problems(battery: Sequence[Problem]) -> tuple[IsolatedOperation, Any, Any] | None:
+    """Of a reader's own operation: it, and the problems behind the first with most parts and with
+    most inputs; None for an operation of ours, whose battery has all kinds of values."""
     operation: Any = operation_of(battery[0])
     if not isinstance(operation, IsolatedOperation):
-        return []
-    done: list[CheckCase] = []
+        return None
     others = battery[1:] or battery
     largest: Any = max(others, key=lambda one: one.num_parts)
     widest: Any = max(others, key=lambda one: sum(each.elements for each in one.inputs.values()))
+    return operation, largest, widest
+
+
+def _check_other_values(
+    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
+) -> list[CheckCase]:
+    """Numbers that the operation's author did not draw."""
+    from .cpu import run_on_cpu
+
+    if (own := _own_problems(battery)) is None:
+        return []
+    operation, largest, widest = own
+    done: list[CheckCase] = []
     given = [(largest, *one) for one in operation.other_values(largest)]
     if widest != largest:
         given += [(widest, *one) for one in operation.other_values(widest, [RISING])]
@@ -504,21 +512,22 @@ def _check_other_values(
 def _say_other_integers(
     rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
 ) -> list[str]:
-    """Of an operation of a reader's own: integers that its author never drew, and may have ruled
-    out, with which the kernel is wrong. The verdict does not count them."""
+    """Integers that the operation's author never drew, and may have ruled out, with which the
+    kernel is wrong. The verdict does not count them."""
     from .cpu import run_on_cpu
 
-    operation: Any = operation_of(battery[0])
-    if not isinstance(operation, IsolatedOperation):
+    if (own := _own_problems(battery)) is None:
         return []
-    told = []
-    largest: Any = max(battery[1:] or battery, key=lambda one: one.num_parts)
-    for kind, inputs in operation.other_integers(largest):
-        run = run_on_cpu(rung, largest, knobs, orders=(0,), inputs=inputs)
-        if not run.ok:
-            why = run.faults[0] if run.faults else run.comparison
-            told.append(f"{kind}, which its author does not draw, and where it is wrong: {why}")
-    return told
+    operation, *problems = own
+    told: dict[str, str] = {}
+    for problem in dict.fromkeys(problems):
+        for kind, inputs in operation.other_integers(problem):
+            run = run_on_cpu(rung, problem, knobs, orders=(0,), inputs=inputs)
+            if not run.ok:
+                why = run.faults[0] if run.faults else run.comparison
+                said = f"{kind}, which its author does not draw, and where it is wrong: {why}"
+                told.setdefault(kind, said)
+    return list(told.values())
 
 
 def _check_far_apart(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> bool | None:

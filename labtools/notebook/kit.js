@@ -162,13 +162,29 @@ function setAll(model, values) {
   model.save_changes();
 }
 
-// ipywidgets draws a label beside a control but does not tie it to a slider's handle or a list.
+// ipywidgets draws a bench's controls in its own time, each with a label beside it that it does not
+// tie to a slider's handle or a list. So they are named when they appear; what it returns ends that.
 function nameControls(el) {
-  const controls = el.closest(".lt-bench")?.querySelectorAll(".widget-hslider, .widget-dropdown");
-  for (const control of controls ?? []) {
-    const label = control.querySelector(".widget-label")?.textContent ?? "";
-    control.querySelector(".noUi-handle, select")?.setAttribute("aria-label", label);
-  }
+  const name = () => {
+    const bench = el.closest(".lt-bench");
+    for (const control of bench?.querySelectorAll(".widget-hslider, .widget-dropdown") ?? []) {
+      const label = control.querySelector(".widget-label")?.textContent ?? "";
+      control.querySelector(".noUi-handle, select")?.setAttribute("aria-label", label);
+    }
+  };
+  const watch = new MutationObserver(name);
+  let frame = 0;
+  const begin = () => {
+    const bench = el.closest(".lt-bench");
+    if (bench) watch.observe(bench, { childList: true, subtree: true });
+    else if (!el.isConnected) frame = requestAnimationFrame(begin);
+    name();
+  };
+  begin();
+  return () => {
+    cancelAnimationFrame(frame);
+    watch.disconnect();
+  };
 }
 
 // Draws now and whenever one of the model's values changes; what it returns ends that.
@@ -176,8 +192,9 @@ function drawAndRedraw(model, el, names, draw) {
   const events = names.map((name) => `change:${name}`);
   for (const event of events) model.on(event, draw);
   draw();
-  requestAnimationFrame(() => nameControls(el));
+  const forget = nameControls(el);
   return () => {
+    forget();
     for (const event of events) model.off(event, draw);
   };
 }

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -378,12 +378,16 @@ def _rising(values: np.ndarray, rng: Rng) -> np.ndarray:
     return np.sort(values, axis=-1)
 
 
+def _is_in_order(values: np.ndarray) -> bool:
+    return bool((np.diff(values.astype(np.int64), axis=-1) >= 0).all())
+
+
 def _with_repeats(values: np.ndarray, rng: Rng) -> np.ndarray:
     """Rows of the values that each had, some more than once, and a row that has one value alone; a
     row that was in order stays so, and keeps its ends."""
     rows = values.reshape(-1, values.shape[-1])
     made = np.stack([rng.choice(row, len(row)) for row in rows])
-    if (np.diff(rows.astype(np.int64), axis=-1) >= 0).all():
+    if _is_in_order(rows):
         made.sort(axis=-1)
         made[:, 0], made[:, -1] = rows[:, 0], rows[:, -1]
     elif len(rows) > 1:
@@ -400,12 +404,31 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     RISING: _rising,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
+ZEROS = "zeros"  # a kind too: in one input after the other
 LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
 more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
 MOST_ELEMENTS, MOST_OF_PARTS, MOST_CHECKED_FLOPS = 2**18, 1000, 2**26
 ROUNDED = 2.0**-23
 MOST_ROUNDED, MOST_FROM_ROUNDING = 8, 0.05
+
+
+def _with_kinds(
+    arrays: Mapping[str, np.ndarray], kinds: Iterable[str], rng: Rng
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """Inputs with other values where they are no integers, by what is then said of them."""
+    floats = {name: one for name, one in arrays.items() if one.dtype.kind not in "iub"}
+    for kind in kinds:
+        if kind == ZEROS:
+            for name, one in floats.items():
+                yield f"{ZEROS} in `{name}`", {**arrays, name: np.zeros_like(one)}
+        else:
+            change = OTHER_VALUES[kind]
+            made = {
+                name: change(one.astype(np.float64), rng).astype(one.dtype)
+                for name, one in floats.items()
+            }
+            yield kind, {**arrays, **made}
 
 
 def _moved(expected: np.ndarray, other: np.ndarray) -> float:
@@ -519,7 +542,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         return [(narrow, name) for name in sizes] if _is_moderate(narrow, supports) else []
 
     def other_values(
-        self, problem: IsolatedProblem, kinds: Iterable[str] = tuple(OTHER_VALUES)
+        self, problem: IsolatedProblem, kinds: Iterable[str] = (*OTHER_VALUES, ZEROS)
     ) -> list[tuple[str, OtherValues]]:
         """A problem with `OTHER_VALUES` of some kinds in its inputs that are no integers, where the
         reference then says an answer for every part that the output's type can hold. It is allowed
@@ -531,14 +554,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
             wide = values.astype(np.result_type(values.dtype, np.float32))
             return wide * (1 + rng.choice([-1, 1], values.shape) * ROUNDED).astype(wide.dtype)
 
-        for kind in kinds:
-            change = OTHER_VALUES[kind]
-            arrays = {
-                name: change(one.astype(np.float64), rng).astype(one.dtype)
-                if one.dtype.kind not in "iub"
-                else one
-                for name, one in drawn.arrays.items()
-            }
+        for kind, arrays in _with_kinds(drawn.arrays, kinds, rng):
             near = {
                 name: one if one.dtype.kind in "iub" else rounded(one)
                 for name, one in arrays.items()
@@ -559,7 +575,8 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
 
     def other_integers(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
         """A problem with other values in one of its inputs that are integers, where its reference
-        says a finite answer: every value of a byte; else those of a row, with repeats."""
+        says a finite answer: every value of a byte, or else those of a row, with repeats; and where
+        no order holds, one value throughout."""
         drawn, found = self.draw(problem), []
         rng = np.random.default_rng(problem.seed)
         for name, one in drawn.arrays.items():
@@ -570,11 +587,15 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
                 least, most = np.iinfo(one.dtype).min, np.iinfo(one.dtype).max
                 made = rng.integers(least, most, one.shape, one.dtype, endpoint=True)
                 kind = f"every value of a byte in `{name}`"
-            given = OtherValues(problem, {**drawn.arrays, name: made})
-            with contextlib.suppress(LabError):
-                expected = problem.by_output(self.oracle(given))
-                if all(np.isfinite(each.astype(float)).all() for each in expected.values()):
-                    found.append((kind, given))
+            tried = [(kind, made)]
+            if not _is_in_order(one):
+                tried.append((f"one value throughout in `{name}`", np.full_like(one, one.min())))
+            for kind, made in tried:
+                given = OtherValues(problem, {**drawn.arrays, name: made})
+                with contextlib.suppress(LabError):
+                    expected = problem.by_output(self.oracle(given))
+                    if all(np.isfinite(each.astype(float)).all() for each in expected.values()):
+                        found.append((kind, given))
         return found
 
     def covered(self, cases: Sequence[IsolatedProblem]) -> list[str]:

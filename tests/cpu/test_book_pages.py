@@ -192,9 +192,9 @@ def test_some_pages_have_solutions_and_all_of_them_are_executed() -> None:
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("page", WITH_SOLUTIONS, ids=lambda page: page.stem)
-def test_solutions_run_after_the_page(page: Path, page_run: Callable[[str], Any]) -> None:
+def test_solutions_run_after_the_page(page: Path, solved_page: Callable[[str], Any]) -> None:
     """In the one run of the page that test_notebooks looks at too."""
-    noted = page_run(page.relative_to(ROOT).with_suffix("").as_posix())
+    noted = solved_page(page.relative_to(ROOT).with_suffix("").as_posix())
     assert noted.solution_error == ""
     assert noted.solutions == len(solutions_of(page.read_text()))
 

@@ -38,9 +38,10 @@ def is_installed(name: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", EXECUTABLE)
 def test_page_runs(page: str, page_run: Callable[[str], Any]) -> None:
-    """From top to bottom; with its solutions, which test_book_pages looks at."""
+    """From top to bottom; of its solutions test_book_pages takes care."""
     noted = page_run(page)
     assert noted.wall_s > 0
     # Of the pages that a page reads the run keeps a hash.

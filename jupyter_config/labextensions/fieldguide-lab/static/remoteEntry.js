@@ -84,7 +84,7 @@
 
   const codeCells = (panel) => [...panel.content.model.cells].filter((cell) => cell.type === "code");
 
-  async function fill(app, panel) {
+  async function fill(app, panel, keeping) {
     await panel.context.ready;
     const page = PAGE.exec(panel.context.path)?.[1];
     const cells = codeCells(panel);
@@ -105,7 +105,7 @@
       panel.content.model.setMetadata("widgets", metadata.widgets);
       states.set(panel, metadata.widgets[STATE].state);
       // The widgets of a notebook are read once, when it is opened; so they are read again.
-      const manager = await widgetManager(panel);
+      const manager = await keeping; // else the save below would lose them
       await manager?.restoreWidgets(panel.content.model, { loadKernel: false, loadNotebook: true });
     }
     for (const [place, cell] of cells.entries()) {
@@ -138,13 +138,14 @@
     await panel.context.ready;
     const { model } = panel.content;
     states.set(panel, model.getMetadata("widgets")?.[STATE]?.state);
-    await widgetManager(panel); // it writes its own before us
+    const manager = await widgetManager(panel); // it writes its own before us
     panel.context.saveState.connect((_, state) => {
       const saved = model.getMetadata("widgets")?.[STATE];
       if (state !== "started" || !saved) return;
       const both = { ...states.get(panel), ...saved.state };
       model.setMetadata("widgets", { [STATE]: { ...saved, state: both } });
     });
+    return manager;
   }
 
   // ---------------------------------------------------------------------------- the run
@@ -190,8 +191,9 @@
       const extension = {
         createNew: (panel) => {
           if (!watchNotebook(panel)) return;
-          keepWidgets(panel).catch(console.error);
-          fill(app, panel).catch(console.error);
+          const keeping = keepWidgets(panel);
+          keeping.catch(console.error);
+          fill(app, panel, keeping).catch(console.error);
         },
       };
       document.head.append(Object.assign(document.createElement("style"), { textContent: STYLE }));

@@ -202,7 +202,6 @@ function render({ model, el }) {
     drawTools(content);
     sayBusy();
     body.replaceChildren(...present(drawState(content)));
-    requestAnimationFrame(() => nameControls(el));
   }
 
   const ends = [drawAndRedraw(model, el, ["content"], draw), drawAndRedraw(model, el, ["busy"], sayBusy)];
