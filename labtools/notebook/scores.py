@@ -10,7 +10,7 @@ from statistics import geometric_mean
 
 from labtools.problem.text import how_many, three_digits
 from labtools.record.journal import Journal
-from labtools.record.prediction import JournalRow, Score
+from labtools.record.prediction import JournalRow, Notes, Score
 
 from .exercises import exercise_files, load_exercise
 from .reader import page_name
@@ -49,7 +49,7 @@ def keep_progress(name: str, stages: Sequence[Stage], journal: Journal | None = 
     journal, question = journal or Journal(), f"kernel-{name}"
     passed = [stage for stage in stages if stage.ok]
     before = journal.notes(question)
-    if passed and (before is None or int(before.fields["stages"]) <= len(passed)):
+    if passed and _stages_of(before) <= len(passed):
         told = {"stages": str(len(passed)), "said": passed[-1].said}
         journal.write_notes(question, page_name(), told)
 
@@ -59,10 +59,16 @@ def read_progress(journal: Journal) -> list[KernelScore]:
     found = []
     for name in sorted(exercise_files()):
         kept = journal.notes(f"kernel-{name}")
-        stages, said = (int(kept.fields["stages"]), kept.fields["said"]) if kept else (0, "")
-        rung = load_exercise(name).rung
-        found.append(KernelScore(name, rung.title, stages, said, kept.at if kept else None))
+        rung, said = load_exercise(name).rung, kept.fields.get("said", "") if kept else ""
+        at = kept.at if kept else None
+        found.append(KernelScore(name, rung.title, _stages_of(kept), said, at))
     return found
+
+
+def _stages_of(kept: Notes | None) -> int:
+    """How many stages a kernel passed; 0 where the journal holds no such number."""
+    said, known = kept.fields.get("stages") if kept else None, [str(n) for n in range(STAGES + 1)]
+    return known.index(said) if said in known else 0
 
 
 def calibration(rows: Sequence[JournalRow]) -> list[tuple[str, int, str, str]]:

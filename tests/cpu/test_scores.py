@@ -31,6 +31,10 @@ def test_the_furthest_that_a_kernel_came_is_kept(journal: Journal) -> None:
     came = {one.kernel: (one.stages, one.said) for one in read_progress(journal) if one.at}
     assert came == {"my_r02": (2, "one row is right said")}
     assert "2 of 5" in progress_html(journal)
+    # What somebody else wrote there counts as nothing.
+    for stages in ("6", "-1", "many"):
+        journal.write_notes("kernel-my_r03", "page", {"stages": stages})
+        assert [one.stages for one in read_progress(journal) if one.kernel == "my_r03"] == [0]
 
 
 def test_the_second_half_of_the_guesses_is_compared_with_the_first(journal: Journal) -> None:
