@@ -9,6 +9,7 @@ from contextlib import suppress
 from labtools.measure import check_rung, run_on_cpu
 from labtools.measure.case import CheckCase, checked_limits
 from labtools.predict import DEFAULT_GPU, forecast, load_gpu
+from labtools.problem import LabError
 from labtools.record.prediction import JournalError
 from labtools.toolchain import compile_rung
 from labtools.toolchain.errors import CompileError
@@ -49,11 +50,15 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
     yield lengths
     yield races
     gpu = load_gpu(DEFAULT_GPU)
-    mine, ours = (forecast(each, exercise.large, gpu) for each in (rung, exercise.rung))
-    said = (
-        f"at {exercise.large} on an {gpu.title} {mine.time_us / ours.time_us:.2f} times as long as "
-        f"{exercise.rung.id} of the guide"
-    )
+    try:
+        mine, ours = (forecast(each, exercise.large, gpu) for each in (rung, exercise.rung))
+        ratio = mine.time_us / ours.time_us
+        said = (
+            f"at {exercise.large} on an {gpu.title} {ratio:.2f} times as long as "
+            f"{exercise.rung.id} of the guide"
+        )
+    except LabError as error:  # it is right all the same
+        said = f"there is no forecast of it: {error.what}"
     yield Stage("how fast", True, said, "forecast")
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,9 @@ from labtools.notebook.exercises import Exercise, exercise_files, load_exercise
 from labtools.notebook.magic import run_cuda_cell
 from labtools.notebook.writing import Stage, show_help, stages_of
 from labtools.toolchain import CompileError, compile_rung
+from tools.toc import toc_parts
+
+ROOT = Path(__file__).resolve().parents[2]
 
 NAMES = sorted(exercise_files())
 MISTAKES = [(name, mistake) for name in NAMES for mistake in load_exercise(name).mistakes]
@@ -106,3 +112,20 @@ def test_no_stage_passes_what_a_run_or_the_verdict_refused(monkeypatch: pytest.M
     monkeypatch.setattr(writing, "run_on_cpu", racing)
     last = play(exercise, exercise.solution)[-1]
     assert (last.name, last.ok) == ("no race", False) and "two at once" in last.said
+
+
+def test_every_part_of_the_walk_has_kernels_and_parts_of_them_to_write() -> None:
+    walk = list(itertools.takewhile(lambda part: part[0] != "Labs", toc_parts()))
+    asked = {
+        title: re.findall(
+            r'^try_kernel\("(\w+)"\)',
+            "\n".join((ROOT / f"{page}.md").read_text() for page in pages),
+            re.MULTILINE,
+        )
+        for title, pages in walk
+    }
+    assert sorted(itertools.chain(*asked.values())) == NAMES
+    assert {title: len(names) for title, names in asked.items() if title and len(names) < 4} == {}
+    above = [load_exercise(name).given[0] for name in NAMES]
+    whole = [text for text in above if "__global__" in text and text.endswith(") {\n")]
+    assert len(whole) >= 12 and len(above) - len(whole) >= 18

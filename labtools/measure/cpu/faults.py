@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labtools.problem import repository_root
+
 from ..case import Fault
 from .report import RawFault
 
@@ -98,7 +100,8 @@ class CpuFault(Fault):
     offsets: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        where = [f"{self.file}:{self.line}"] if self.file and self.line is not None else []
+        file = (self.file or "").removeprefix(f"{repository_root()}/")
+        where = [f"{file}:{self.line}"] if file and self.line is not None else []
         where += [f"block {self.block}"] if self.block is not None else []
         where += [f"thread {self.thread}"] if self.thread is not None else []
         text = f"{self.kind.replace('_', ' ')}: {self.message}"
