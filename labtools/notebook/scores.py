@@ -18,6 +18,8 @@ from .tables import Shown, make_table
 
 STAGES = 5
 """Of the check of a kernel that a reader writes."""
+CAPSTONE = "my_decode"
+"""The kernel that a reader writes from an empty file, with its launch."""
 LEAST = 4
 """Scored guesses, from which on the first half and the second are compared."""
 _STYLE = "body{font:1rem/1.5 sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}"
@@ -55,13 +57,13 @@ def keep_progress(name: str, stages: Sequence[Stage], journal: Journal | None = 
 
 
 def read_progress(journal: Journal) -> list[KernelScore]:
-    """Every kernel that the pages ask for, in the order of their names."""
+    """Every kernel that the pages ask for, in the order of their names, and at last `CAPSTONE`."""
     found = []
-    for name in sorted(exercise_files()):
+    titles = {name: load_exercise(name).rung.title for name in sorted(exercise_files())}
+    for name, title in {**titles, CAPSTONE: "A decode kernel from an empty file"}.items():
         kept = journal.notes(f"kernel-{name}")
-        rung, said = load_exercise(name).rung, kept.fields.get("said", "") if kept else ""
-        at = kept.at if kept else None
-        found.append(KernelScore(name, rung.title, _stages_of(kept), said, at))
+        said, at = (kept.fields.get("said", ""), kept.at) if kept else ("", None)
+        found.append(KernelScore(name, title, _stages_of(kept), said, at))
     return found
 
 

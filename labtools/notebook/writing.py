@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 from labtools.measure import check_rung, run_on_cpu
 from labtools.measure.case import CheckCase, checked_limits
 from labtools.predict import DEFAULT_GPU, forecast, load_gpu
-from labtools.problem import LabError
+from labtools.problem import LabError, Rung
 from labtools.record.prediction import JournalError
 from labtools.toolchain import compile_rung
 from labtools.toolchain.errors import CompileError
 
 from .exercises import Exercise, load_exercise
-from .magic import PAGE
-from .scores import Stage, keep_progress
+from .magic import PAGE, cell_rung
+from .scores import CAPSTONE, Stage, keep_progress
 from .tables import BOX, Shown, badge
 
 ORDER_FAULTS = ("race", "barrier", "collective", "async_copy", "order_dependent", "hang")
 """Faults that depend on who comes first, not on how long a sequence is."""
+MOST_TIMES = 1.5
+"""The time of `CAPSTONE` by the forecast, at most, in times of r08's."""
 
 
 def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
@@ -30,7 +34,13 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
     warps changes anything; its time on the default GPU by the forecast, as a ratio to the rung's,
     whose time a page may still ask for.
     """
-    rung, problem = exercise.rung_of(source), exercise.problem
+    return _stages(exercise.rung_of(source), exercise)
+
+
+def _stages(rung: Rung, exercise: Exercise, most: float | None = None) -> Iterator[Stage]:
+    """`stages_of` of a kernel that stands in the place of the exercise's rung, and may take
+    ``most`` times as long."""
+    problem = exercise.problem
     try:
         compile_rung(rung, problem, checked_limits())
         compiled = Stage("it compiles", True, "for an NVIDIA GPU and for your CPU")
@@ -49,7 +59,7 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
         lengths = Stage(lengths.name, False, report.summary.splitlines()[0])
     yield lengths
     yield races
-    gpu = load_gpu(DEFAULT_GPU)
+    gpu, fast = load_gpu(DEFAULT_GPU), True
     try:
         mine, ours = (forecast(each, exercise.large, gpu) for each in (rung, exercise.rung))
         ratio = mine.time_us / ours.time_us
@@ -57,9 +67,11 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
             f"at {exercise.large} on an {gpu.title} {ratio:.2f} times as long as "
             f"{exercise.rung.id} of the guide"
         )
+        if most is not None:
+            fast, said = ratio <= most, f"{said}; {most:g} times is what is asked for"
     except LabError as error:  # it is right all the same
         said = f"there is no forecast of it: {error.what}"
-    yield Stage("how fast", True, said, "forecast")
+    yield Stage("how fast", fast, said, "forecast")
 
 
 def _stage(
@@ -87,16 +99,38 @@ def try_kernel(name: str) -> None:
         said = "Nothing is written yet. Fill in the steps, and run both cells."
         display(Shown(f'<div style="{BOX}">{said}</div>', said))
     else:
-        played: list[Stage] = []
-        shown = display(show_stages(played), display_id=True)
-        for stage in stages_of(exercise, source):
-            played.append(stage)
-            shown.update(show_stages(played))
-            if not stage.ok:
-                break
-        with suppress(JournalError):
-            keep_progress(name, played)
+        _play(name, stages_of(exercise, source))
     display(show_help(exercise))
+
+
+def try_capstone(launch: Callable[..., Any]) -> None:
+    """`try_kernel` for the page's ``%%cuda`` cell `CAPSTONE` with a launch of the reader's, both in
+    the place of r08's, and with its hints."""
+    from IPython.display import display
+
+    _play(CAPSTONE, capstone_stages(launch))
+    display(show_help(load_exercise("my_r08")))
+
+
+def capstone_stages(launch: Callable[..., Any]) -> Iterator[Stage]:
+    """The stages of `try_capstone`, of which the last fails beyond `MOST_TIMES`."""
+    exercise = dataclasses.replace(load_exercise("my_r08"), knobs={})
+    return _stages(cell_rung(CAPSTONE, exercise.rung, launch), exercise, MOST_TIMES)
+
+
+def _play(name: str, stages: Iterator[Stage]) -> None:
+    """Show stages as they are played, and keep in the journal how far they came."""
+    from IPython.display import display
+
+    played: list[Stage] = []
+    shown = display(show_stages(played), display_id=True)
+    for stage in stages:
+        played.append(stage)
+        shown.update(show_stages(played))
+        if not stage.ok:
+            break
+    with suppress(JournalError):
+        keep_progress(name, played)
 
 
 def show_stages(stages: Sequence[Stage]) -> Shown:

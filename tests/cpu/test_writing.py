@@ -15,7 +15,9 @@ from labtools.measure.case import Fault, checked_limits
 from labtools.notebook import writing
 from labtools.notebook.exercises import Exercise, exercise_files, load_exercise
 from labtools.notebook.magic import run_cuda_cell
-from labtools.notebook.writing import Stage, show_help, stages_of
+from labtools.notebook.scores import CAPSTONE
+from labtools.notebook.writing import Stage, capstone_stages, show_help, stages_of
+from labtools.problem import load_rung
 from labtools.toolchain import CompileError, compile_rung
 from tools.toc import toc_parts
 
@@ -129,3 +131,12 @@ def test_every_part_of_the_walk_has_kernels_and_parts_of_them_to_write() -> None
     above = [load_exercise(name).given[0] for name in NAMES]
     whole = [text for text in above if "__global__" in text and text.endswith(") {\n")]
     assert len(whole) >= 12 and len(above) - len(whole) >= 18
+
+
+@pytest.mark.parametrize(("rung", "ok"), [("r08", True), ("r02", False)])
+def test_from_an_empty_file_what_is_right_must_be_fast_too(rung: str, ok: bool) -> None:
+    shipped = load_rung(rung)
+    run_cuda_cell(CAPSTONE, shipped.source_text)
+    played = list(capstone_stages(lambda problem, limits, knobs: shipped.launches(problem, limits)))
+    assert [stage.ok for stage in played] == [True] * 4 + [ok], played
+    assert "1.5 times is what is asked for" in played[-1].said
