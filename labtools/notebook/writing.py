@@ -18,6 +18,7 @@ from labtools.toolchain.errors import CompileError
 
 from .exercises import Exercise, load_exercise
 from .magic import PAGE, cell_rung
+from .reader import reader_present
 from .scores import CAPSTONE, Stage, keep_progress
 from .tables import BOX, Shown, badge
 
@@ -59,7 +60,7 @@ def _stages(rung: Rung, exercise: Exercise, most: float | None = None) -> Iterat
         lengths = Stage(lengths.name, False, report.summary.splitlines()[0])
     yield lengths
     yield races
-    gpu, fast = load_gpu(DEFAULT_GPU), True
+    gpu, fast = load_gpu(DEFAULT_GPU), most is None
     try:
         mine, ours = (forecast(each, exercise.large, gpu) for each in (rung, exercise.rung))
         ratio = mine.time_us / ours.time_us
@@ -96,7 +97,7 @@ def try_kernel(name: str) -> None:
 
     exercise, source = load_exercise(name), PAGE.kernel(name).source
     if source.strip() == exercise.start.strip():
-        said = "Nothing is written yet. Fill in the steps, and run both cells."
+        said = "Nothing is written yet."
         display(Shown(f'<div style="{BOX}">{said}</div>', said))
     else:
         _play(name, stages_of(exercise, source))
@@ -119,7 +120,7 @@ def capstone_stages(launch: Callable[..., Any]) -> Iterator[Stage]:
 
 
 def _play(name: str, stages: Iterator[Stage]) -> None:
-    """Show stages as they are played, and keep in the journal how far they came."""
+    """Show stages as they are played, and keep in a reader's journal how far they came."""
     from IPython.display import display
 
     played: list[Stage] = []
@@ -129,8 +130,9 @@ def _play(name: str, stages: Iterator[Stage]) -> None:
         shown.update(show_stages(played))
         if not stage.ok:
             break
-    with suppress(JournalError):
-        keep_progress(name, played)
+    if reader_present():
+        with suppress(JournalError):
+            keep_progress(name, played)
 
 
 def show_stages(stages: Sequence[Stage]) -> Shown:
