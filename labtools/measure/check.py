@@ -83,13 +83,14 @@ class CheckReport:
     planned: int  # how many cases there were to run
     seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none was run
     not_checked: tuple[str, ...] = ()  # what this check cannot say
+    remarks: tuple[str, ...] = ()  # what is wrong with inputs that the verdict does not count
     gpu_only: str = ""  # lines of the kernel that only a GPU runs; empty where it is wrong anyway
 
     def to_dict(self) -> dict[str, Any]:
         """What the JSON holds."""
         names = """
             rung on ok verdict planned worst_error summary cases faults covered cover not_checked
-            seed printed
+            seed printed remarks
         """.split()
         return {name: getattr(self, name) for name in names}
 
@@ -142,25 +143,36 @@ class CheckReport:
     @property
     def summary(self) -> str:
         """The verdict in plain text, and what it speaks for."""
-        return self._say([])
+        return "\n".join([*self.found, *self.scope(), *self.said_by_kernel])
 
     @property
     def in_full(self) -> str:
         """`summary` with the table of `cover`."""
-        return self._say([f"  {line}" for line in say_cover(self.cover)] if self.cases else [])
+        cover = [f"  {line}" for line in say_cover(self.cover)] if self.cases else []
+        return "\n".join([*self.found, *self.scope(cover), *self.said_by_kernel])
 
-    def _say(self, cover: Sequence[str]) -> str:
-        lines = [self._first_lines, f"covered: {'; '.join(self.covered)}", *cover]
+    @property
+    def found(self) -> list[str]:
+        """The lines of the verdict, its faults and remarks."""
+        return [*self._first_lines.splitlines(), *(f"remark: {one}" for one in self.remarks)]
+
+    def scope(self, cover: Sequence[str] = ()) -> list[str]:
+        """The lines that say for what the verdict speaks, with those of its ``cover``."""
+        lines = [f"covered: {'; '.join(self.covered)}", *cover]
         if self.seed is not None:
             lines.append(f"the last cases are drawn: --seed {self.seed} draws the same again")
         if self.not_checked:
             lines.append(f"not checked: {'; '.join(self.not_checked)}")
-        if self.printed:
-            shown = self.printed.splitlines()
-            more = len(shown) - MOST_PRINTED
-            lines += ["the kernel printed:", *(f"  {line}" for line in shown[:MOST_PRINTED])]
-            lines += [f"  and {more} lines more"] if more > 0 else []
-        return "\n".join(lines)
+        return lines
+
+    @property
+    def said_by_kernel(self) -> list[str]:
+        """The lines that show the first of `printed`."""
+        shown = self.printed.splitlines()
+        more = len(shown) - MOST_PRINTED
+        lines = ["the kernel printed:"] if shown else []
+        lines += [f"  {line}" for line in shown[:MOST_PRINTED]]
+        return lines + ([f"  and {more} lines more"] if more > 0 else [])
 
     @property
     def _first_lines(self) -> str:
@@ -256,7 +268,7 @@ def check_rung(
         for battery in batteries if every_kind else batteries[:1]:
             cases += _draw_cases(rung, battery[0], battery, knobs, seed)
     not_checked = _not_checked(rung, () if every_kind else others, quick, on)
-    gpu_only = ""
+    gpu_only, remarks = "", []
     if on == "cpu":
         compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
         gpu_only = _gpu_only(rung, batteries, knobs)
@@ -267,7 +279,7 @@ def check_rung(
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
             cases += [case.workload for case in others_done]
             if all(case.ok for case in done):
-                not_checked = _say_other_integers(rung, batteries[0], knobs) + not_checked
+                remarks = _remarks(rung, batteries[0], knobs)
         whole = not quick and len(done) == len(cases)
         # The given kind, and others that lie otherwise in memory: in pages.
         lain = {battery[0].layout: battery[0] for battery in reversed(batteries)}
@@ -278,7 +290,8 @@ def check_rung(
         reaches, done = None, _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done) and reaches is not False
     seed = seed if len(done) > len(fixed) else None
-    report = CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
+    said = tuple(not_checked), tuple(remarks)
+    report = CheckReport(rung.id, on, ok, done, len(cases), seed, *said)
     ok = ok and not report.bias
     return dataclasses.replace(report, ok=ok and not gpu_only, gpu_only=gpu_only if ok else "")
 
@@ -509,9 +522,7 @@ def _check_other_values(
     return done
 
 
-def _say_other_integers(
-    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
-) -> list[str]:
+def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None) -> list[str]:
     """Integers that the operation's author never drew, and may have ruled out, with which the
     kernel is wrong. The verdict does not count them."""
     from .cpu import run_on_cpu

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def show_check(report: CheckReport) -> Shown:
-    """A check's verdict, every fault with its line, and below, folded, the cases; ``live``
-    from a GPU and ``computed`` by the CPU."""
+    """A check's verdict, every fault with its line, and below, folded, what it speaks for and the
+    cases; ``live`` from a GPU and ``computed`` by the CPU."""
     word = "live" if report.on == "gpu" else "computed"
     border = "4px double" if report.verdict == "wrong" else "2px solid"
-    verdict, *more = report.summary.splitlines()
+    verdict, *more = [*report.found, *report.said_by_kernel]
     lines = "<br>".join([f"{html.escape(verdict)} {badge(word)}", *map(html.escape, more)])
     shown = Shown(
         f'<div class="lt-check lt-check-{report.verdict}" '
@@ -29,9 +29,14 @@ def show_check(report: CheckReport) -> Shown:
         shown = shown + make_table(["fault", "where", "what happened"], rows)
     columns = ["workload", "inputs", "verdict", "worst relative error"]
     cases = make_table(columns, [_case_row(case) for case in report.cases])
-    count = f"{len(report.cases)} of {report.planned} cases"
-    folded = f'<details><summary style="cursor:pointer">{count}</summary>{cases.html}</details>'
-    return shown + Shown(folded, f"{count}\n{cases.text}")
+    count = f"{len(report.cases)} of {report.planned} cases, and what was not checked"
+    scope = report.scope()
+    lines = "<br>".join(html.escape(line) for line in scope)
+    folded = (
+        f'<details><summary style="cursor:pointer">{count}</summary><div>{lines}</div>'
+        f"{cases.html}</details>"
+    )
+    return shown + Shown(folded, "\n".join([count, *scope, cases.text]))
 
 
 def _case_row(case: CheckCase) -> list[str]:

@@ -38,12 +38,13 @@ const FIELDS = {
     const number = html("input", { type: "number", id: `${id}-number`, min: "1", step: "any",
       inputmode: "decimal", class: "lt-gate-number" });
     const slider = html("input", { type: "range", id: `${id}-slider`, min: "-1", max: "1",
-      step: "0.01", class: "lt-gate-slider" });
+      step: "0.01", class: "lt-gate-slider",
+      "aria-label": "or on the scale, slower on the left, faster on the right" });
     slider.value = "0";
     const size = html("div", { class: "lt-gate-field" }, [
       html("label", { for: `${id}-number` }, ["by a factor of "]), number,
       html("label", { for: `${id}-slider`, class: "lt-gate-block" },
-        ["or on the scale (slower on the left, faster on the right)"]),
+        ["or on the scale"]),
       slider,
       html("div", { class: "lt-gate-scale", "aria-hidden": "true" },
         [`${SLIDER_LIMIT}x slower`, "same", `${SLIDER_LIMIT}x faster`].map((text) =>
