@@ -15,6 +15,10 @@ from ..problem import DrawnArrays
 from ..storage import element_dtype
 from .workload import Workload
 
+TIMES_LARGER, LARGEST_KEY = 256, 3e4
+"""Elements of every second key of plausible padding, in those of a key; at most so large, in fp16
+and in bf16 finite."""
+
 
 @dataclass(frozen=True)
 class Inputs(DrawnArrays):
@@ -23,8 +27,8 @@ class Inputs(DrawnArrays):
     q: np.ndarray  # float16 or bfloat16 ``[B, Hq, D]``
     # as q, ``[B, Hkv, S, D]``; rows past a sequence's length are padding. Paged: ``[num_pages, Hkv,
     # page_size, D]`` with the pages in shuffled order, padding in the rows past a length and in
-    # pages that belong to no sequence. Padding is NaN, or with an odd seed numbers like the others:
-    # what a kernel makes of one of them it does not make of the other.
+    # pages that belong to no sequence. Padding is NaN, or with an odd seed numbers like the others
+    # and much larger ones: what a kernel makes of one of them it does not make of the others.
     k: np.ndarray
     v: np.ndarray  # as k
     seq_lens: np.ndarray  # int32 ``[B]``
@@ -87,13 +91,18 @@ def is_plausible(workload: Workload) -> bool:
     return workload.seed % 2 == 1
 
 
-def _fill_padding(workload: Workload, k: np.ndarray, v: np.ndarray, length: int) -> None:
+def _fill_padding(
+    workload: Workload, k: np.ndarray, v: np.ndarray, sequence: int, length: int
+) -> None:
     """What stands past a sequence's length in its k and v, ``[Hkv, S, D]``: NaN, or its own keys
-    over again with other values."""
+    over again with other values, every second key so much larger that beside its score the others
+    weigh nothing."""
     if not is_plausible(workload):
         k[:, length:] = v[:, length:] = np.nan
     elif length:
         k[:, length:] = k[:, np.arange(k.shape[1] - length) % length]
+        larger = k[:, length + sequence % 2 :: 2]
+        np.clip(larger * TIMES_LARGER, -LARGEST_KEY, LARGEST_KEY, out=larger)
 
 
 def make_inputs(workload: Workload) -> Inputs:
@@ -103,7 +112,7 @@ def make_inputs(workload: Workload) -> Inputs:
     q, k, v = draw_qkv(rng, workload, workload.group_size, profile)
     lengths = workload.lengths
     for sequence, n in enumerate(lengths):
-        _fill_padding(workload, k[sequence], v[sequence], int(n))
+        _fill_padding(workload, k[sequence], v[sequence], sequence, int(n))
     dtype = element_dtype(workload.dtype)
     table = make_page_table(workload) if workload.is_paged else None
     k, v = k.astype(dtype), v.astype(dtype)
