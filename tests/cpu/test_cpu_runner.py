@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import random
 import re
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from processes import descendants
 
+from labtools.measure.case import checked_limits
 from labtools.measure.cpu import FAULT_KINDS, CpuFault, CpuRunnerMissing, build_kernel, run_on_cpu
 from labtools.measure.cpu.build import GAP_BYTES, adapt_assembly
 from labtools.measure.cpu.report import REPORT
@@ -410,6 +412,46 @@ def test_blocks_that_write_the_same_output_race(tmp_path):
     rung = rung_of(tmp_path, "out[threadIdx.x] = q[threadIdx.x]; // here", grid=(2,))
     fault = fault_of(rung, "race")
     assert "block" in fault.message
+
+
+def test_blocks_that_pass_a_sum_on_by_volatile_flags_are_right(tmp_path):
+    """Each takes a ticket, so that it waits only for one that has begun."""
+    parameters = f"{PARAMETERS}, int* tickets, volatile int* flags, volatile float* sums"
+    body = """
+    __shared__ int ticket;
+    if (threadIdx.x == 0) {
+      ticket = atomicAdd(tickets, 1);
+      float before = 0;
+      if (ticket) {
+        while (flags[ticket - 1] != 1) {}
+        __threadfence();
+        before = sums[ticket - 1];
+      }
+      sums[ticket] = before + 1;
+      __threadfence();
+      flags[ticket] = 1;
+    }
+    __syncthreads();
+    if (ticket == gridDim.x - 1) out[threadIdx.x] = __float2half(sums[ticket]);"""
+    clear = """extern "C" __global__ void clear(int* tickets, int* flags) {
+      flags[threadIdx.x] = 0;
+      if (threadIdx.x == 0) *tickets = 0;
+    }"""
+    blocks, none = 1024, ("tickets", "flags")
+    spaces = (
+        *(Workspace("tickets", (1,), "int32"), Workspace("flags", (blocks,), "int32")),
+        Workspace("sums", (blocks,), "float32"),
+    )
+    rung = rung_of(
+        tmp_path, body, parameters=parameters, grid=(blocks,), before=clear,
+        args=("q", "k", "out", *none, "sums"), workspace=spaces,
+    )  # fmt: skip
+    (second,) = rung.launches(ONE, checked_limits())
+    first = dataclasses.replace(second, entry="clear", grid=(1,), block=(blocks,), args=none)
+    rung = dataclasses.replace(rung, launch=lambda workload, limits, knobs: [first, second])
+    for _ in range(3):
+        run = run_on_cpu(rung, ONE, orders=(0,), workers=2)
+        assert not run.faults and (run.out == blocks).all(), run
 
 
 @pytest.mark.parametrize("loop", ["while (n >= 0) n = n * 3 & 7;", "while (*flag == 0) { }"])

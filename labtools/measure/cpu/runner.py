@@ -60,7 +60,9 @@ VISITS_PER_S, MOST_MORE_S = 2000, 60.0
 COUNT_LIMIT_S = 5.0
 LARGEST_BUFFER = 2**32
 _LOOK_S = 0.05
-NEEDS_FINE = 6  # a child's exit status: the kernel takes parts of a buffer's elements
+NEEDS_FINE, NEEDS_ALONE = 6, 7
+"""A child's exit status: the kernel takes parts of a buffer's elements, or its blocks speak to each
+other by volatile accesses, which have to be seen in one process."""
 
 
 @dataclass(frozen=True)
@@ -455,7 +457,7 @@ def _source_texts(rung: Rung) -> dict[str, list[str]]:
 
 # ---- one order ----
 
-_FINE: set[Path] = set()  # programs known to take parts of a buffer's elements
+_NEEDS: dict[int, set[Path]] = {NEEDS_FINE: set(), NEEDS_ALONE: set()}  # programs known to need it
 _ASCENDING: set[Path] = set()  # hung where blocks began in another order
 
 
@@ -551,7 +553,8 @@ def _run_order(
             done = index * total + int(report["blocks_done"][0])
             progress(f"order {job.order}", done, total * count)
 
-        def run(fine: bool) -> str | None:
+        def run() -> str | int:
+            fine, alone = (job.executable.path in _NEEDS[one] for one in (NEEDS_FINE, NEEDS_ALONE))
             os.ftruncate(printed.fd, 0)
             report[:] = 0
             for buffer in buffers.values():
@@ -559,12 +562,11 @@ def _run_order(
                     array = buffer.part()
                     given = before.get(buffer.name)
                     array[...] = poisoned(array.shape, array.dtype) if given is None else given
-            return _run_child(job, buffers, page.fd, printed.fd, report, tell, fine)
+            how = dataclasses.replace(job, workers=1) if alone else job
+            return _run_child(how, buffers, page.fd, printed.fd, report, tell, fine)
 
-        death = run(job.executable.path in _FINE)
-        if death is None:
-            _FINE.add(job.executable.path)
-            death = run(fine=True) or ""
+        while isinstance(death := run(), int):
+            _NEEDS[death].add(job.executable.path)
         return _Result(
             outputs={name: buffers[name].part().copy() for name in before},
             faults=read_faults(report.copy()),
@@ -582,11 +584,9 @@ def _run_child(
     report: np.ndarray,
     tell: Callable[[], None],
     fine: bool,
-) -> str | None:
-    """Run the executable to its end; returns how it died, or an empty string.
-
-    None: nothing counts, since bytes of the buffers must be watched one by one.
-    """
+) -> str | int:
+    """Run the executable to its end; returns how it died, or an empty string, or what of `_NEEDS`
+    it has to begin anew with."""
     names = list(buffers)
     fds = [report_fd, *(buffers[name].fd for name in names)]
     fds += [one.fd for one in job.others.values()]
@@ -622,8 +622,8 @@ def _run_child(
     code = child.returncode
     if code == 0:
         return ""
-    if code == NEEDS_FINE:
-        return None
+    if code in _NEEDS:
+        return code
     if code == 3:
         return "the process that ran the kernel ended before the kernel had, without a word"
     if code == 4:

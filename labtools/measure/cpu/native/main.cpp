@@ -357,18 +357,20 @@ static void run_launch(const LaunchJob& l, uint32_t first_serial) {
     }
     children.push_back(child);
   }
-  bool bad = false, needs_fine = false;
+  bool bad = false;
+  int needs = 0;
   for (size_t left = children.size(); left > 0; --left) {
     int status = 0;
     const pid_t ended = waitpid(-1, &status, 0);
     children.erase(std::remove(children.begin(), children.end(), ended), children.end());
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
-    needs_fine |= WIFEXITED(status) && WEXITSTATUS(status) == NEEDS_FINE;
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    if (code == NEEDS_FINE || code == NEEDS_ALONE) needs = code;
     if (!bad) tell_of_death(status);
     bad = true;
     for (pid_t other : children) kill(other, SIGKILL);
   }
-  if (needs_fine) _exit(NEEDS_FINE);
+  if (needs) _exit(needs);
   if (bad) stop_run();
 }
 

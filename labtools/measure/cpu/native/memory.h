@@ -54,7 +54,8 @@ struct Region {
   Cell* cells = nullptr;  // null: reads only, nothing to remember
 };
 
-constexpr int NEEDS_FINE = 6;  // exit status
+// Exit statuses: the run begins anew, with a granule of a byte, or in one process.
+constexpr int NEEDS_FINE = 6, NEEDS_ALONE = 7;
 
 constexpr int SLOT_SHIFT = 36;  // 64 GiB of addresses for each buffer
 constexpr uint64_t SLOT_BYTES = 1ull << SLOT_SHIFT;
@@ -429,6 +430,8 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
   bool excused = false, read_excused = false;
   uint8_t flags = 0;
   if (__builtin_expect(synchronises, 0)) {
+    // Another process may be between its stamp and its store; atomics take turns.
+    if (access != ATOMIC_UPDATE && !S.alone && &r != &shared_region) _exit(NEEDS_ALONE);
     if (access == ATOMIC_UPDATE) excused = c.write.flags & ATOMIC;
     const bool fenced = S.current->fenced != 0;
     if (access != ATOMIC_UPDATE || !excused) excused |= (c.write.flags & RELEASE) != 0;
@@ -513,8 +516,7 @@ LAB_COLD void touch_all(Region& r, uintptr_t a, size_t n, Access access, uint64_
   const uint64_t offset = a - r.base;
   const uint64_t odd = offset | n;
   if (__builtin_expect(odd & ((1u << r.shift) - 1), 0)) {
-    // A buffer's granule is its element, and all processes share what is known of it: an access to a
-    // part of one begins the run anew with a granule of a byte.
+    // A buffer's granule is its element, and all processes share what is known of it.
     if (&r != &shared_region) _exit(NEEDS_FINE);
     refine(r, odd & 1 ? 0 : 1);
   }
