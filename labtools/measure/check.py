@@ -523,14 +523,21 @@ def _check_other_values(
 
 
 def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None) -> list[str]:
-    """Integers that the operation's author never drew, and may have ruled out, with which the
-    kernel is wrong. The verdict does not count them."""
+    """Of a reader's own operation: sizes that `supports` takes and no GPU launches, and integers
+    that its author never drew, and may have ruled out, with which the kernel is wrong. The verdict
+    does not count them."""
     from .cpu import run_on_cpu
 
     if (own := _own_problems(battery)) is None:
         return []
     operation, *problems = own
     told: dict[str, str] = {}
+    for narrow, field in operation.widening(problems[0], rung.supports):
+        with contextlib.suppress(LabError):  # there is no such problem
+            vast = narrow.replace(**{field: LARGEST_SIZE})
+            if rung.supports(vast) is None:
+                told[field] = _why_not_launched(rung, vast, knobs)
+    told = {field: why for field, why in told.items() if why}
     for problem in dict.fromkeys(problems):
         for kind, inputs in operation.other_integers(problem):
             run = run_on_cpu(rung, problem, knobs, orders=(0,), inputs=inputs)
@@ -539,6 +546,14 @@ def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | 
                 said = f"{kind}, which its author does not draw, and where it is wrong: {why}"
                 told.setdefault(kind, said)
     return list(told.values())
+
+
+def _why_not_launched(rung: Rung, problem: Problem, knobs: Mapping[str, int] | None) -> str:
+    try:
+        rung.launches(problem, checked_limits(), knobs)
+    except LabError as error:
+        return f"its supports() takes {problem}: {error.what} {error.why}"
+    return ""
 
 
 def _check_far_apart(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> bool | None:

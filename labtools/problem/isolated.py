@@ -374,6 +374,10 @@ def _far_from_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
     return values + 300 * values.std()
 
 
+def _far_below_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
+    return values - 300 * values.std()
+
+
 def _rising(values: np.ndarray, rng: Rng) -> np.ndarray:
     return np.sort(values, axis=-1)
 
@@ -401,6 +405,7 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "values that are often equal": _with_ties,
     "rows of all sizes": _of_all_sizes,
     "values far from zero": _far_from_zero,
+    "values far below zero": _far_below_zero,
     RISING: _rising,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
@@ -408,6 +413,8 @@ ZEROS = "zeros"  # a kind too: in one input after the other
 LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
 more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
+LEAST_SIZES = (1, 2)
+"""And those of which it gets each where its reference says an answer."""
 MOST_ELEMENTS, MOST_OF_PARTS, MOST_CHECKED_FLOPS = 2**18, 1000, 2**26
 ROUNDED = 2.0**-23
 MOST_ROUNDED, MOST_FROM_ROUNDING = 8, 0.05
@@ -532,7 +539,20 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         for narrow, field in self.widening(problem, supports):
             large = (narrow.replace(**{field: size}) for size in LARGE_SIZES)
             found += [one for one in large if _is_moderate(one, supports)][:1]
+            least = (narrow.replace(**{field: size}) for size in LEAST_SIZES)
+            found += [one for one in least if _is_moderate(one, supports) and self._answers(one)]
         return list(dict.fromkeys([problem, *found]))
+
+    def _answers(self, problem: IsolatedProblem) -> bool:
+        """Whether the reference says an answer of the right form for a problem."""
+        try:
+            expected = problem.by_output(self.oracle(self.draw(problem)))
+        except LabError:
+            return False
+        return all(
+            one.shape == problem.outputs[name].shape and np.isfinite(one.astype(float)).all()
+            for name, one in expected.items()
+        )
 
     def widening(
         self, problem: IsolatedProblem, supports: Supports = takes_all
