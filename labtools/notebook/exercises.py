@@ -1,15 +1,16 @@
 """Kernels that a reader writes: what a page gives, hints, the solution, typical mistakes.
 
 A kernel's file in ``kernels/*/exercises`` names the rung whose source is the solution, the
-``first`` line of a function that is left to the reader, the comments that stand in the place of its
-lines, three hints, and typical mistakes with what a check must say of them. With ``header`` the
-function is one of a header of the rung. The cell begins with the source or at the line ``shown``
-and ends with the function; what it does not show is compiled around it.
+``first`` line of a function that is left to the reader, the steps that stand as comments in the
+place of its lines, three hints, and typical mistakes with what a check must say of them. With
+``header`` the function is one of a header of the rung. The cell begins with the source or at the
+line ``shown`` and ends with the function; what it does not show is compiled around it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pathlib import Path
 from labtools.problem import KernelError, Problem, Rung, load_rung, parse_problem
 from labtools.problem.paths import kernels_dir
 
+MOST_COLUMNS = 90  # of a step: so many fit a line of the page
 _CLOSED = "namespace closed {}  // is refused where a { of the cell has no }\n"
 """The first line behind a cell, so that a missing brace is not told of a header's line."""
 
@@ -87,7 +89,7 @@ def load_exercise(name: str) -> Exercise:
     front, body, rest = _cut(text, told["first"], file)
     begin = front.index("\n" + told["shown"]) + 1 if "shown" in told else 0
     indent = body[: len(body) - len(body.lstrip())]
-    steps = "".join(f"{indent}// {line}\n" for line in told["steps"])
+    steps = "\n".join(_step(indent, *one) for one in enumerate(told["steps"], 1)) + "\n"
     return Exercise(
         name=name,
         rung=rung,
@@ -107,6 +109,15 @@ def load_exercise(name: str) -> Exercise:
 def exercise_files() -> dict[str, Path]:
     """The file of each exercise, by the name of its cell."""
     return {one.stem: one for one in kernels_dir().glob("*/exercises/*.toml")}
+
+
+def _step(indent: str, number: int, text: str) -> str:
+    """A step as lines of comments that fit a line of the page."""
+    first, more = f"{indent}// {number}. ", f"{indent}//    "
+    return textwrap.fill(
+        *(text, MOST_COLUMNS), initial_indent=first, subsequent_indent=more,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _with_header(rung: Rung, name: str) -> str:
