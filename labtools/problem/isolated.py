@@ -47,6 +47,7 @@ from .problem import (
     takes_all,
 )
 from .rung import ASKED_WITH, Rung
+from .storage import element_dtype
 from .text import read_given
 from .wire import Wire
 
@@ -399,10 +400,10 @@ def _with_repeats(values: np.ndarray, rng: Rng) -> np.ndarray:
     return made.reshape(values.shape)
 
 
-RISING = "values in rising order"
+RISING, TIES = "values in rising order", "values that are often equal"
 OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "values below zero": _below_zero,
-    "values that are often equal": _with_ties,
+    TIES: _with_ties,
     "rows of all sizes": _of_all_sizes,
     "values far from zero": _far_from_zero,
     "values far below zero": _far_below_zero,
@@ -413,8 +414,9 @@ ZEROS = "zeros"  # a kind too: in one input after the other
 LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
 more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
-LEAST_SIZES = (1, 2)
-"""And those of which it gets each where its reference says an answer."""
+SMALL_SIZES = (1, 2, 97)
+"""And those of which it gets each where its reference says an answer: fewer than a neighbour or a
+lane wants, and no multiple of anything."""
 MOST_ELEMENTS, MOST_OF_PARTS, MOST_CHECKED_FLOPS = 2**18, 1000, 2**26
 ROUNDED = 2.0**-23
 MOST_ROUNDED, MOST_FROM_ROUNDING = 8, 0.05
@@ -539,14 +541,16 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         for narrow, field in self.widening(problem, supports):
             large = (narrow.replace(**{field: size}) for size in LARGE_SIZES)
             found += [one for one in large if _is_moderate(one, supports)][:1]
-            least = (narrow.replace(**{field: size}) for size in LEAST_SIZES)
-            found += [one for one in least if _is_moderate(one, supports) and self._answers(one)]
+            small = (narrow.replace(**{field: size}) for size in SMALL_SIZES)
+            found += [one for one in small if _is_moderate(one, supports) and self._answers(one)]
         return list(dict.fromkeys([problem, *found]))
 
-    def _answers(self, problem: IsolatedProblem) -> bool:
-        """Whether the reference says an answer of the right form for a problem."""
+    def _answers(self, given: IsolatedProblem | OtherValues) -> bool:
+        """Whether the reference says a finite answer of the right form."""
+        problem = given.problem if isinstance(given, OtherValues) else given
         try:
-            expected = problem.by_output(self.oracle(self.draw(problem)))
+            inputs = given if isinstance(given, OtherValues) else self.draw(given)
+            expected = problem.by_output(self.oracle(inputs))
         except LabError:
             return False
         return all(
@@ -596,9 +600,13 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
     def other_integers(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
         """A problem with other values in one of its inputs that are integers, where its reference
         says a finite answer: every value of a byte, or else those of a row, with repeats; and where
-        no order holds, one value throughout."""
-        drawn, found = self.draw(problem), []
+        no order holds, one value throughout. Where the output is integers, `TIES` too: a sum that
+        is rounded otherwise may decide them otherwise."""
+        drawn = self.draw(problem)
         rng = np.random.default_rng(problem.seed)
+        tried: list[tuple[str, Mapping[str, np.ndarray]]] = []
+        if all(element_dtype(one.dtype).kind in "iu" for one in problem.outputs.values()):
+            tried += _with_kinds(drawn.arrays, [TIES], rng)
         for name, one in drawn.arrays.items():
             if one.dtype.kind not in "iu" or one.size < 2:
                 continue
@@ -607,16 +615,12 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
                 least, most = np.iinfo(one.dtype).min, np.iinfo(one.dtype).max
                 made = rng.integers(least, most, one.shape, one.dtype, endpoint=True)
                 kind = f"every value of a byte in `{name}`"
-            tried = [(kind, made)]
+            tried.append((kind, {**drawn.arrays, name: made}))
             if not _is_in_order(one):
-                tried.append((f"one value throughout in `{name}`", np.full_like(one, one.min())))
-            for kind, made in tried:
-                given = OtherValues(problem, {**drawn.arrays, name: made})
-                with contextlib.suppress(LabError):
-                    expected = problem.by_output(self.oracle(given))
-                    if all(np.isfinite(each.astype(float)).all() for each in expected.values()):
-                        found.append((kind, given))
-        return found
+                made = np.full_like(one, one.min())
+                tried.append((f"one value throughout in `{name}`", {**drawn.arrays, name: made}))
+        given = [(kind, OtherValues(problem, arrays)) for kind, arrays in tried]
+        return [(kind, one) for kind, one in given if self._answers(one)]
 
     def covered(self, cases: Sequence[IsolatedProblem]) -> list[str]:
         return list(self.ask("covered", list(cases)))

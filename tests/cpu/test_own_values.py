@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from labtools.measure import check_rung
-from labtools.problem import load_rung, parse_problem
-from labtools.problem.isolated import OTHER_VALUES, _with_repeats
+from labtools.problem import load_rung, operation_of, parse_problem
+from labtools.problem.isolated import OTHER_VALUES, SMALL_SIZES, _with_repeats
+from labtools.problem.paths import kernels_dir
 
 STENCIL = Path(__file__).parents[1] / "families" / "row_stencil.py"
 FAULTS = {
@@ -42,6 +43,7 @@ def test_other_values_are_of_the_kind_they_are_called() -> None:
     made = {kind: change(drawn, rng) for kind, change in OTHER_VALUES.items()}
     assert (made["values below zero"] <= 0).all()
     assert all(len(np.unique(row)) < 20 for row in made["values that are often equal"])
+    assert made["values far below zero"].max() < 0
     assert made["values far from zero"].mean() > 100 * made["values far from zero"].std()
     largest = np.abs(made["rows of all sizes"]).max(axis=1)
     assert largest.max() > 50 and largest.min() < 1
@@ -58,3 +60,44 @@ def test_integers_that_an_author_never_drew_are_said_and_do_not_count(tmp_path: 
         len(set(row)) < 20 and set(row) <= set(old) for row, old in zip(made, ends, strict=True)
     )
     assert {*_with_repeats(ends[:, ::-1], rng)[0]} < {*ends[0]}
+
+
+def test_an_own_operation_meets_small_sizes_where_its_reference_says_an_answer() -> None:
+    rung, stencil = load_rung(str(STENCIL)), parse_problem("stencil:3,70")
+    cases = operation_of(stencil).battery(stencil, rung.supports)
+    sizes = {(one.rows, one.columns) for one in cases}
+    assert sizes >= {(3, size) for size in SMALL_SIZES} | {(size, 70) for size in SMALL_SIZES}
+
+
+ARGMAX = """
+extern "C" __global__ void row_argmax(const float* x, int* out, int columns) {
+  const float* row = x + (size_t)blockIdx.y * columns;
+  int best = 0;
+  for (int c = 1; c < columns; ++c)
+    if (row[c] > row[best]) best = c;
+  if (threadIdx.x == 0) out[blockIdx.y] = best;
+}
+"""
+LAST_OF_EQUAL = ("row[c] > row[best]", "row[c] > row[best] || (row[c] == row[best] && best)")
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_ties_and_rows_that_no_launch_has_are_remarks(tmp_path: Path, is_wrong: bool) -> None:
+    """The place of the largest element of a row, of equal ones the first."""
+    text = (kernels_dir() / "first" / "row_sum.py").read_text()
+    for old, new in (
+        ("(self.rows, 1), self.dtype", '(self.rows, 1), "int32"'),
+        ("x[row].sum(dtype=np.float64)", "x[row].argmax()"),
+        ("grid=(problem.rows,)", "grid=(1, problem.rows)"),
+        ("row_sum", "row_argmax"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "row_argmax.py").write_text(text)
+    (tmp_path / "row_argmax.cu").write_text(ARGMAX.replace(*LAST_OF_EQUAL) if is_wrong else ARGMAX)
+    rung = load_rung(str(tmp_path / "row_argmax.py"))
+    report = check_rung(rung, parse_problem("row_argmaxs:3,200"), on="cpu", seed=1)
+    assert report.ok, report.summary
+    grid, *ties = report.remarks
+    assert "65535" in grid and f"remark: {grid}" in report.summary
+    assert ["often equal" in one for one in ties] == [True] * is_wrong

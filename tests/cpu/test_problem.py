@@ -36,6 +36,15 @@ def test_inputs_are_finite_and_past_the_length_stands_padding(seed: int) -> None
                 assert (np.isfinite(padding) if seed % 2 else np.isnan(padding)).all()
 
 
+def test_some_keys_of_padding_would_outweigh_all_others() -> None:
+    for dtype in ("float16", "bfloat16"):
+        small = SMALL.replace(kv_len=40, seq_lens=(33, 7), seed=5, dtype=dtype)
+        inputs = lp.make_inputs(small)
+        for sequence, length in enumerate(small.lengths):
+            k = np.abs(inputs.k[sequence].astype(np.float32)).max(axis=-1)
+            assert (k[:, length:].max(axis=-1) > 100 * k[:, :length].min(axis=-1)).all()
+
+
 @pytest.mark.parametrize("seed", [4, 5])
 def test_padding_in_pages_is_nan_or_looks_like_keys(seed: int) -> None:
     workload = SMALL.replace(batch=3, kv_len=40, seq_lens=(40, 1, 18), layout="paged", page_size=16)

@@ -150,6 +150,17 @@ class RowStencil(Operation[Stencil, StencilInputs]):
 register_operation(RowStencil())
 
 
+MOST_ROWS = 65535
+"""So many blocks a grid has in y."""
+
+
+def supports(problem: Stencil) -> str | None:
+    """None, or why not."""
+    if problem.dtype != "float32":
+        return "it is written for float32"
+    return None if problem.rows <= MOST_ROWS else f"a launch has at most {MOST_ROWS} rows"
+
+
 def launch(problem, limits, knobs):
     """A block takes a piece of one row."""
     points = knobs["threads"] * knobs["points"]
@@ -174,7 +185,7 @@ RUNG = Rung.beside(
         Knob("points", (1, 2, 4), 1, "points of a thread, side by side"),
         Knob("threads", (64, 128, 256, 512), 128, "threads of a block"),
     ),
-    supports=lambda problem: None if problem.dtype == "float32" else "it is written for float32",
+    supports=supports,
     launch=launch,
     operation="stencil",
 )
