@@ -32,32 +32,8 @@ FREE = ("book/glossary", "book/tune_your_own", "book/sources", "book/teach", "bo
 """Pages to look things up in; the last is the records appendix."""
 MOST_ON_A_PAGE = {"tables": 3, "words": 1100, "code": 70, "set-up": 0}
 MOST_IN_A_LAB = {"tables": 5, "words": 600}
-KEPT_SHORT = (
-    *("book/index", "book/attention", "book/decode", "book/the_gpu", "book/first_kernel"),
-    *("book/fusion", "book/baseline", "book/ladder/index", "book/matrix_product"),
-    *("book/ladder/r00_two_passes", "book/ladder/r01_online_softmax"),
-    *("book/ladder/r02_one_barrier", "book/ladder/r03_one_warp", "book/ladder/r04_split_first"),
-    *("book/ladder/r05_cp_async", "book/ladder/r06_int8", "book/ladder/r07_int4"),
-    *("book/ladder/r08_split_loads", "book/prefill/p00_traditional"),
-    *("book/prefill/p01_inverted", "book/prefill/p02_corrected", "book/prefill/derived"),
-    *(
-        "book/derive_first",
-        "book/from_empty",
-        "book/split_k",
-        "book/reverts",
-        "book/occupancy_revisited",
-    ),
-    *("book/ladder/r09_steps", "book/ladder/r09_inverted", "book/ladder/r10_inverted_int8"),
-    *("book/ladder/r11_inverted_int4", "book/prefill/p03_hopper", "book/inversion"),
-    *("book/predict", "book/case_study", "book/claimed_compiled", "book/quantisation"),
-    *("book/attribution", "book/three_ways", "book/reading_sass"),
-    *("book/checklist", "labs/lab01_occupancy", "labs/lab02_baseline", "labs/lab04_predict"),
-    *("labs/lab05_split", "labs/lab06_quant", "labs/lab10_inversion"),
-    *("labs/lab07_ncu", "labs/lab09_loop", "labs/lab11_sanitizer"),
-    *("book/which_tool", "book/what_it_is_worth", "labs/lab03_chain", "labs/lab08_ablation"),
-    *("book/loop_gaps", "book/loop_state", "book/first_two"),
-)
-"""Pages that are within their limits, and stay so."""
+KEPT_SHORT = tuple(page for page in toc_pages(ROOT) if page not in FREE)
+"""Pages that have limits, and stay within them."""
 
 
 def count_page(page: Any, file: Path) -> dict[str, int]:

@@ -274,6 +274,7 @@ def check_rung(
         gpu_only = _gpu_only(rung, batteries, knobs)
         if not all(compiled):
             not_checked.append("whether a GPU's compiler takes it: there is none here")
+        not_checked += _left_by_calls(rung, workload, knobs)
         done = _check_on_cpu(rung, cases, knobs, progress)
         if not quick and len(done) == len(cases) and all(case.ok for case in done):
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
@@ -400,6 +401,15 @@ def _not_checked(rung: Rung, others: Sequence[Problem], quick: bool, on: str) ->
         said.append("a pointer past the end of a thread's own array")
         said.append("how a GPU orders what no barrier orders; how fast it is")
     return said
+
+
+def _left_by_calls(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[str]:
+    """What a check does not say of a kernel with device variables: each case calls it twice, on
+    one problem."""
+    from .cpu import build_for_cpu
+
+    kept = (one for one in build_for_cpu(rung, workload, knobs).device if not one.set)
+    return [f"what `{one.name}` carries to a call of another problem" for one in kept]
 
 
 def _gpu_only(

@@ -476,6 +476,15 @@ def test_a_right_kernel_in_other_words_is_right(name: str) -> None:
     assert run.ok, str(run)
 
 
+@pytest.mark.parametrize(("name", "kept"), [("a ticket that goes on", "`ticket`"), ("a table", "")])
+def test_what_a_device_variable_may_carry_is_said(name: str, kept: str) -> None:
+    before, words = RIGHT[name]
+    rung = edited((ENTRY, before + ENTRY), (STORE, f"{words}\n  {STORE}"))
+    report = check_rung(rung, SMALL.replace(kv_len=17), on="cpu", quick=True)
+    said = [one for one in report.not_checked if "another problem" in one]
+    assert report.ok and [kept in one for one in said] == [True] * bool(kept)
+
+
 def test_threads_that_have_returned_are_not_waited_for() -> None:
     rung = edited((STORE, f"{STORE}\n  if (threadIdx.x < 5) return;\n  __syncthreads();"))
     run = run_on_cpu(rung, SMALL.replace(kv_len=9))
