@@ -25,6 +25,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from nbformat import NotebookNode
 from nbformat.sign import NotebookNotary
 from nbformat.v4 import new_output
@@ -77,7 +78,8 @@ def fill(page: NotebookNode, executed: NotebookNode, known: Collection[str]) -> 
         if name in executed.metadata:
             filled.metadata[name] = copy.deepcopy(executed.metadata[name])
     keep_live(filled)
-    return filled
+    # JupyterLab joins what a cell prints in several goes, and saves it so.
+    return CoalesceStreamsPreprocessor().preprocess(filled, {})[0]
 
 
 def _code(notebook: NotebookNode) -> Iterator[NotebookNode]:

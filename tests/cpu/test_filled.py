@@ -215,3 +215,14 @@ def test_filling_takes_no_longer_than_its_limit(
     (tmp_path / "tools" / "filled.py").write_text("import time\ntime.sleep(60)\n")
     tools.lab.fill_copies(tmp_path / "work", limit_s=0.2)
     assert "when you open them" in capsys.readouterr().out
+
+
+def test_what_is_printed_in_several_goes_is_one_output_as_jupyterlab_saves_it(
+    tmp_path: Path,
+) -> None:
+    made = book(tmp_path).outputs("book/index")
+    (cell,) = (one for one in made.cells if one.source == CELLS[0])
+    cell.outputs = [nbformat.v4.new_output("stream", text=line) for line in ("one\n", "two\n")]
+    filled = fill(read_copy(tmp_path / "work/book/index.md"), made, ())
+    (shown,) = (one.outputs for one in filled.cells if one.source == CELLS[0])
+    assert [one.text for one in shown] == ["one\ntwo\n"]
