@@ -272,9 +272,11 @@ def check_rung(
     if on == "cpu":
         compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
         gpu_only = _gpu_only(rung, batteries, knobs)
-        if not all(compiled):
+        if not all(told for told, _ in compiled):
             not_checked.append("whether a GPU's compiler takes it: there is none here")
-        not_checked += _left_by_calls(rung, workload, knobs)
+        # Each case calls it twice, on one problem.
+        kept = (one.name for one in compiled[0][1].device if not one.set)
+        not_checked += [f"what `{name}` carries to a call of another problem" for name in kept]
         done = _check_on_cpu(rung, cases, knobs, progress)
         if not quick and len(done) == len(cases) and all(case.ok for case in done):
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
@@ -403,15 +405,6 @@ def _not_checked(rung: Rung, others: Sequence[Problem], quick: bool, on: str) ->
     return said
 
 
-def _left_by_calls(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[str]:
-    """What a check does not say of a kernel with device variables: each case calls it twice, on
-    one problem."""
-    from .cpu import build_for_cpu
-
-    kept = (one for one in build_for_cpu(rung, workload, knobs).device if not one.set)
-    return [f"what `{one.name}` carries to a call of another problem" for one in kept]
-
-
 def _gpu_only(
     rung: Rung, batteries: Sequence[Sequence[Problem]], knobs: Mapping[str, int] | None
 ) -> str:
@@ -426,19 +419,21 @@ def _gpu_only(
     return f"its lines {lines}, under __CUDA_ARCH__"
 
 
-def _compile_for_gpu(rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None) -> bool:
+def _compile_for_gpu(
+    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
+) -> tuple[bool, Executable]:
     """Refuse what a GPU or its compiler refuses, before anything runs here; whether that could be
-    told."""
+    told, and what the CPU runs."""
     from .cpu import build_for_cpu
 
     limits, workload = checked_limits(), cases[0]
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
-        build_for_cpu(rung, workload, knobs, limits)
+        executable = build_for_cpu(rung, workload, knobs, limits)
         try:
             cubin = compiling.result()
         except CompilerMissing:
-            return False
+            return False, executable
     refuse_kept_lines(rung, cubin)
     defines = rung.defines(workload, limits, knobs)
     most = 0
@@ -460,7 +455,7 @@ def _compile_for_gpu(rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, i
             raise LabError(
                 what, f"{error.what} {error.why}", "a supports() that says so"
             ) from error
-    return True
+    return True, executable
 
 
 def _largest(rung: Rung, problem: Problem) -> list[Problem]:
