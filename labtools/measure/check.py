@@ -540,9 +540,8 @@ def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | 
     for narrow, field in operation.widening(problems[0], rung.supports):
         with contextlib.suppress(LabError):  # there is no such problem
             vast = narrow.replace(**{field: LARGEST_SIZE})
-            if rung.supports(vast) is None:
-                told[field] = _why_not_launched(rung, vast, knobs)
-    told = {field: why for field, why in told.items() if why}
+            if rung.supports(vast) is None and (grid := _why_not_launched(rung, vast, knobs)):
+                told[field] = grid
     for problem in dict.fromkeys(problems):
         for kind, inputs in operation.other_integers(problem):
             run = run_on_cpu(rung, problem, knobs, orders=(0,), inputs=inputs)

@@ -18,7 +18,6 @@ from labtools.problem import LabError
 from .effort import HEAD, effort_of
 
 TABLE = "book/pages.toml"
-_TRIES = re.compile(r"^try_\w+\(", re.MULTILINE)
 _TITLE = re.compile(rf"^# (.+)\n\n(?:{re.escape(HEAD)}.*\n\n)?", re.MULTILINE)
 _LIST = re.compile(
     r"(?<=<summary>Show every page and every lab, each in a line</summary>\n)(?s:.*?)(?=</details>)"
@@ -59,7 +58,7 @@ def with_head(name: str, text: str, root: Path) -> str:
     told = pages[page]
     needs = [f"[{_title(root, one).split(':')[0]}]({_link(page, one)})" for one in told["needs"]]
     head = f"*Needs* {' and '.join(needs)}. " if needs else ""
-    writing = " and your writing" if _TRIES.search(text) else ""
+    writing = " and your writing" if "\ntry_" in text else ""
     head += f"*Takes* {round(effort_of(text).minutes)} minutes{writing}. *Gives* {told['gives']}."
     return _TITLE.sub(lambda found: f"# {found[1]}\n\n{HEAD}{head}\n\n", text, count=1)
 
