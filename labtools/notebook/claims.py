@@ -178,8 +178,7 @@ def show_rungs_against_libraries(
         columns, rows = columns[:5] + columns[6:], [row[:5] + row[6:] for row in rows]
     caption = (
         "x: times as fast as the fastest fair library of that kind, with the 95 % interval. Of the "
-        "best rate: the bytes a second that it reads, over the most that anything read in the same "
-        "processes."
+        "best rate: its bytes a second, over the most that anything read in the same processes."
     )
     table = make_table(columns, rows, caption)
     return table + note if missing else table

@@ -53,7 +53,7 @@ const FIELDS = {
 
     const note = html("input", { type: "text", id: `${id}-note`, maxlength: "500" });
     const why = html("div", { class: "lt-gate-field" }, [
-      html("label", { for: `${id}-note` }, ["Why? (for yourself, optional)"]), note,
+      html("label", { for: `${id}-note` }, ["Why? (optional)"]), note,
     ]);
 
     const chosen = () => radios.find((radio) => radio.checked)?.value ?? null;

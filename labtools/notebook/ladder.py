@@ -114,13 +114,13 @@ def plot_ladder(
     told += [f"{library.name}, the fastest library, {library.median_us:.1f} us"] if library else []
     told += [f"floor {max(floors.values()):.1f} us"] if floors else []
     title = f"Last step: {step}" if step else "The ladder so far" if own else "The ladder"
-    caption = (
-        f"{workload.short()}; {describe_records(used)}; logarithmic. Floor (black): the cache "
-    )
-    caption += "read at the data sheet's rate"
+    caption = f"{workload.short()}; {describe_records(used)}; "
+    # The page began with the same picture.
+    caption += "the rest as above" if after else "logarithmic. Black: the data sheet's floor"
     other = [one for one in used if say_timed(one) != say_timed(used[0])]
-    for timed in dict.fromkeys(map(say_timed, other)):
-        who = ", ".join(_short(one.candidate) for one in other if say_timed(one) == timed)
+    new = [one for one in other if not after or one.candidate == own]
+    for timed in dict.fromkeys(map(say_timed, new)):
+        who = ", ".join(_short(one.candidate) for one in new if say_timed(one) == timed)
         caption += f"; {who}: {timed}"
     if own in shown and not (state := freshness(found[own])).fresh:
         caption += f"; the record of {_short(own)} is stale: {state.reason}"

@@ -115,7 +115,7 @@ function makeGate(place, tell) {
       const without = holds ? "Show it without a guess" : "Show this one without a guess";
       const made = [link(without, () => commit({ skipped: true, at: new Date().toISOString() }))];
       if (holds) {
-        made.unshift(html("span", {}, ["The rest of this page waits until you have committed. "]));
+        made.unshift(html("span", {}, ["The rest of this page waits for your answer. "]));
         made.push(" ", link("Ask me nothing on any page", () => askNothing(true)));
       }
       return made;

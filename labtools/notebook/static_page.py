@@ -18,7 +18,7 @@ from labtools.record.prediction import MISUNDERSTOOD, MISUNDERSTOOD_FROM, SAME_W
 from .tables import BOX, Shown
 
 _HERE = Path(__file__).parent
-_SUMMARY = "Result (decide first, then open)"
+_SUMMARY = "Result (decide first)"
 KIT = _HERE / "kit"
 """What all views are built of: its ``.js`` and its ``.css``."""
 

@@ -51,8 +51,8 @@ def owners_drawing(launch: Launch, count: int) -> Shown:
         f"threads, with the elements that they own, {threads} a block. The vector ends in warp "
         f"{warp} of block {block}: its lanes 0 to {_LANES - 1 - idle} own elements {last} to "
         f"{count - 1}, and its other {idle} lanes and all warps behind it own none.",
-        f"{count} elements: each warp with the elements of its threads, and the lanes of the last "
-        "warp that owns some",
+        f"{count} elements: each warp with its elements, and the lanes of the last warp that owns "
+        "some",
         extent=(8.0, 0.55 * launch.num_blocks + 2.45),
         size=(4.9, 2.7),
         word="computed",

@@ -79,9 +79,9 @@ def plot_start(store: RecordStore | None = None) -> Shown:
     return draw_picture(
         paint,
         f"Bars from the slowest to the fastest: {told}.",
-        f"{HEADLINE.batch} sequences of {HEADLINE.kv_len:,} tokens; shorter is faster, on a "
-        "logarithmic axis. Orange: libraries; blue: this guide's kernels; pale: with fewer bits. "
-        f"The black mark is the floor of each cache. {describe_records(used)}.",
+        f"{HEADLINE.batch} sequences of {HEADLINE.kv_len:,} tokens; shorter is faster, "
+        "logarithmic. Orange: libraries; blue: this guide's kernels; pale: with fewer bits; black: "
+        f"the floor of each cache. {describe_records(used)}.",
         "recorded",
         size=(4.9, 3.4),
     )

@@ -84,8 +84,7 @@ def draw_loops(
     return draw_sketch(
         paint,
         f"The steps of one row of K and V, in program order. {told}.",
-        "One row of K and V in program order, a lane for each warp of a block; w writes, r reads "
-        "shared memory",
+        "One row in program order, a line for each warp; w writes and r reads shared memory",
         extent=(max(wide, 12.0), high + 0.7),
         size=(4.9, 0.27 * (high + 0.7)),
         word="computed",

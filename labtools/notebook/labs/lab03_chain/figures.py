@@ -110,7 +110,7 @@ def plot_stacks(forecasts: Mapping[str, Forecast], title: str = "") -> Shown:
         told.append(f"{label}, {forecast.time_us:.0f} us: {shares}")
     names = dict.fromkeys(forecast.gpu for forecast in forecasts.values())
     gpus = ", ".join(load_gpu(name).title if name in list_gpus() else name for name in names)
-    caption = f"What the watched warp of the longest launch waits for, first to last cycle; {gpus}."
+    caption = f"One warp of the longest launch, first to last cycle; {gpus}."
     alt = f"{title + '. ' if title else ''}{'. '.join(told)}."
     height = max(1.9, 0.9 + 0.45 * len(forecasts))
     return draw_picture(paint, alt, caption, "forecast", size=(7.2, height))
