@@ -10,7 +10,7 @@ from devices import some_of
 
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.measure.cpu.build import NATIVE, _compile_error, _Kernel, find_cuda_headers
+from labtools.measure.cpu.build import NATIVE, Kernel, _compile_error, find_cuda_headers
 from labtools.predict.sheets import gpu_or_default
 from labtools.problem import LabError, Launch, Rung, Workload, load_rung, make_inputs
 from labtools.record.fields import read_argument, write_argument
@@ -494,7 +494,7 @@ def test_a_header_that_trips_over_the_prelude_is_the_one_named() -> None:
         f"{header}:12:3: note: in expansion of macro '__noinline__'\n"
         f"{header}:12:3: error: expected identifier\n"
     )
-    error = _compile_error(log, _Kernel("", "mine.cu", ("decode",), ()))
+    error = _compile_error(log, Kernel("", "mine.cu", ("decode",), ()))
     assert isinstance(error, CompileError)
     assert error.file == str(header)
     assert "for GPUs only" in error.why

@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from labtools.problem import LabError
 from labtools.problem.text import counted_lines
@@ -107,6 +107,7 @@ class Executable:
     shared: tuple[SharedVariable, ...]
     device: tuple[DeviceVariable, ...]
     as_gpu: bool = False  # its own text is compiled as for a GPU, with ``__CUDA_ARCH__`` defined
+    runs_with: tuple[str, ...] = ()  # the program that runs a module; none where it runs by itself
 
 
 def find_cpu_compiler() -> HostCompiler:
@@ -256,13 +257,38 @@ def build_kernel(
     Raises CpuRunnerMissing: no compiler or no CUDA headers; CompileError: the kernel does not
     compile; it has ``line`` and ``excerpt``; LabError: there is no room to build it in.
     """
-    kernel = _Kernel(source, name, tuple(dict.fromkeys(entries)), tuple(include_dirs))
+    kernel = Kernel(source, name, tuple(dict.fromkeys(entries)), tuple(include_dirs))
+    if _other_target is not None and not counted:
+        return _other_target.build(kernel, defines)
     build = functools.partial(_build_in, kernel, defines, counted)
     return in_folder("cpu", build, "the executable of the kernel")
 
 
+class Target(Protocol):
+    """What compiles kernels for elsewhere than this machine's processor."""
+
+    def build(self, kernel: Kernel, defines: Mapping[str, str]) -> Executable:
+        """As `build_kernel`."""
+
+
+_other_target: Target | None = None
+
+
+@contextlib.contextmanager
+def compile_for(target: Target) -> Iterator[None]:
+    """Within it, `build_kernel` compiles for ``target``, in every thread."""
+    global _other_target
+    before, _other_target = _other_target, target
+    try:
+        yield
+    finally:
+        _other_target = before
+
+
 @dataclass(frozen=True)
-class _Kernel:
+class Kernel:
+    """A kernel to build: its text, its name in messages, and where its own headers are."""
+
     source: str
     name: str
     entries: tuple[str, ...]
@@ -275,7 +301,7 @@ class _Kernel:
 
 
 def _build_in(
-    kernel: _Kernel, defines: Mapping[str, str], counted: bool, cache: Path
+    kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path
 ) -> Executable:
     name, folders = kernel.name, kernel.folders
     compiler = find_cpu_compiler()
@@ -288,7 +314,7 @@ def _build_in(
     options += [f"-isystem{folder}" for folder in headers]
     refuse_odd_includes(source, folders, name)
     said = [*options, name, *kernel.entries, source, expand_includes(kernel.source, folders)]
-    final = cache / _digest([*_content(compiler, headers), *said])
+    final = cache / digest([*_content(compiler, headers), *said])
     cached = _load(final)
     if cached is not None:
         return cached
@@ -403,10 +429,21 @@ def _as_gpu(source: str) -> str | None:
     return re.sub(r"\b__CUDA_ARCH__\b", "LAB_CUDA_ARCH", source)
 
 
-def _translation_unit(kernel: _Kernel, source: str) -> str:
+_EXTERN_SHARED = re.compile(r"\bextern(\s+)__shared__")
+
+
+def module_unit(kernel: Kernel) -> str:
+    """What a browser's compiler reads: dynamic shared memory is a name that it is told of later."""
+    source = _as_nvrtc_sees(kernel.source, frozenset())
+    lines = _translation_unit(kernel, _EXTERN_SHARED.sub(r"extern\1", source)).splitlines(True)
+    own = [line for line in lines if not line.startswith("thread_local unsigned char lab_dynamic")]
+    return "".join(own).replace('"cuda_on_cpu.h"', '"prelude.h"', 1)
+
+
+def _translation_unit(kernel: Kernel, source: str) -> str:
     calls, table = [], []
     for i, entry in enumerate(kernel.entries):
-        calls.append(f"static void lab_call_{i}() {{ lab::call({entry}); }}")
+        calls.append(f'extern "C" void lab_call_{i}() {{ lab::call({entry}); }}')
         kinds, count = f"lab::parameter_list({entry})", f"lab::parameter_count({entry})"
         table.append(f'{{"{entry}", lab_call_{i}, {kinds}, {count}}},')
     lines = [
@@ -420,8 +457,8 @@ def _translation_unit(kernel: _Kernel, source: str) -> str:
         'extern "C" {',
         f"thread_local unsigned char lab_dynamic_shared[{DYNAMIC_SHARED_BYTES}]"
         " __attribute__((aligned(1024)));",
-        f"const lab_entry lab_entries[] = {{{''.join(table)}}};",
-        f"const int lab_num_entries = {len(table)};",
+        f"extern const lab_entry lab_entries[] = {{{''.join(table)}}};",
+        f"extern const int lab_num_entries = {len(table)};",
         "}",
     ]
     return "\n".join(lines) + "\n"
@@ -575,7 +612,7 @@ def _compile_once(
     cache: Path, file: str, content: Iterable[str], command: list[str]
 ) -> tuple[Path, ChildResult | None]:
     """The folder with a file that every kernel's build takes; where it fails, how."""
-    final = cache / f"{file.split('.')[0]}-{_digest([*content, *command])}"
+    final = cache / f"{file.split('.')[0]}-{digest([*content, *command])}"
     if not _is_whole(final):
         with _building(cache) as temporary:
             folder = temporary / "once"
@@ -621,7 +658,7 @@ def _content(compiler: HostCompiler, headers: tuple[Path, ...] = ()) -> tuple[st
         with contextlib.suppress(OSError):
             status = (folder / "cuda_fp16.h").stat()
             marks.append(f"{folder} {status.st_size} {status.st_mtime_ns}")
-    return compiler.version, str(compiler.path), native_digest(), _digest(marks)
+    return compiler.version, str(compiler.path), native_digest(), digest(marks)
 
 
 def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
@@ -676,14 +713,14 @@ def _is_dead(folder: Path) -> bool:
 # ---- the cache ----
 
 
-def _digest(parts: Iterable[str]) -> str:
+def digest(parts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 @functools.cache
 def native_digest() -> str:
     files = sorted(path for path in NATIVE.rglob("*") if path.is_file())
-    return _digest([str(NATIVE), *(path.read_text() for path in files)])
+    return digest([str(NATIVE), *(path.read_text() for path in files)])
 
 
 def _sums(folder: Path) -> dict[str, list[int]]:
@@ -745,7 +782,7 @@ GPU_HEADER = (
 _MESSAGE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$")
 
 
-def _compile_error(log: str, kernel: _Kernel) -> LabError:
+def _compile_error(log: str, kernel: Kernel) -> LabError:
     name = kernel.name
     errors = [found for found in map(_MESSAGE.match, log.splitlines()) if found]
     own = [found for found in errors if found["file"] != "<launch>"]
@@ -794,7 +831,7 @@ def _read(file: str, include_dirs: tuple[Path, ...]) -> str:
 _ASSEMBLER = re.compile(r"^(?P<file>.+?):(?P<line>\d+): Error: (?P<text>.*)$", re.MULTILINE)
 
 
-def _link_error(log: str, kernel: _Kernel) -> LabError:
+def _link_error(log: str, kernel: Kernel) -> LabError:
     name = kernel.name
     refused = _ASSEMBLER.search(log)
     if refused:  # inline assembly goes through the compiler unread

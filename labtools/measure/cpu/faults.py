@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -87,6 +88,28 @@ class LineTable:
         if own is None or own is inner:
             return inner
         return KernelLine(own.file, own.line, f"{Path(inner.file).name} line {inner.line}")
+
+
+class PlaceTable(LineTable):
+    """`LineTable` of a module, whose addresses are numbers of places."""
+
+    def resolve(self, addresses: Sequence[int]) -> None:
+        """Look up many numbers at once."""
+        places = json.loads(self._program.with_name("places.json").read_text())["places"]
+        for number in {one for one in addresses if one} - self._known.keys():
+            lines = [(self._own(file), line) for file, line in places[number]]
+            self._known[number] = [KernelLine(own, line) for own, line in lines if own and line]
+
+    def _own(self, file: str) -> str | None:
+        found = super()._own(file)
+        paths = (Path(folder) / Path(file).name for folder in self._folders)
+        return found or next((str(path) for path in paths if path.is_file()), None)
+
+
+def line_table(program: Path, name: str, include_dirs: Iterable[Path]) -> LineTable:
+    """The lines of a program or of a module."""
+    table = PlaceTable if program.suffix == ".wasm" else LineTable
+    return table(program, name, include_dirs)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from labtools.toolchain.sources import normalise_source
 from ..case import CheckCase, checked_limits
 from ..resident import largest_resident
 from .build import Executable, build_kernel
-from .faults import CpuFault, LineTable, explain_faults
+from .faults import CpuFault, explain_faults, line_table
 from .memory import check_host_memory, most_bytes, too_large
 from .report import MAX_COUNTED, REPORT, TRIPS, read_faults
 
@@ -190,7 +190,7 @@ def count_on_cpu(
         number = int(found["num_places"])
         places = [int(address) for address in found["places"][:number]]
         counts = found["counts"][: len(counted.blocks), :number].astype(np.int64)
-    table = LineTable(executable.path, source_name(rung), rung.include_dirs)
+    table = line_table(executable.path, source_name(rung), rung.include_dirs)
     table.resolve(places)
     lines = [table.innermost(address) for address in places]
     threads = int(np.prod(launches[launch].block))
@@ -230,7 +230,7 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
     if isinstance(inputs, OtherValues) and inputs.tolerance is not None:
         tolerance = max(tolerance, inputs.tolerance)
     blocks = wanted.blocks if len(launches) == 1 else None
-    table = LineTable(executable.path, source_name(rung), rung.include_dirs)
+    table = line_table(executable.path, source_name(rung), rung.include_dirs)
     expected: Arrays | None = None
     outputs: Arrays = _blank_outputs(workload)
     first: Arrays | None = None
@@ -592,7 +592,7 @@ def _run_child(
     fds += [one.fd for one in job.others.values()]
     fds += [job.counted.page.fd] if job.counted else []
     child = subprocess.Popen(
-        [str(job.executable.path)],
+        [*job.executable.runs_with, str(job.executable.path)],
         stdin=subprocess.PIPE,
         stdout=printed_fd,
         stderr=subprocess.PIPE,
@@ -671,14 +671,17 @@ def _job_text(
     lines = [
         f"report {report_fd} limit {job.time_limit_s!r} order {job.order} workers {job.workers}",
         f"fine {int(fine)} sample {job.blocks or 0}",
+        f"largest {max(one.bytes for one in buffers.values())}",
     ]
     if wanted := job.counted:
         blocks = " ".join(map(str, (len(wanted.blocks), *wanted.blocks)))
         lines.append(f"trips {wanted.page.fd} {wanted.launch} {blocks}")
-    for variable in job.executable.shared:
+    # A module finds its own variables.
+    shared, device = job.executable.shared, job.executable.device
+    for variable in () if job.executable.runs_with else shared:
         word = "dynamic" if variable.dynamic else "shared"
         lines.append(f"{word} {variable.name} {variable.offset} {variable.bytes}")
-    for one in job.executable.device:
+    for one in () if job.executable.runs_with else device:
         lines.append(f"device {one.name} {int(one.set)} {one.offset} {one.bytes}")
     for name in names:
         buffer = buffers[name]

@@ -62,7 +62,11 @@ typedef unsigned char uchar;
 #define __managed__
 #define __grid_constant__
 #define __forceinline__ LAB_INLINE
+#ifdef __wasm__  // a function that waits becomes a part of its kernel, which is a coroutine
+#define __noinline__
+#else
 #define __noinline__ __attribute__((noinline))
+#endif
 #define __launch_bounds__(...)
 #define __restrict__ __restrict
 // Thread-local storage is the one segment that holds nothing but shared variables: blocks run
@@ -90,8 +94,10 @@ LAB_INLINE dim3 sizes(lab_index i) { return {i.x, i.y, i.z}; }
 // A kernel may have a heap, but whether it stays within what it got there is not watched.
 #define LAB_NO_HEAP __attribute__((error("the CPU runner has no heap for kernels")))
 LAB_NO_HEAP void* lab_malloc(size_t bytes);
+#ifndef __wasm__  // whose library has declared them
 LAB_NO_HEAP void* operator new(size_t bytes);
 LAB_NO_HEAP void* operator new[](size_t bytes);
+#endif
 #define malloc(bytes) lab_malloc(bytes)
 
 // ---- half: the same results as the header's conversions, by the CPU's own instruction ----

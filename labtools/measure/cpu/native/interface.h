@@ -50,13 +50,26 @@ extern "C" {
 // Written by the build for each kernel.
 extern const lab_entry lab_entries[];
 extern const int lab_num_entries;
+#ifdef __wasm__
+extern unsigned char* const lab_dynamic_shared;
+#else
 extern thread_local unsigned char lab_dynamic_shared[];
+#endif
 
 // Constant for one CUDA thread, so the compiler may ask once and keep the answer.
+#ifdef __wasm__  // whose calling convention returns a structure in memory
+__attribute__((const)) unsigned lab_coordinate(int which);
+static inline lab_index lab_coordinates(int i) { return {lab_coordinate(i), lab_coordinate(i + 1), lab_coordinate(i + 2)}; }
+static inline lab_index lab_thread_index() { return lab_coordinates(0); }
+static inline lab_index lab_block_index() { return lab_coordinates(3); }
+static inline lab_index lab_block_dim() { return lab_coordinates(6); }
+static inline lab_index lab_grid_dim() { return lab_coordinates(9); }
+#else
 __attribute__((const)) lab_index lab_thread_index();
 __attribute__((const)) lab_index lab_block_index();
 __attribute__((const)) lab_index lab_block_dim();
 __attribute__((const)) lab_index lab_grid_dim();
+#endif
 
 uint64_t lab_argument(int index);  // a pointer, or the bits of a scalar, or where a structure is
 void lab_read_structure(void* to, int index, size_t bytes);
@@ -68,6 +81,13 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
 void lab_fence();
 void lab_fence_block();
 void lab_give_way();
+// What a kernel asks that leaves by itself, as a coroutine does: see `LAB_COROUTINES`.
+int lab_must_leave();
+void lab_begin_turn();  // before an atomic or volatile access
+int lab_barrier_result();
+uint64_t lab_collective_result();
+unsigned lab_active_mask_result();
+void lab_multiply_result(lab_product* mine);
 // Barriers with phases, by address in shared memory.
 void lab_phase_init(void* barrier, unsigned arrivals);
 void lab_phase_arrive(void* barrier, unsigned arrivals, long long bytes);  // bytes announced

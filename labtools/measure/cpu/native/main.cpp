@@ -3,16 +3,10 @@
 //
 // Exit status: 0 done, 3 a fault ended the run, 4 the job could not be set up (text on stderr),
 // 6 the job is to be run again with every byte of its buffers watched by itself.
-#include <csignal>
 #include <cstdarg>
 #include <cstdlib>
 #include <deque>
 #include <numeric>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/time.h>
-#include <sys/wait.h>
-#include <ucontext.h>
 
 #include "threads.h"
 #include "trips.h"
@@ -74,8 +68,8 @@ static uint64_t number() { return strtoull(word().c_str(), nullptr, 0); }
 // What the parent reads too, by the file descriptor that comes next.
 template <class T>
 static T* mapped(const char* what) {
-  void* p = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED, int(number()), 0);
-  if (p == MAP_FAILED) give_up("%s could not be mapped", what);
+  void* p = map_file(nullptr, sizeof(T), true, int(number()));
+  if (!p) give_up("%s could not be mapped", what);
   return static_cast<T*>(p);
 }
 
@@ -83,6 +77,10 @@ static void read_job() {
   for (;;) {
     const std::string key = word();
     if (key == "go") return;
+    if (key == "largest") {
+      if (!reserve_slots(number())) give_up("no address space for the buffers");
+      continue;
+    }
     if (key == "report") {
       report = mapped<Report>("the report");
     } else if (key == "limit") {
@@ -126,7 +124,7 @@ static void read_job() {
       r.given = number() != 0;
       const int other = int(number());  // what one call finds there instead; -1: nothing else
       if (other >= 0) others.push_back({num_buffers, fd, other});
-      if (r.bytes > SLOT_BYTES / 2) give_up("buffer %s is larger than 32 GiB", r.name.c_str());
+      if (r.bytes > SLOT_BYTES / 2) give_up("buffer %s is too large", r.name.c_str());
       if (!map_buffer(r, num_buffers, fd)) give_up("buffer %s could not be mapped", r.name.c_str());
       ++num_buffers;
     } else if (key == "launch") {
@@ -157,8 +155,9 @@ static void read_job() {
           continue;
         }
         const uint64_t value = number();
-        l.passed.push_back({kind[0], bytes});
-        l.arguments.push_back(kind[0] == 'p' ? buffers[value].base : value);
+        const bool is_pointer = kind[0] == 'p';
+        l.passed.push_back({kind[0], is_pointer ? unsigned(sizeof(void*)) : bytes});
+        l.arguments.push_back(is_pointer ? buffers[value].base : value);
       }
       job.launches.push_back(l);
     } else {
@@ -218,74 +217,6 @@ static const lab_entry& check_launch(const LaunchJob& l) {
   return *entry;
 }
 
-// ---- signals: what ends a thread that does not end itself ----
-
-static void on_signal(int signal, siginfo_t* info, void* context) {
-  const ucontext_t* c = static_cast<ucontext_t*>(context);
-#if defined(__x86_64__)
-  const uint64_t at = uint64_t(c->uc_mcontext.gregs[REG_RIP]), frame = uint64_t(c->uc_mcontext.gregs[REG_RBP]);
-#elif defined(__aarch64__)
-  const uint64_t at = c->uc_mcontext.pc, frame = c->uc_mcontext.regs[29];
-#else
-  const uint64_t at = 0, frame = 0;
-  (void)c;
-#endif
-  const bool hang = signal == SIGPROF;
-  FaultRecord* f = fault_here(hang ? HANG : CRASH, LAB_FRAME);
-  // +1: the reader takes these for return addresses and looks one byte before.
-  walk(f->places[0], frame, at + 1);
-  Place& place = f->places[0];
-#if defined(__x86_64__)
-  // A function that has only been entered has no frame yet: who called it stands on the stack.
-  if (hang) {
-    const uint64_t* stack = reinterpret_cast<const uint64_t*>(c->uc_mcontext.gregs[REG_RSP]);
-    for (int i = 0; i < 2 && place.count < 12; ++i) place.addresses[place.count++] = linked_address(stack[i]);
-  }
-#elif defined(__aarch64__)
-  if (hang && place.count < 12) place.addresses[place.count++] = linked_address(c->uc_mcontext.regs[30]);
-#endif
-  // Between two threads neither stack can be walked; then say where this one last waited.
-  if (S.current && S.current->address && place.count < 12) place.addresses[place.count++] = S.current->address;
-  Text text(f);
-  if (hang) {
-    text.add("the block did not end within %g s; the thread was here", job.limit_s);
-  } else {
-    const uintptr_t a = uintptr_t(info->si_addr);
-    const bool overflow = signal == SIGSEGV && S.current && a < uintptr_t(S.current->stack) &&
-                          a + GUARD_BYTES >= uintptr_t(S.current->stack);
-    if (overflow)
-      text.add("the thread's stack overflowed: local arrays too large, or endless recursion");
-    else if (signal == SIGFPE)
-      text.add("integer division by zero (a GPU gives no error here, and no meaning either)");
-    else if (signal == SIGILL || signal == SIGTRAP)
-      text.add("the compiler saw that this has no meaning (such as a division by zero, a null pointer "
-               "or a missing return) and made a trap of it");
-    else
-      text.add("signal %d (%s)", signal, strsignal(signal));
-  }
-  fatal(f);
-}
-
-static void catch_signals() {
-  static char alternate[64 * 1024];
-  stack_t stack{};
-  stack.ss_sp = alternate;
-  stack.ss_size = sizeof alternate;
-  sigaltstack(&stack, nullptr);
-  struct sigaction action {};
-  action.sa_sigaction = on_signal;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF}) sigaction(signal, &action, nullptr);
-}
-
-// Of processor time: a machine that is busy with something else makes no kernel hang.
-static void start_clock() {
-  itimerval timer{};
-  timer.it_value.tv_sec = time_t(job.limit_s);
-  timer.it_value.tv_usec = suseconds_t((job.limit_s - double(timer.it_value.tv_sec)) * 1e6);
-  setitimer(ITIMER_PROF, &timer, nullptr);
-}
-
 // ---- running ----
 
 static bool is_counted(const LaunchJob& l) { return uint32_t(&l - job.launches.data()) == job.counted_launch; }
@@ -305,6 +236,8 @@ static uint64_t block_at(uint64_t i, uint64_t all) {
   while (std::gcd(step, all) != 1) step += 2;
   return (i * step + all / 3) % all;
 }
+
+static void start_clock();
 
 static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first_serial, int worker, int workers) {
   const uint64_t all = uint64_t(l.grid.x) * l.grid.y * l.grid.z, chosen = blocks_of(l);
@@ -329,50 +262,15 @@ static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first
   }
 }
 
-// A worker that died without a word of its own, for example of a lack of memory.
-static void tell_of_death(int status) {
-  report->stop = 1;
-  if (!WIFSIGNALED(status)) return;
-  FaultRecord* f = new_fault(CRASH);
-  if (!f) return;
-  Text(f).add("the process that ran the kernel was ended by signal %d (%s)%s", WTERMSIG(status),
-              strsignal(WTERMSIG(status)), WTERMSIG(status) == SIGKILL ? ": perhaps out of memory" : "");
-  publish(f);
-}
+}  // namespace lab
 
-static void run_launch(const LaunchJob& l, uint32_t first_serial) {
-  const lab_entry& entry = check_launch(l);
-  const int workers = int(std::min<uint64_t>(uint64_t(job.workers), blocks_of(l)));
-  if (workers <= 1) return run_share(l, entry, first_serial, 0, 1);
-  const pid_t parent = getpid();
-  std::vector<pid_t> children;
-  for (int i = 0; i < workers; ++i) {
-    const pid_t child = fork();
-    if (child < 0) give_up("a worker process could not be started");
-    if (child == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(5);
-      run_share(l, entry, first_serial, i, workers);
-      _exit(0);
-    }
-    children.push_back(child);
-  }
-  bool bad = false;
-  int needs = 0;
-  for (size_t left = children.size(); left > 0; --left) {
-    int status = 0;
-    const pid_t ended = waitpid(-1, &status, 0);
-    children.erase(std::remove(children.begin(), children.end(), ended), children.end());
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    if (code == NEEDS_FINE || code == NEEDS_ALONE) needs = code;
-    if (!bad) tell_of_death(status);
-    bad = true;
-    for (pid_t other : children) kill(other, SIGKILL);
-  }
-  if (needs) _exit(needs);
-  if (bad) stop_run();
-}
+#ifdef LAB_COROUTINES
+#include "module.h"
+#else
+#include "process.h"
+#endif
+
+namespace lab {
 
 // What the preparation wrote, by buffer.
 static std::vector<std::pair<int, std::vector<char>>> prepared_buffers() {
@@ -402,17 +300,11 @@ static void compare_prepared(const Region& r, const std::vector<char>& before) {
 }
 
 static int run() {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // never outlives the notebook
-  const rlimit no_core = {0, 0};
-  setrlimit(RLIMIT_CORE, &no_core);
-  // What the kernel prints goes to a file of limited size; a full file is no reason to die.
-  const rlimit printed = {4 << 20, 4 << 20};
-  setrlimit(RLIMIT_FSIZE, &printed);
-  signal(SIGXFSZ, SIG_IGN);
+  set_up_process();
   setvbuf(stdout, nullptr, _IOLBF, 4096);
-  if (!reserve_slots()) give_up("no address space for the buffers");
   read_job();
   if (!report) give_up("the job names no report");
+  find_variables();
   if (!set_up_shared()) give_up("no memory to watch shared variables");
   if (!set_up_device()) give_up("no memory to watch device variables");
   uint32_t threads = 1;
@@ -426,14 +318,14 @@ static int run() {
   serials = serials * uint64_t(calls) + 1;
   if (serials >> 32) give_up("more than 4 thousand million blocks");
   released_capacity = uint32_t(serials);
-  released = static_cast<Released*>(reserve(serials * sizeof(Released), MAP_SHARED));
+  released = static_cast<Released*>(reserve(serials * sizeof(Released), true));
   const uint64_t warps = (threads + 31) / 32, words = serials * (threads + 2 * warps);
-  released_words = words >> 32 ? nullptr : static_cast<uint32_t*>(reserve(words * sizeof(uint32_t), MAP_SHARED));
+  released_words = words >> 32 ? nullptr : static_cast<uint32_t*>(reserve(words * sizeof(uint32_t), true));
   if (released_words) {  // else only a block's fences are known, and not whose they are
     released_threads = threads;
     released_warps = uint32_t(warps);
   }
-  atomics_taken = static_cast<uint32_t*>(reserve(sizeof(uint32_t), MAP_SHARED));
+  atomics_taken = static_cast<uint32_t*>(reserve(sizeof(uint32_t), true));
   if (!released || !atomics_taken || !make_stacks(threads)) give_up("no memory for the threads' stacks");
   catch_signals();
   // A kernel with device variables is called twice, the first time with a little of its inputs
@@ -452,8 +344,7 @@ static int run() {
     }
     for (const OtherContent& o : others) {
       const Region& r = buffers[o.buffer];
-      if (mmap(reinterpret_cast<void*>(r.base), r.bytes, PROT_READ, MAP_SHARED | MAP_FIXED,
-               call + 1 < calls ? o.other : o.own, 0) == MAP_FAILED)
+      if (!map_file(reinterpret_cast<void*>(r.base), r.bytes, false, call + 1 < calls ? o.other : o.own))
         give_up("buffer %s could not be mapped", r.name.c_str());
     }
     for (const LaunchJob& l : job.launches) report->blocks_total += call ? blocks_of(l) : 0;
@@ -482,4 +373,8 @@ extern "C" void __assert_fail(const char* text, const char*, unsigned, const cha
   lab::end_with(lab::CRASH, LAB_FRAME, "an assertion failed: %s", text);
 }
 
+#ifdef LAB_COROUTINES
+extern "C" __attribute__((export_name("lab_run"))) int lab_run() { return lab::run(); }
+#else
 int main() { return lab::run(); }
+#endif

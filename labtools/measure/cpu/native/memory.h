@@ -11,13 +11,9 @@
 // A flag orders, too: a fence, then a volatile or atomic write of it, in one thread; a volatile or
 // atomic read of it, then what the fence made visible, in another.
 #pragma once
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
-#include <random>
 #include <string>
-#include <unistd.h>
 
 #include "state.h"
 
@@ -57,8 +53,7 @@ struct Region {
 // Exit statuses: the run begins anew, with a granule of a byte, or in one process.
 constexpr int NEEDS_FINE = 6, NEEDS_ALONE = 7;
 
-constexpr int SLOT_SHIFT = 36;  // 64 GiB of addresses for each buffer
-constexpr uint64_t SLOT_BYTES = 1ull << SLOT_SHIFT;
+#define SLOT_BYTES (uint64_t(1) << SLOT_SHIFT)
 constexpr int MAX_BUFFERS = 15;
 
 struct SharedVariable {
@@ -540,7 +535,7 @@ LAB_COLD void shared_access(uintptr_t a, size_t n, Access access,
 LAB_COLD void other_access(uintptr_t a, size_t n, Access access,
                                                    uint64_t address, const void* frame) {
   const bool write = access != READ && access != VOLATILE_READ;
-  if (S.current && on_stack_of(*S.current, a) && on_stack_of(*S.current, a + n - 1)) return;
+  if (S.current && is_local(*S.current, a) && is_local(*S.current, a + n - 1)) return;
   for (DeviceSection& s : device_sections) {
     if (a - s.region.base >= s.region.bytes) continue;
     const DeviceVariable* v = nearest_variable(s, a);
@@ -550,7 +545,7 @@ LAB_COLD void other_access(uintptr_t a, size_t n, Access access,
     return;
   }
   // Tables of constants and text
-  if (!write && a >= uintptr_t(__executable_start) && a + n <= uintptr_t(_end)) return;
+  if (!write && is_constant(a, n)) return;
   wild(a, n, write, frame);
 }
 
@@ -578,38 +573,25 @@ static inline __attribute__((always_inline)) void check(uintptr_t a, size_t n, A
   }
 }
 
-// A thread that asks the same again and again waits for another, which must get its turn.
-static inline void let_others_run(uint64_t address);
+static inline void take_turn(uint64_t address);
 
 // ---- setting up ----
 
-static void* reserve(size_t bytes, int flags) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return p == MAP_FAILED ? nullptr : p;
+static bool reserve_slots(uint64_t largest) {
+  fit_slots(largest);
+  slots_base = reserve_addresses(SLOT_BYTES * (MAX_BUFFERS + 1), SLOT_BYTES);
+  return slots_base != 0;
 }
 
-static bool reserve_slots() {
-  void* p = mmap(nullptr, SLOT_BYTES * (MAX_BUFFERS + 2), PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return false;
-  slots_base = (uintptr_t(p) + SLOT_BYTES - 1) & ~(SLOT_BYTES - 1);
-  return true;
-}
-
-// Puts a buffer near the middle of its slot, so that a negative offset stays in the slot too, at an
-// address that is drawn: how far buffers lie apart tells a kernel nothing.
+// Puts a buffer near the middle of its slot, so that a negative offset stays in the slot too.
 static bool map_buffer(Region& r, int slot, int fd) {
-  static std::random_device draw;
-  const uint64_t room = std::min(uint64_t(1) << 28, SLOT_BYTES / 2 - r.bytes);
-  const uint64_t page = sysconf(_SC_PAGESIZE), away = draw() % (room / page + 1) * page;
-  r.base = slots_base + slot * SLOT_BYTES + SLOT_BYTES / 2 + away;
+  const uint64_t away = draw_distance(std::min(uint64_t(1) << 28, SLOT_BYTES / 2 - r.bytes));
+  r.base = uintptr_t(slots_base + uint64_t(slot) * SLOT_BYTES + SLOT_BYTES / 2 + away);
   const size_t length = r.bytes ? size_t(r.bytes) : 1;
-  void* p = mmap(reinterpret_cast<void*>(r.base), length, r.writable ? PROT_READ | PROT_WRITE : PROT_READ,
-                 MAP_SHARED | MAP_FIXED, fd, 0);
-  if (p == MAP_FAILED) return false;
+  if (!map_file(reinterpret_cast<void*>(r.base), length, r.writable, fd)) return false;
   if (!r.writable) return true;
   r.shift = fine ? 0 : r.item_bytes >= 4 ? 2 : r.item_bytes == 2 ? 1 : 0;
-  r.cells = static_cast<Cell*>(reserve(((r.bytes >> r.shift) + 1) * sizeof(Cell), MAP_SHARED));
+  r.cells = static_cast<Cell*>(reserve(((r.bytes >> r.shift) + 1) * sizeof(Cell), true));
   return r.cells != nullptr;
 }
 
@@ -628,13 +610,11 @@ static bool set_up_device() {
       continue;
     }
     r.shift = fine ? 0 : 2;
-    r.cells = static_cast<Cell*>(reserve(((r.bytes >> r.shift) + 1) * sizeof(Cell), MAP_SHARED));
-    char* copy = i ? static_cast<char*>(reserve(r.bytes, MAP_PRIVATE)) : nullptr;
+    r.cells = static_cast<Cell*>(reserve(((r.bytes >> r.shift) + 1) * sizeof(Cell), true));
+    char* copy = i ? static_cast<char*>(reserve(r.bytes, false)) : nullptr;
     if (copy) memcpy(copy, bounds[i][0], r.bytes);
     if (!r.cells || (i && !copy)) return false;
-    void* p = mmap(bounds[i][0], r.bytes, PROT_READ | PROT_WRITE,
-                   MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) return false;
+    if (!share(bounds[i][0], r.bytes)) return false;
     if (copy) memcpy(bounds[i][0], copy, r.bytes);
     s.initial = copy;
   }
@@ -649,8 +629,8 @@ static bool set_up_shared() {
   shared_region.bytes = (end + 7u) & ~7u;
   shared_region.writable = true;
   shared_region.shift = 2;
-  shared_region.cells = static_cast<Cell*>(reserve((shared_region.bytes + 8) * sizeof(Cell), MAP_PRIVATE));
-  read_times = static_cast<ReadTimes*>(reserve((shared_region.bytes / 4 + 1) * sizeof(ReadTimes), MAP_PRIVATE));
+  shared_region.cells = static_cast<Cell*>(reserve((shared_region.bytes + 8) * sizeof(Cell), false));
+  read_times = static_cast<ReadTimes*>(reserve((shared_region.bytes / 4 + 1) * sizeof(ReadTimes), false));
   if (!read_times) return false;
   owner.assign(shared_region.bytes, 0);
   for (size_t i = 0; i < shared_variables.size(); ++i) {
@@ -688,7 +668,7 @@ static void poison_shared() {
   extern "C" void name(void* a) {                                                          \
     const uintptr_t p = uintptr_t(a);                                                      \
     if (aligned && __builtin_expect(p & ((bytes) - 1), 0)) lab::misaligned(p, bytes, LAB_FRAME); \
-    if ((access) == lab::VOLATILE_READ) lab::let_others_run(LAB_CALLER);                   \
+    if ((access) == lab::VOLATILE_READ) lab::take_turn(LAB_CALLER);                        \
     lab::check(p, bytes, access, LAB_CALLER, LAB_FRAME);                                   \
   }
 // Of 1, 2, 4, 8 and 16 bytes; of the longer ones also those that may stand anywhere.

@@ -1,11 +1,9 @@
 // The block that runs now: its threads, warps, scheduler, and how a fault ends it.
 #pragma once
-#include <unistd.h>
-
 #include <vector>
 
-#include "fiber.h"
 #include "interface.h"
+#include "platform.h"
 #include "report.h"
 
 // What is rarely reached stays out of the way of what is not.
@@ -14,10 +12,10 @@
 namespace lab {
 
 constexpr unsigned MAX_THREADS = 1024;
-constexpr size_t STACK_BYTES = 256 * 1024;
-constexpr size_t GUARD_BYTES = 4096;
 
 enum Waiting : uint8_t { RUNNING, AT_BARRIER, AT_COLLECTIVE, AT_ACTIVE_MASK, AT_PHASE, RETURNED };
+// Whether a thread has to be left: it cannot go on, or could and lets another.
+enum Leaving : uint8_t { STAYS, LEAVES, GIVES_WAY };
 
 // A barrier in shared memory that counts arrivals and bytes, or one by number of some threads.
 struct PhaseBarrier {
@@ -36,11 +34,14 @@ struct AsyncCopy {
 
 struct alignas(64) Fiber {  // what each switch touches lies in one line of the cache
   Context context;
-  char* stack = nullptr;
+  char* stack = nullptr;  // or the frame of its coroutine
   lab_index index{};
   uint32_t id = 0, lane = 0, warp = 0;
   uint16_t position = 0;  // see State::at
   Waiting waiting = RUNNING;
+  Leaving leaving = STAYS;
+  bool awaits_phase = false;  // the one of `parity` of the barrier at `spin_at`
+  uint8_t parity = 0;
   int operation = 0;         // which barrier or collective it waits at
   uint64_t address = 0;      // where it was called from
   int predicate = 0;
@@ -113,10 +114,17 @@ static State S;
 
 // ---- places and faults ----
 
+#ifndef LAB_COROUTINES
 extern "C" char __executable_start[];
 extern "C" char _end[];
+#endif
 // Written by the build: where the device variables lie, at whole pages.
+#ifdef LAB_COROUTINES
+static char *const lab_device_zero = nullptr, *const lab_device_zero_end = nullptr;
+extern "C" char *const lab_device_set, *const lab_device_set_end;
+#else
 extern "C" char lab_device_zero[], lab_device_zero_end[], lab_device_set[], lab_device_set_end[];
+#endif
 
 // Where the loader put a position-independent program; line tables count from zero.
 static inline uint64_t linked_address(uint64_t address) {
@@ -127,17 +135,31 @@ static inline uint64_t linked_address(uint64_t address) {
 #endif
 }
 
-static bool on_stack_of(const Fiber& f, uintptr_t a) {
+#ifdef LAB_COROUTINES
+static uint32_t frame_bytes = 0;  // of each coroutine
+extern "C" char __global_base[], __heap_base[];
+
+static bool is_local(const Fiber& f, uintptr_t a) {
+  return a - uintptr_t(f.stack) < frame_bytes || (a >= 4096 && a < STACK_BYTES);  // the stack comes first
+}
+static bool is_constant(uintptr_t a, size_t n) { return a >= uintptr_t(__global_base) && a + n <= uintptr_t(__heap_base); }
+#else
+static bool is_local(const Fiber& f, uintptr_t a) {
   return a >= uintptr_t(f.stack) && a < uintptr_t(f.stack) + STACK_BYTES;
 }
+static bool is_constant(uintptr_t a, size_t n) { return a >= uintptr_t(__executable_start) && a + n <= uintptr_t(_end); }
+#endif
 
 // Follows the chain of frame pointers on the current thread's stack.
 static void walk(Place& place, uintptr_t frame, uint64_t first) {
   place.count = 0;
+#ifdef LAB_COROUTINES
+  if (!first) first = lab_site;
+#endif
   if (first) place.addresses[place.count++] = linked_address(first);
 #ifdef LAB_OWN_SWITCH
   while (S.current && place.count < 12 && frame % sizeof(void*) == 0 &&
-         on_stack_of(*S.current, frame) && on_stack_of(*S.current, frame + 15)) {
+         is_local(*S.current, frame) && is_local(*S.current, frame + 15)) {
     const uintptr_t* words = reinterpret_cast<const uintptr_t*>(frame);
     if (!words[1]) break;
     place.addresses[place.count++] = linked_address(words[1]);
@@ -238,7 +260,12 @@ static void count_bad_copy(uint32_t offset, uint32_t bytes, uint64_t caller, con
   fatal(f);
 }
 
+#ifdef LAB_COROUTINES
+#define LAB_FRAME nullptr
+#define LAB_CALLER (uint64_t(lab_site))
+#else
 #define LAB_FRAME __builtin_frame_address(0)
 #define LAB_CALLER (lab::linked_address(uintptr_t(__builtin_return_address(0))))
+#endif
 
 }  // namespace lab

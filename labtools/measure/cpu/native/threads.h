@@ -1,7 +1,5 @@
 // CUDA threads as fibers: the scheduler, barriers, warp functions, atomics, asynchronous copies.
 #pragma once
-#include <sched.h>
-
 #include <algorithm>
 
 #include "memory.h"
@@ -132,11 +130,17 @@ LAB_COLD Fiber* after_all() {
   return S.at[find_runnable(0)];
 }
 
-// Leaves the current thread, which cannot go on, for one that can. In one frame with its caller:
-// the stacks of a block's threads are to stay in the cache.
-static inline __attribute__((always_inline)) void run_another() {
-  if (__builtin_expect(!doubts.empty(), 0)) settle_doubts();
+// A function that waits has two halves. The first says in `Fiber::leaving` that the thread cannot go
+// on, the second gives the answer; between them another thread runs.
+
+// Who runs in place of the current thread, which leaves; null at the end of the block.
+static inline __attribute__((always_inline)) Fiber* next_thread() {
   Fiber* me = S.current;
+  if (__builtin_expect(me->leaving == GIVES_WAY, 0)) {
+    const int p = find_runnable(me->position + 1u);
+    return p < 0 ? me : S.at[p];
+  }
+  if (__builtin_expect(!doubts.empty(), 0)) settle_doubts();
   uint32_t from = 0;
   if (S.order == ROUND_ROBIN) {
     from = me->position + 1u;
@@ -144,36 +148,56 @@ static inline __attribute__((always_inline)) void run_another() {
     from = uint32_t(uint64_t(next_random()) * S.num_threads >> 32);
   }
   const int p = find_runnable(from);
-  Fiber* next = __builtin_expect(p < 0, 0) ? after_all() : S.at[p];
-  if (next == me) return;
-  S.current = next;
-  go(me->context, next ? next->context : S.main);
+  return __builtin_expect(p < 0, 0) ? after_all() : S.at[p];
 }
 
-// Leaves the current thread, which could go on, for the next one that can.
-LAB_COLD void give_way() {
-  Fiber* me = S.current;
-  const int p = find_runnable(me->position + 1u);
-  Fiber* next = p < 0 ? me : S.at[p];
-  if (next == me) {
-    sched_yield();  // perhaps it waits for a block of another process
-    return;
-  }
-  S.current = next;
-  go(me->context, next->context);
+LAB_COLD void look_at_phase(Fiber& me);
+
+// Whether the current thread has to be left, asked until it is not.
+static inline __attribute__((always_inline)) bool must_leave() {
+  Fiber& me = *S.current;
+  if (__builtin_expect(me.awaits_phase, 0)) look_at_phase(me);
+  return me.leaving != STAYS;
 }
+
+#ifdef LAB_COROUTINES
+// The kernel leaves by itself: it asks `must_leave` behind every function that waits.
+static inline void pass() {}
+static inline void take_turn(uint64_t) {}
+#else
+// In one frame with its caller: the stacks of a block's threads are to stay in the cache.
+static inline __attribute__((always_inline)) void pass() {
+  while (must_leave()) {
+    Fiber* me = S.current;
+    Fiber* next = next_thread();
+    if (next == me && me->leaving == GIVES_WAY) lend_processor();  // to a block of another process
+    me->leaving = STAYS;
+    if (next == me) continue;
+    S.current = next;
+    go(me->context, next ? next->context : S.main);
+  }
+}
+#endif
 
 constexpr uint32_t SPINS = 16;
 
+// A thread that asks the same again and again waits for another, which must get its turn.
 static inline void let_others_run(uint64_t address) {
   Fiber& me = *S.current;
   if (me.spin_at != address) {
     me.spin_at = address;
     me.spins = 0;
   } else if (++me.spins % SPINS == 0) {
-    give_way();
+    me.leaving = GIVES_WAY;
   }
 }
+
+#ifndef LAB_COROUTINES
+static inline void take_turn(uint64_t address) {
+  let_others_run(address);
+  pass();
+}
+#endif
 
 // ---- barriers ----
 
@@ -208,7 +232,7 @@ static void release_barrier() {
   }
 }
 
-static inline int barrier(int operation, int predicate, uint64_t address) {
+static inline void begin_barrier(int operation, int predicate, uint64_t address) {
   Fiber& me = *S.current;
   me.operation = operation;
   me.address = address;
@@ -223,14 +247,11 @@ static inline int barrier(int operation, int predicate, uint64_t address) {
   me.waiting = AT_BARRIER;
   if (++S.arrived == S.live) {
     release_barrier();
-    if (S.order == FIRST_WARP_AHEAD || S.order == LAST_WARP_AHEAD || S.order == RANDOM) {
-      run_another();  // the favoured thread goes first, not the last to arrive
-    }
-    return me.predicate;
+    if (S.order == ROUND_ROBIN) return;  // else the favoured thread goes first, not the last to arrive
+  } else {
+    set_can_run(me, false);
   }
-  set_can_run(me, false);
-  run_another();
-  return me.predicate;
+  me.leaving = LEAVES;
 }
 
 // ---- warp functions ----
@@ -357,7 +378,7 @@ static void complete(Warp& w, Group& group, uint32_t warp_index, const void* fra
   group = w.groups[--w.num_groups];
 }
 
-static inline __attribute__((always_inline)) uint64_t collective(int operation, uint32_t mask, uint64_t value, int argument, int width,
+static inline __attribute__((always_inline)) void begin_collective(int operation, uint32_t mask, uint64_t value, int argument, int width,
                            uint64_t address, const void* frame) {
   Fiber& me = *S.current;
   Warp& w = S.warps[me.warp];
@@ -395,15 +416,13 @@ static inline __attribute__((always_inline)) uint64_t collective(int operation, 
   } else {
     me.waiting = AT_COLLECTIVE;
     set_can_run(me, false);
-    run_another();
+    me.leaving = LEAVES;
   }
-  return w.result[me.lane];
 }
 
 // ---- a thread's life ----
 
-static void thread_main() {
-  S.call();
+static void end_thread() {
   Fiber& me = *S.current;
   Warp& w = S.warps[me.warp];
   me.waiting = RETURNED;
@@ -418,9 +437,17 @@ static void thread_main() {
       ++i;
   if (S.live == 0 && num_bad_copies) stop_run();
   if (S.arrived && S.arrived == S.live) release_barrier();
-  run_another();
+  me.leaving = LEAVES;
+}
+
+#ifndef LAB_COROUTINES
+static void thread_main() {
+  S.call();
+  end_thread();
+  pass();
   __builtin_trap();
 }
+#endif
 
 static void choose_order(int order) {
   const uint32_t n = S.num_threads;
@@ -470,24 +497,27 @@ static void run_block(int order) {
     f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
     f.open.clear();
     f.groups.clear();
+    f.leaving = STAYS;
+    f.awaits_phase = false;
+#ifdef LAB_COROUTINES
+    f.context.frame = nullptr;
+#else
     // Tops at one offset of a page each would share a few sets of the cache.
     prepare(f.context, f.stack, STACK_BYTES - i % 64 * 64, thread_main);
+#endif
     set_can_run(f, true);
   }
   poison_shared();
   S.current = S.at[0];
-  go(S.main, S.current->context);
-}
-
-static bool make_stacks(uint32_t n) {
-  const size_t each = STACK_BYTES + GUARD_BYTES;
-  char* memory = static_cast<char*>(reserve(each * n, MAP_PRIVATE));
-  if (!memory) return false;
-  for (uint32_t i = 0; i < n; ++i) {
-    mprotect(memory + i * each, GUARD_BYTES, PROT_NONE);
-    S.fibers[i].stack = memory + i * each + GUARD_BYTES;
+#ifdef LAB_COROUTINES
+  while (Fiber* me = S.current) {
+    if (go_on_until_it_leaves(me->context, S.call)) end_thread();
+    S.current = next_thread();
+    me->leaving = STAYS;
   }
-  return true;
+#else
+  go(S.main, S.current->context);
+#endif
 }
 
 // ---- barriers with phases ----
@@ -527,18 +557,25 @@ static void arrive_at(PhaseBarrier& b, uint32_t arrivals, int64_t bytes, const v
 }
 
 // Until the phase that has `parity` is over. Others may initialise barriers meanwhile.
-static void wait_for_phase(uint64_t place, uint32_t parity, int operation, uint64_t caller) {
+static void await_phase(uint64_t place, uint32_t parity, int operation, uint64_t caller) {
   Fiber& me = *S.current;
-  while ((phase_barrier(place)->phase & 1) == (parity & 1)) {
+  me.awaits_phase = true;
+  me.parity = parity & 1;
+  me.operation = operation;
+  me.address = caller;
+  me.spin_at = place;
+}
+
+LAB_COLD void look_at_phase(Fiber& me) {
+  const PhaseBarrier& b = *phase_barrier(me.spin_at);
+  if ((b.phase & 1) == me.parity) {
     me.waiting = AT_PHASE;
-    me.operation = operation;
-    me.address = caller;
-    me.spin_at = place;
     set_can_run(me, false);
-    run_another();
+    me.leaving = LEAVES;
+    return;
   }
+  me.awaits_phase = false;
   Warp& w = S.warps[me.warp];
-  const PhaseBarrier& b = *phase_barrier(place);
   for (uint32_t i = 0; i < S.num_warps; ++i) w.acquired[i] = std::max(w.acquired[i], b.heard[i]);
 }
 
@@ -576,7 +613,7 @@ static uint64_t update(T* address, int operation, uint64_t operand_bits, uint64_
 
 struct AtomicTurn {
   AtomicTurn() {
-    while (__atomic_exchange_n(atomics_taken, 1u, __ATOMIC_ACQUIRE)) sched_yield();
+    while (__atomic_exchange_n(atomics_taken, 1u, __ATOMIC_ACQUIRE)) lend_processor();
   }
   ~AtomicTurn() { __atomic_store_n(atomics_taken, 0u, __ATOMIC_RELEASE); }
 };
@@ -597,10 +634,17 @@ static void land_copies(const std::vector<AsyncCopy>& copies, const void* frame)
 
 extern "C" {
 
+#ifdef __wasm__
+unsigned lab_coordinate(int which) {
+  const lab_index& i = which < 3 ? lab::S.current->index : which < 6 ? lab::S.block : which < 9 ? lab::S.block_dim : lab::S.grid_dim;
+  return which % 3 == 0 ? i.x : which % 3 == 1 ? i.y : i.z;
+}
+#else
 lab_index lab_thread_index() { return lab::S.current->index; }
 lab_index lab_block_index() { return lab::S.block; }
 lab_index lab_block_dim() { return lab::S.block_dim; }
 lab_index lab_grid_dim() { return lab::S.grid_dim; }
+#endif
 
 uint64_t lab_argument(int index) { return lab::S.arguments[index]; }
 
@@ -608,12 +652,29 @@ void lab_read_structure(void* to, int index, size_t bytes) {
   memcpy(to, reinterpret_cast<const void*>(lab::S.arguments[index]), bytes);
 }
 
-int lab_barrier(int op, int predicate) { return lab::barrier(op, predicate, LAB_CALLER); }
-
-uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width) {
-  return lab::collective(op, mask, value, argument, width, LAB_CALLER, LAB_FRAME);
+// Of a function that waits the answer is asked for by itself where a kernel leaves by itself.
+int lab_barrier_result() { return lab::S.current->predicate; }
+int lab_barrier(int op, int predicate) {
+  lab::begin_barrier(op, predicate, LAB_CALLER);
+  lab::pass();
+  return lab_barrier_result();
 }
 
+uint64_t lab_collective_result() {
+  const lab::Fiber& me = *lab::S.current;
+  return lab::S.warps[me.warp].result[me.lane];
+}
+uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width) {
+  lab::begin_collective(op, mask, value, argument, width, LAB_CALLER, LAB_FRAME);
+  lab::pass();
+  return lab_collective_result();
+}
+
+void lab_multiply_result(lab_product* mine) {
+  const lab::Warp& w = lab::S.warps[lab::S.current->warp];
+  const unsigned lane = lab::S.current->lane, row = lane / 4, column = lane % 4 * 2;
+  for (unsigned i = 0; i < 4; ++i) mine->c[i] = w.c[row + i / 2 * 8][column + i % 2];
+}
 void lab_multiply(lab_product* mine) {
   lab::Warp& w = lab::S.warps[lab::S.current->warp];
   const unsigned lane = lab::S.current->lane, row = lane / 4, column = lane % 4 * 2;
@@ -623,24 +684,27 @@ void lab_multiply(lab_product* mine) {
     w.b[column + i / 2 * 8 + i % 2][row] = mine->b[i];
     w.c[row + i / 2 * 8][column + i % 2] = mine->c[i];
   }
-  lab::collective(LAB_PRODUCT, ~0u, 0, 0, 32, LAB_CALLER, LAB_FRAME);
-  for (unsigned i = 0; i < 4; ++i) mine->c[i] = w.c[row + i / 2 * 8][column + i % 2];
+  lab::begin_collective(LAB_PRODUCT, ~0u, 0, 0, 32, LAB_CALLER, LAB_FRAME);
+  lab::pass();
+  lab_multiply_result(mine);
 }
 
+unsigned lab_active_mask_result() { return unsigned(lab_collective_result()); }
 unsigned lab_active_mask() {
   lab::Fiber& me = *lab::S.current;
   me.waiting = lab::AT_ACTIVE_MASK;
   me.address = LAB_CALLER;
   lab::set_can_run(me, false);
-  lab::run_another();
-  return unsigned(lab::S.warps[me.warp].result[me.lane]);
+  me.leaving = lab::LEAVES;
+  lab::pass();
+  return lab_active_mask_result();
 }
 
 uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare) {
   const bool four = number == LAB_INT || number == LAB_UNSIGNED || number == LAB_FLOAT;
   const size_t bytes = number == LAB_SHORT ? 2 : four ? 4 : 8;
   if (uintptr_t(address) % bytes) lab::misaligned(uintptr_t(address), bytes, LAB_FRAME);
-  lab::let_others_run(LAB_CALLER);
+  lab::take_turn(LAB_CALLER);
   // Blocks of one launch run in several processes. What is remembered of an access is more than
   // one word, so two atomics on one address must not write it at the same time.
   lab::AtomicTurn turn;
@@ -671,7 +735,13 @@ void lab_fence() {
   if (lab::S.block_serial < lab::released_capacity) lab::released[lab::S.block_serial].fenced = lab::S.epoch + 1;
 }
 
-void lab_give_way() { lab::give_way(); }
+int lab_must_leave() { return lab::must_leave(); }
+void lab_begin_turn() { lab::let_others_run(LAB_CALLER); }
+
+void lab_give_way() {
+  lab::S.current->leaving = lab::GIVES_WAY;
+  lab::pass();
+}
 
 void lab_phase_init(void* barrier, unsigned arrivals) {
   using namespace lab;
@@ -687,7 +757,8 @@ void lab_phase_arrive(void* barrier, unsigned arrivals, long long bytes) {
 
 void lab_phase_wait(void* barrier, unsigned parity) {
   lab::initialised(barrier, LAB_CALLER, LAB_FRAME);
-  lab::wait_for_phase(uintptr_t(barrier), parity, 0, LAB_CALLER);
+  lab::await_phase(uintptr_t(barrier), parity, 0, LAB_CALLER);
+  lab::pass();
 }
 
 unsigned lab_phase_parity(void* barrier) {
@@ -701,7 +772,8 @@ void lab_named_barrier(unsigned number, unsigned threads, int waits) {
   if (b.arrivals != threads) end_with(COLLECTIVE, LAB_FRAME, "a named barrier is used for two numbers of threads");
   const uint32_t parity = b.phase & 1;
   arrive_at(b, 1, 0, LAB_FRAME);
-  if (waits) wait_for_phase(number, parity, 1, LAB_CALLER);
+  if (waits) await_phase(number, parity, 1, LAB_CALLER);
+  pass();
 }
 
 long long lab_clock() {

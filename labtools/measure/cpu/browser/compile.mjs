@@ -1,0 +1,43 @@
+// The text of a kernel -> a WebAssembly module that runs and watches it. `run` is runLLVM of
+// @yowasp/clang; `parts` is what build.mjs made: the runner, and CUDA's words as one header.
+import { adapt } from './adapt.mjs';
+
+const TARGET = ['-triple', 'wasm32-unknown-wasip1', '-target-cpu', 'generic', '-target-feature', '+bulk-memory',
+  '-mrelocation-model', 'static', '-mthread-model', 'single', '-fvisibility=hidden'];
+// cc1 itself, since the driver refuses the sanitizer's pass for this target. As build.py's options for
+// a native compiler; that everything is inlined makes a function that waits a part of its kernel.
+export const OPTIONS = ['-cc1', ...TARGET, '-O1', '-std=c++17', '-w', '-fwrapv', '-fno-caret-diagnostics', '-ferror-limit', '20',
+  '-debug-info-kind=line-tables-only', '-dwarf-version=4', '-fno-finite-loops', '-ftrivial-auto-var-init=pattern',
+  '-mllvm', '-inline-threshold=100000',
+  '-fsanitize=thread,alignment,array-bounds', '-fsanitize-recover=alignment,array-bounds',
+  '-mllvm', '-tsan-instrument-func-entry-exit=0', '-mllvm', '-tsan-distinguish-volatile',
+  '-fsanitize-coverage-type=3', '-fsanitize-coverage-trace-pc', '-fsanitize-coverage-no-prune'];
+const STACK_BYTES = 1048576; // as wasm.h
+
+// Runs one tool; `failed` where it ends with a status, and what it said.
+export async function tool(run, args, files) {
+  let said = '';
+  const take = (bytes) => { if (bytes) said += new TextDecoder().decode(bytes); };
+  try {
+    return { files: await run(args, files, { stdout: take, stderr: take }), said };
+  } catch (error) {
+    if (error.code === undefined) throw error;
+    return { failed: true, said };
+  }
+}
+
+// Answers {wasm, places}, or {error}: what the compiler said.
+export async function compileKernel(run, { unit, headers, defines, parts }) {
+  const defined = Object.entries(defines).flatMap(([name, value]) => ['-D', `${name}=${value}`]);
+  const files = { ...parts.headers, ...headers, 'unit.cpp': unit };
+  const first = await tool(run, ['clang', ...OPTIONS, ...defined, '-I', '.', '-x', 'c++', '-emit-llvm', '-o', 'kernel.ll', 'unit.cpp'], files);
+  if (first.failed) return { error: first.said };
+  const text = first.files['kernel.ll'];
+  const adapted = adapt(typeof text === 'string' ? text : new TextDecoder().decode(text));
+  const second = await tool(run, ['clang', '-cc1', ...TARGET, '-O1', '-x', 'ir', '-w', '-emit-obj', '-o', 'kernel.o', 'adapted.ll'], { 'adapted.ll': adapted.ir });
+  if (second.failed) return { error: second.said };
+  const linked = await tool(run, ['wasm-ld', '--no-entry', '--gc-sections', '--stack-first', '-z', `stack-size=${STACK_BYTES}`, '--export=lab_run', '--export=lab_site', '-o', 'kernel.wasm', 'kernel.o', 'runtime.o'],
+    { 'kernel.o': second.files['kernel.o'], 'runtime.o': parts.runtime });
+  if (linked.failed) return { error: linked.said };
+  return { wasm: linked.files['kernel.wasm'], places: adapted.places };
+}
