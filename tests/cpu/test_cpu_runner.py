@@ -454,6 +454,40 @@ def test_blocks_that_pass_a_sum_on_by_volatile_flags_are_right(tmp_path):
         assert not run.faults and (run.out == blocks).all(), run
 
 
+@pytest.mark.parametrize(
+    ("lock", "free"),
+    [
+        ("while (atomicCAS(lock, 0, 1)) {}", "atomicExch(lock, 0);"),
+        ("while (*(volatile int*)lock || atomicExch(lock, 1)) {}", "atomicExch(lock, 0);"),
+        ("while (*(volatile int*)lock) {} *(volatile int*)lock = 1;", "*(volatile int*)lock = 0;"),
+        ("", ""),
+    ],
+)
+def test_a_lock_that_two_blocks_can_have_at_once_is_none(tmp_path, lock, free):
+    body = f"""if (threadIdx.x == 0) {{
+      {lock}
+      __threadfence();
+      *sum = *sum + blockIdx.x + 1;
+      __threadfence();
+      {free}
+    }}"""
+    parameters = "half* out, volatile int* sum, int* lock"
+    spaces = (Workspace("sum", (1,), "int32"), Workspace("lock", (1,), "int32"))
+    clear = """extern "C" __global__ void clear(half* out, int* sum, int* lock) {
+      out[threadIdx.x] = 0; *sum = *lock = 0;
+    }"""
+    rung = rung_of(
+        tmp_path, body, parameters=parameters, grid=(5,), before=clear,
+        args=("out", "sum", "lock"), workspace=spaces,
+    )  # fmt: skip
+    (second,) = rung.launches(ONE, checked_limits())
+    first = dataclasses.replace(second, entry="clear", grid=(1,))
+    rung = dataclasses.replace(rung, launch=lambda workload, limits, knobs: [first, second])
+    run = run_on_cpu(rung, ONE, orders=(0,))
+    found = ["between this write and the read" in fault.message for fault in run.faults]
+    assert found == [] if "atomic" in lock else found and all(found), run
+
+
 @pytest.mark.parametrize("loop", ["while (n >= 0) n = n * 3 & 7;", "while (*flag == 0) { }"])
 def test_endless_loop_is_named_and_ended(tmp_path, loop):
     parameters = "const half* q, const half* k, half* out, volatile int* flag"

@@ -34,7 +34,8 @@ def test_a_mistake_is_found(kernel: dict[str, Any], texts: list[str]) -> None:
     if "lengths" in kernel:
         problem = problem.replace(seq_lens=tuple(kernel["lengths"]))
     battery = operation_of(problem).battery(problem, rung.supports)
-    how = {"knobs": kernel.get("knobs"), "orders": kernel.get("orders", ORDERS)}
+    how = {name: kernel.get(name) for name in ("knobs", "workers")}
+    how["orders"] = kernel.get("orders", ORDERS)
     for one in battery[: kernel.get("battery", 1)]:  # the first is the problem itself
         run = run_on_cpu(rung.with_source(source), one, **how)
         if not run.ok:

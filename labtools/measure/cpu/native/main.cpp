@@ -248,6 +248,7 @@ static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first
   S.arguments = l.arguments.data();
   S.entry = entry.name;
   S.launch_serial = first_serial;
+  before_launch.clear();
   set_dynamic_bytes(l.smem_bytes);
   S.alone = workers == 1;
   for (uint64_t i = uint64_t(worker); i < chosen && !report->stop; i += uint64_t(workers)) {

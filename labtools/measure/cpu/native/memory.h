@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <unordered_map>
 
 #include "state.h"
 
@@ -21,7 +22,8 @@ namespace lab {
 
 // RELEASE: an atomic or volatile write behind a fence of its thread, or such a read. DOUBT: below.
 // LOOSE: an atomic update behind one of a block that ended and made it visible by no fence.
-enum : uint8_t { MANY_WARPS = 2, ATOMIC = 4, PENDING = 8, VOLATILE = 16, RELEASE = 32, DOUBT = 64, LOOSE = 128 };
+// EARLY: a read that got what was there before the launch, see `may_come_early`.
+enum : uint8_t { EARLY = 1, MANY_WARPS = 2, ATOMIC = 4, PENDING = 8, VOLATILE = 16, RELEASE = 32, DOUBT = 64, LOOSE = 128 };
 
 struct Stamp {  // one access
   uint32_t block;    // serial; 0 means never
@@ -205,7 +207,8 @@ static bool first_time(uint64_t a, uint64_t b) {
 }
 
 LAB_COLD void report_race(const Region& r, uintptr_t a, const Stamp& other,
-                                                  bool other_wrote, bool write, uint64_t address) {
+                                                  bool other_wrote, bool write, uint64_t address,
+                                                  bool lost = false) {
   if (!first_time(address, other.address)) return;
   FaultRecord* f = fault_or_stop(RACE, 2);
   one_address(f->places[0], address);
@@ -213,7 +216,10 @@ LAB_COLD void report_race(const Region& r, uintptr_t a, const Stamp& other,
   Text text(f);
   text.add("%s: thread %u %s at {0}, ", where(r, a).c_str(), S.current->id,
            write ? "writes" : "reads");
-  if (other.block == S.block_serial && !(other.flags & LOOSE)) {
+  if (lost) {
+    text.add("another block writes at {1}, and may do so between this write and the read before it: "
+             "one atomic update has to do both");
+  } else if (other.block == S.block_serial && !(other.flags & LOOSE)) {
     // Of many readers only one is remembered, and that one may be the thread itself.
     const bool myself = other.thread == S.current->id;
     if (myself)
@@ -374,14 +380,18 @@ static inline void stamp(Stamp& s, uint64_t address, uint8_t flags) {
 }
 
 // Of several threads of a block that write one value with one instruction, it does not matter which
-// comes last. What is written is seen only afterwards.
+// comes last. What is written is seen only afterwards. So it is with one that is `lost`.
 struct Doubt {
   const Region* region;
   uintptr_t a;
   Stamp other;
   uint64_t address, value;
+  bool lost = false, early = false;  // early: the value is to stand there again
 };
 static std::vector<Doubt> doubts;
+
+// What stood in each granule before the first volatile or atomic write of this launch to it.
+static std::unordered_map<uintptr_t, uint64_t> before_launch;
 
 static uint64_t value_at(const Region& r, uintptr_t a) {
   uint64_t value = 0;
@@ -390,13 +400,25 @@ static uint64_t value_at(const Region& r, uintptr_t a) {
 }
 
 LAB_COLD void settle_doubts() {
-  for (const Doubt& d : doubts)
-    if (value_at(*d.region, d.a) != d.value)
-      report_race(*d.region, d.a, d.other, true, true, d.address);
+  for (const Doubt& d : doubts) {
+    d.region->cells[(d.a - d.region->base) >> d.region->shift].write.flags &= uint8_t(~DOUBT);
+    if (d.early)
+      memcpy(reinterpret_cast<void*>(d.a), &d.value, size_t(1) << d.region->shift);
+    else if (value_at(*d.region, d.a) != d.value)
+      report_race(*d.region, d.a, d.other, true, true, d.address, d.lost);
+  }
   doubts.clear();
 }
 
-enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING, COPY_LANDED, VOLATILE_READ, VOLATILE_WRITE, BLOCK_UPDATE };
+// ATOMIC_LOOK: an update that changes nothing.
+enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING, COPY_LANDED, VOLATILE_READ, VOLATILE_WRITE, BLOCK_UPDATE, ATOMIC_LOOK };
+
+// Blocks run one after another here; on a GPU this one may read before any of those wrote, as long as
+// it has learnt nothing of them, nor told them anything. Who waits for a flag reads it again.
+static bool may_come_early(const Region& r, const Cell& c, uintptr_t a) {
+  return S.alone && !S.has_told && c.write.block >= S.launch_serial && c.write.block != S.block_serial &&
+         c.read.block != S.block_serial && !has_acquired() && before_launch.count(a);
+}
 
 // A flag was read behind which another thread's fence stands: what that made visible may be read.
 static inline void acquire(const Stamp& written) {
@@ -419,10 +441,11 @@ static bool is_behind_loose(const Region& r, const Stamp& s) {
 
 static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_t address) {
   const bool in_block = access == BLOCK_UPDATE, is_mine = c.write.block == S.block_serial;
-  if (__builtin_expect(in_block, 0)) access = ATOMIC_UPDATE;
+  const bool looks = access == ATOMIC_LOOK || access == VOLATILE_READ;
+  if (__builtin_expect(access >= BLOCK_UPDATE, 0)) access = ATOMIC_UPDATE;
   const bool reads = access == READ || access == VOLATILE_READ;
   const bool synchronises = access >= VOLATILE_READ || access == ATOMIC_UPDATE;
-  bool excused = false, read_excused = false;
+  bool excused = false, read_excused = false, early = false;
   uint8_t flags = 0;
   if (__builtin_expect(synchronises, 0)) {
     // Another process may be between its stamp and its store; atomics take turns.
@@ -433,7 +456,8 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     // A reader waits for a flag that is written behind a fence.
     read_excused = !reads && fenced && c.read.flags & (VOLATILE | ATOMIC);
     excused |= !reads && fenced && c.write.flags & (VOLATILE | ATOMIC);
-    if (access != VOLATILE_WRITE && c.write.flags & RELEASE) acquire(c.write);
+    early = looks && &r != &shared_region && may_come_early(r, c, a);
+    if (access != VOLATILE_WRITE && c.write.flags & RELEASE && !early) acquire(c.write);
     if (in_block) excused &= is_mine;
   }
   if (reads || access == ATOMIC_UPDATE) {
@@ -456,7 +480,21 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
       report_race(r, a, c.write, true, !reads, address);
     }
   }
+  if (__builtin_expect(early, 0)) {
+    doubts.push_back({&r, a, {}, address, value_at(r, a), false, true});
+    memcpy(reinterpret_cast<void*>(a), &before_launch[a], size_t(1) << r.shift);
+    c.write.flags |= flags = DOUBT;
+  }
   if (!reads) {
+    if (synchronises && S.alone && &r != &shared_region) {
+      if (c.write.block < S.launch_serial) before_launch[a] = value_at(r, a);
+      if (access == VOLATILE_WRITE && c.read.flags & EARLY && c.read.block == S.block_serial &&
+          c.read.thread == S.current->id && !is_mine) {
+        doubts.push_back({&r, a, c.write, address, value_at(r, a), true});
+        flags = DOUBT;
+      }
+      S.has_told = true;
+    }
     if (!read_excused && unordered(r, c.read, a, false)) report_race(r, a, c.read, false, true, address);
     flags |= access == ATOMIC_UPDATE    ? ATOMIC
              : access == COPY_PENDING   ? PENDING
@@ -470,7 +508,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     return;
   }
   // Remember who reads: one thread, several lanes of one warp, or several warps.
-  flags = access == VOLATILE_READ ? VOLATILE : 0;
+  flags = early ? EARLY | VOLATILE : access == VOLATILE_READ ? VOLATILE : 0;
   uint32_t lanes = 0, clock = 0;
   if (c.read.block == S.block_serial && c.read.epoch == S.epoch) {
     const Fiber& me = *S.current;

@@ -469,6 +469,7 @@ static void run_block(int order) {
   S.epoch = 0;
   S.time = 0;
   S.acquire_epoch = NEVER;
+  S.has_told = false;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     Warp& w = S.warps[i];
     const uint32_t lanes = std::min(32u, n - i * 32);
@@ -710,7 +711,9 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
   lab::AtomicTurn turn;
   const bool in_block = op & LAB_IN_BLOCK;
   op &= ~LAB_IN_BLOCK;
-  lab::check(uintptr_t(address), bytes, in_block ? lab::BLOCK_UPDATE : lab::ATOMIC_UPDATE, LAB_CALLER, LAB_FRAME);
+  const bool looks = !operand && (op == LAB_ATOMIC_ADD || op == LAB_ATOMIC_OR || op == LAB_ATOMIC_XOR);
+  const lab::Access access = in_block ? lab::BLOCK_UPDATE : looks ? lab::ATOMIC_LOOK : lab::ATOMIC_UPDATE;
+  lab::check(uintptr_t(address), bytes, access, LAB_CALLER, LAB_FRAME);
   if (!lab_is_shared(address) && !in_block) lab::acquire_from_blocks();
   switch (number) {
     case LAB_SHORT: return lab::update(static_cast<uint16_t*>(address), op, operand, compare);
