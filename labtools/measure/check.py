@@ -25,7 +25,7 @@ from labtools.problem import (
     merge_comparisons,
     operation_of,
 )
-from labtools.problem.isolated import RISING, IsolatedOperation
+from labtools.problem.isolated import LARGEST, RISING, IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.cubin import refuse_launch
@@ -529,8 +529,8 @@ def _check_other_values(
 
 def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None) -> list[str]:
     """Of a reader's own operation: sizes that `supports` takes and no GPU launches, and integers
-    that its author never drew, and may have ruled out, with which the kernel is wrong. The verdict
-    does not count them."""
+    and large numbers that its author never drew, and may have ruled out, with which the kernel is
+    wrong. The verdict does not count them."""
     from .cpu import run_on_cpu
 
     if (own := _own_problems(battery)) is None:
@@ -543,7 +543,8 @@ def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | 
             if rung.supports(vast) is None and (grid := _why_not_launched(rung, vast, knobs)):
                 told[field] = grid
     for problem in dict.fromkeys(problems):
-        for kind, inputs in operation.other_integers(problem):
+        large = operation.other_values(problem, LARGEST)
+        for kind, inputs in [*operation.other_integers(problem), *large]:
             run = run_on_cpu(rung, problem, knobs, orders=(0,), inputs=inputs)
             if not run.ok:
                 why = run.faults[0] if run.faults else run.comparison

@@ -47,7 +47,7 @@ from .problem import (
     takes_all,
 )
 from .rung import ASKED_WITH, Rung
-from .storage import element_dtype
+from .storage import element_dtype, largest_of
 from .text import read_given
 from .wire import Wire
 
@@ -371,12 +371,14 @@ def _of_all_sizes(values: np.ndarray, rng: Rng) -> np.ndarray:
     return values * factors.reshape(-1, *[1] * (values.ndim - 1))
 
 
-def _far_from_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
-    return values + 300 * values.std()
+def _moved_by(deviations: float) -> Callable[[np.ndarray, Rng], np.ndarray]:
+    return lambda values, rng: values + deviations * values.std()
 
 
-def _far_below_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
-    return values - 300 * values.std()
+def _up_to(most: float, values: np.ndarray) -> np.ndarray:
+    """Values whose largest is ``most``, or half of what their type holds."""
+    wide, held = values.astype(np.float64), largest_of(values.dtype) / 2
+    return (wide * (min(most, held) / (np.abs(wide).max(initial=0) or 1))).astype(values.dtype)
 
 
 def _rising(values: np.ndarray, rng: Rng) -> np.ndarray:
@@ -405,12 +407,17 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "values below zero": _below_zero,
     TIES: _with_ties,
     "rows of all sizes": _of_all_sizes,
-    "values far from zero": _far_from_zero,
-    "values far below zero": _far_below_zero,
+    "values far from zero": _moved_by(300),
+    "values far below zero": _moved_by(-300),
     RISING: _rising,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
 ZEROS = "zeros"  # a kind too: in one input after the other
+LARGEST: Mapping[str, float] = {
+    "values past what an int holds": 1e10,
+    "values whose squares no float32 holds": 1e36,
+}
+"""Kinds too, by their largest: an author may have ruled them out."""
 LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
 more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
@@ -431,6 +438,8 @@ def _with_kinds(
         if kind == ZEROS:
             for name, one in floats.items():
                 yield f"{ZEROS} in `{name}`", {**arrays, name: np.zeros_like(one)}
+        elif kind in LARGEST:
+            yield kind, {**arrays, **{x: _up_to(LARGEST[kind], floats[x]) for x in floats}}
         else:
             change = OTHER_VALUES[kind]
             made = {

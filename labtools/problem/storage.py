@@ -35,6 +35,15 @@ def element_dtype(name: str) -> np.dtype:
     return np.dtype(getattr(ml_dtypes, name))
 
 
+def largest_of(dtype: np.dtype) -> float:
+    """The largest number of a type of floats."""
+    if dtype.kind == "f":
+        return float(np.finfo(dtype).max)
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).max)
+
+
 def element_bytes(name: str) -> int:
     """Bytes of one element of a type; needs no package for those that numpy does not know."""
     return _BYTES_OF_OTHERS.get(name) or np.dtype(name).itemsize

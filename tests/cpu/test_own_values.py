@@ -9,7 +9,7 @@ import pytest
 
 from labtools.measure import check_rung
 from labtools.problem import load_rung, operation_of, parse_problem
-from labtools.problem.isolated import OTHER_VALUES, SMALL_SIZES, _with_repeats
+from labtools.problem.isolated import LARGEST, OTHER_VALUES, SMALL_SIZES, _with_repeats
 from labtools.problem.paths import kernels_dir
 
 STENCIL = Path(__file__).parents[1] / "families" / "row_stencil.py"
@@ -49,9 +49,17 @@ def test_other_values_are_of_the_kind_they_are_called() -> None:
     assert largest.max() > 50 and largest.min() < 1
 
 
-def test_integers_that_an_author_never_drew_are_said_and_do_not_count(tmp_path: Path) -> None:
+def test_values_that_an_author_never_drew_are_said_and_do_not_count(tmp_path: Path) -> None:
     rung, sums = load_rung(str(STENCIL)), parse_problem("stencil:3,70")
     assert "which its author does not draw" not in check_rung(rung, sums, on="cpu", seed=1).summary
+    capped = rung.source_text.replace(*FAULTS["rows of all sizes"])
+    for most, kinds in (("1e9f", 2), ("1e30f", 1)):
+        report = check_rung(rung.with_source(capped.replace("20.f", most)), sums, on="cpu", seed=1)
+        said = [one for one in report.remarks if "and where it is wrong" in one]
+        assert (
+            report.ok
+            and [any(kind in one for one in said) for kind in LARGEST].count(True) == kinds
+        )
     rng = np.random.default_rng(1)
     ends = np.sort(rng.permutation(40).reshape(2, 20), axis=1)
     made = _with_repeats(ends, rng)
