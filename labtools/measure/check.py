@@ -260,7 +260,8 @@ def check_rung(
             batteries[1:] = [
                 _few_of(one, OF_OTHER_KINDS, operation.extreme) for one in batteries[1:]
             ]
-        batteries[0] = [*batteries[0], *_behind_the_grid(rung, workload, knobs)]
+        behind = _behind_the_grid(rung, workload, knobs)
+        batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
     fixed = list(chain.from_iterable(batteries))
     cases = fixed.copy()
     if not quick:
@@ -268,6 +269,9 @@ def check_rung(
         for battery in batteries if every_kind else batteries[:1]:
             cases += _draw_cases(rung, battery[0], battery, knobs, seed)
     not_checked = _not_checked(rung, () if every_kind else others, quick, on)
+    if not quick:
+        ends = (one for one in behind if not _is_short(one))
+        not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
     gpu_only, remarks = "", []
     if on == "cpu":
         compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
@@ -347,9 +351,13 @@ def _behind_the_grid(
         if size is None:
             continue
         past = narrow.replace(**{along: (size + 4) | 1})
-        if past.output.elements <= MOST_WRITTEN and rung.supports(past) is None:
+        if rung.supports(past) is None:
             found.append(past)
     return found
+
+
+def _is_short(past: Problem) -> bool:
+    return past.output.elements <= MOST_WRITTEN
 
 
 def _end_of_grid(

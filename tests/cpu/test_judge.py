@@ -138,6 +138,21 @@ def test_a_grid_that_stops_growing_is_looked_at_past_its_end() -> None:
     assert "never written" in run_on_cpu(capped, past, orders=(0,)).told
 
 
+def test_a_grid_that_stops_growing_too_late_to_be_run_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual, product = load_rung("g00"), operation_of("gemm")
+
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        (whole,) = usual.launch(problem, limits, knobs)
+        return [dataclasses.replace(whole, grid=(min(whole.grid[0], 65535),))]
+
+    monkeypatch.setattr(type(product), "battery", lambda *_: [product.watched])
+    for rung, said in ((usual, 0), (dataclasses.replace(usual, launch=launch), 1)):
+        open_ones = check_rung(rung, product.watched, seed=1).not_checked
+        assert sum("its grid grows no further" in one for one in open_ones) == said
+
+
 def test_the_pages_of_a_large_pool_are_reached() -> None:
     right, one = load_rung("r09"), Workload.parse("2,8,2,48,64/paged16")
     number = "page_table[n / PAGE_SIZE]"

@@ -143,9 +143,10 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
         return [problem.replace(m=m, n=n, k=k).stretched("m") for m, n, k in FAR_SIZES]
 
     def widening(self, problem: Gemm, supports: Supports = takes_all) -> list[tuple[Gemm, str]]:
-        """A band of rows, and one of columns, with short sums."""
+        """A band of rows, one of columns, and one of rows with more tiles than a grid has blocks in
+        y or z, with short sums."""
         thin = problem.replace(m=8, n=8, k=16, distribution="normal")
-        return [(thin, "m"), (thin, "n")]
+        return [(thin, "m"), (thin, "n"), (thin.replace(n=2560), "m")]
 
     def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Gemm]:
         """Seeded random problems: sides and sums of any length, short as often as long."""
