@@ -37,8 +37,9 @@ LARGEST_SET = 2**42
 """Bytes of one set of buffers, more than the GPUs of a node have."""
 VISIT = 128
 """Elements of one visit, as many as a head of decode has."""
-MOST_PARTS = 2**24
-"""Sequences or rows of one problem: what is known of each is kept in arrays of this length."""
+MOST_ROWS, MOST_PARTS = 2**24, 2**28
+"""Sequences or rows of one problem, and parts of its output, of which some are looked at: what is
+known of each is kept in arrays of this length."""
 TILED_ALIKE = 2**12
 """Rows more that leave as many in the last tile, and in the last band of tiles."""
 SHORT_DTYPES = {
@@ -513,8 +514,8 @@ class Problem(ABC):
                 self.refuse(what, f"it must be at most {LARGEST}, an int of a kernel")
             object.__setattr__(self, name, int(value))
         first = self.shape_fields[0]
-        if (count := getattr(self, first)) > MOST_PARTS:
-            self.refuse(f"{first} is {count}", f"it must be at most {MOST_PARTS} by itself")
+        if (count := getattr(self, first)) > MOST_ROWS:
+            self.refuse(f"{first} is {count}", f"it must be at most {MOST_ROWS} by itself")
 
     def check_size(self) -> None:
         """Refuse buffers that no node has the memory for, an output of endless parts, and a buffer

@@ -161,6 +161,14 @@ def test_the_pages_of_a_large_pool_are_reached() -> None:
     assert check._check_far_apart(wrong, one, None) is False
 
 
+def test_the_last_of_many_queries_are_reached() -> None:
+    right, one = load_rung("p00"), operation_of("prefill").small
+    wide = "const size_t qo_head = (size_t)sequence"
+    wrong = edited((wide, "const int qo_head = sequence"), base=right)
+    assert check._check_far_apart(right, one, None) is True
+    assert check._check_far_apart(wrong, one, None) is False
+
+
 def test_blocks_that_are_given_out_in_another_order_are_no_fault() -> None:
     usual, turned = "(size_t)blockIdx.x", "(size_t)(gridDim.x - 1 - blockIdx.x)"
     backwards, one = edited((usual, turned), base=load_rung("n00")), operation_of("rows").small

@@ -66,6 +66,9 @@ OTHER_SHAPES = ((7, 33, True), (150, 150, True), (129, 70, False), (1, 271, Fals
 MANY_SEQUENCES = 67
 """Sequences, more than a block takes."""
 
+SHORTEST_FAR = 32
+"""Elements of a query; of shorter ones no problem has as many as an unsigned counts."""
+
 MOST_KEYS_DRAWN = 700
 MOST_PAIRS_DRAWN = 2**18
 
@@ -160,8 +163,12 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         ]
 
     def far_apart(self, problem: Prefill) -> list[tuple[Prefill, ...]]:
-        """The last of many sequences."""
-        return [problem.replace(qo_len=1).of_many_sequences()]
+        """The last of many sequences, of many keys and of many queries."""
+        keys = problem.replace(qo_len=1).of_many_sequences()
+        few = {"num_qo_heads": 2, "num_kv_heads": 2, "kv_len": 2, "qo_len": keys[0].kv_len}
+        if problem.head_dim < SHORTEST_FAR:
+            return [keys]
+        return [keys, problem.replace(batch=1, causal=False, **few).stretched("batch")]
 
     def widening(
         self, problem: Prefill, supports: Supports = takes_all
