@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from live_fake import use_fake_gpu
 
 import labtools.problem as lp
+from labtools.measure import check
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.gpu.job import Job
 from labtools.measure.gpu.measure import time_candidates
@@ -175,6 +176,8 @@ def test_battery_keeps_dtype_and_layout(text: str) -> None:
     assert sizes == ({16, 64} if "paged" in text else {0})
     ends = {n % size for size in sizes - {0} for case in cases for n in case.lengths.tolist()}
     assert not ends or {0, 1} <= ends  # a full last page, and one of a single token
+    few = check._few_of(cases, check.OF_OTHER_KINDS, decode_operation.EXTREME)
+    assert {case.page_size for case in few} == sizes
 
 
 def test_drawn_workloads_are_of_every_kind_and_reproducible() -> None:

@@ -86,6 +86,9 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
 
     for number, values in enumerate(NOT_TELLING):
         add(OTHER_LENGTHS, max(OTHER_LENGTHS) + number % 2, 2, 1 + number % 2, values)
+        if workload.is_paged and number % 2:  # so that the last has the other size, too
+            other = cases[-1].replace(page_size=sum(PAGE_SIZES) - workload.page_size)
+            cases[-1] = cases[-1] if supports(other) else other
     # No sequence is full here.
     for group, ends in enumerate(EVERY_END, start=1):
         add(ends, max(ends) + 2, 1, group, "late_peaked")
