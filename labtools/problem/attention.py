@@ -53,6 +53,9 @@ TELLING = ("normal", "outliers", "equal_keys", "sink")
 EXTREME = ("constant_v", "small_v")
 """Of elements that are the largest and the smallest of their type."""
 NOT_TELLING = tuple(one for one in DISTRIBUTIONS if one not in TELLING)
+UNLIKE = ("late_peaked", "early_peaked", "rising")
+"""Where of two thirds of the (sequence, KV head) every other row of q does not have the scores that
+the others have: those of its own are near to each other."""
 LATE_PEAK = 12.0
 RISE = 15.0
 LEAPS = np.log(2) * np.array((124.0, 17.0, 115.0))
@@ -248,7 +251,12 @@ def draw_qkv(
         u = rng.standard_normal((batch, heads, dim), dtype=np.float32)
         wanted = profile()
         coefficient = wanted * np.sqrt(dim) / np.square(u).sum(-1, keepdims=True)
-        q = 0.25 * q + u[:, :, None, :]
+        along = np.ones((batch, heads, rows, 1), np.float32)
+        if kind in UNLIKE and rows > 1:
+            for sequence, head in np.ndindex(batch, heads):
+                if turn := (sequence - head) % 3:
+                    along[sequence, head, turn - 1 :: 2] = 0
+        q = 0.25 * q + along * u[:, :, None, :]
         if kind == "sunk":
             q, coefficient = SUNK_SCALE * q, coefficient / SUNK_SCALE
         elif kind == "equal_keys":

@@ -66,6 +66,7 @@ SHOWN_BY_THE_BATTERY = {
         "dot(q_rmem, k_rmem)", "dot(q_rmem, k_rmem) - (n == 1200 ? 1e30f : 0.f)"),
     "an odd group": (KV_HEAD, f"({GROUP} % 2 ? head % num_kv_heads : {KV_HEAD})"),
     "a group of more than 8": (KV_HEAD, f"({GROUP} > 8 ? 0 : {KV_HEAD})"),
+    "lengths of 17 bits": ("seq_lens[sequence]", "seq_lens[sequence] % (1 << 17)"),
     "more than 128 sequences": (STORE, f"if (sequence < 128) {STORE}"),
 }  # fmt: skip
 
@@ -241,7 +242,7 @@ def test_a_kernel_that_is_wrong_in_another_type_alone_is_wrong() -> None:
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 0 to 66307; groups 1 to 97; B 1 to 1027; D 64" in report.summary
+    assert "S 0 to 131113; groups 1 to 97; B 1 to 1027; D 64" in report.summary
     never = [both for one in report.cover for both in one["never"]]
     assert never == [("1", "ragged")]
     assert "never: B 1 with lengths ragged" in report.in_full

@@ -31,6 +31,7 @@ def test_a_mistake_is_found(kernel: dict[str, Any], texts: list[str]) -> None:
         assert old in source
         source = source.replace(old, new)
     problem = parse_problem(kernel["problem"])
+    problem = problem.replace(distribution=kernel.get("distribution", problem.distribution))
     if "lengths" in kernel:
         problem = problem.replace(seq_lens=tuple(kernel["lengths"]))
     battery = operation_of(problem).battery(problem, rung.supports)

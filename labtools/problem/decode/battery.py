@@ -42,9 +42,9 @@ SIZES_OF_LEVEL: dict[str, dict[int, tuple[int, ...]]] = {
 """Sizes of one level, which a kernel may tell apart all the same. They are taken in turn in cases
 of at most `MOST_SIZED_VISITS` visits."""
 MOST_SIZED_VISITS = 4000
-LONG_CASE, LEAPING_CASE, LONGEST_CASE = (8209, 5, 4127, 2011), (3, 16_519), 66_307
-"""Keys: of two batches, the second with scores that leap, and of one sequence more than a short
-counts."""
+LONG_CASE, LEAPING_CASE, LONGEST_CASE = (8209, 5, 4127, 2011), (4127, 16_519), 131_113
+"""Keys: of two batches, the second with scores that leap in one row of q or in another alone, and
+of one sequence, as many as models take."""
 OTHER_LENGTHS = (17, 389, 97)
 """Lengths of the case of each distribution that is not telling."""
 MANY = ((1027, 1, 4), (83, 8, 5))
@@ -95,7 +95,7 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
     add((LONGEST_CASE,), LONGEST_CASE, 1, 1, "normal")
     cases[-1] = shortest_rows(cases[-1], supports)
     add(LONG_CASE, max(LONG_CASE), 1, 1, "sink")
-    add(LEAPING_CASE, max(LEAPING_CASE), 1, 1, "rising")
+    add(LEAPING_CASE, max(LEAPING_CASE), 2, 2, "rising")
     for sequences, kv_heads, group in MANY:
         add([5 * i % 3 + 1 for i in range(sequences)], 3, kv_heads, group, "large")
     sequences, kv_heads, group, width = MANY_SPLIT
