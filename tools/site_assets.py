@@ -16,10 +16,15 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from filelock import FileLock
+
+from labtools.measure.cpu.module import SCRIPTS
 from tools.install import ROOT, fingerprint, uv
 
 ASSETS = ROOT / "_build" / "assets"
+COMPILER = ROOT / "_build" / "compiler"
 
 
 class AssetError(Exception):
@@ -87,6 +92,39 @@ def fetch_assets(folder: Path = ASSETS) -> Path:
     return folder
 
 
+def fetch_compiler(folder: Path = COMPILER) -> Path:
+    """Bring the packages of a browser's compiler into a folder, and the scripts that run them.
+
+    npm compares each archive with the hash in the lock file. Raises AssetError.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        return _fetch_compiler(folder)
+
+
+def _fetch_compiler(folder: Path) -> Path:
+    for script in SCRIPTS.iterdir():
+        if script.is_file():
+            shutil.copyfile(script, folder / script.name)
+    key = fingerprint((SCRIPTS / "package-lock.json").read_text("utf-8"))
+    stamp = folder / ".stamp"
+    if not (stamp.is_file() and stamp.read_text() == key):
+        npm = find_npm()
+        command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        how: dict[str, Any] = {"cwd": folder, "env": npm_environment(npm), "text": True}
+        done = subprocess.run(command, capture_output=True, timeout=300, check=False, **how)
+        if done.returncode:
+            words = done.stderr.strip().splitlines() or ["no message"]
+            raise AssetError(f"npm ci failed: {words[-1]}")
+        stamp.write_text(key)
+    return folder
+
+
+def find_node() -> str:
+    """The program that runs scripts, beside npm."""
+    return shutil.which("node") or str(Path(find_npm()[0]).with_name("node"))
+
+
 def find_npm() -> list[str]:
     """The command that runs npm; installs it into the environment when there is none."""
     found = shutil.which("npm")
@@ -102,10 +140,16 @@ def find_npm() -> list[str]:
     return [str(ours)]
 
 
-def pack(npm: list[str], package: str, folder: Path) -> Path:
-    """Download one package's archive with ``npm pack``."""
+def npm_environment(npm: list[str]) -> dict[str, str]:
+    """The variables that npm is called with."""
     env = {**os.environ, "npm_config_update_notifier": "false", "npm_config_loglevel": "error"}
     env["PATH"] = os.pathsep.join([str(Path(npm[0]).parent), env.get("PATH", "")])
+    return env
+
+
+def pack(npm: list[str], package: str, folder: Path) -> Path:
+    """Download one package's archive with ``npm pack``."""
+    env = npm_environment(npm)
     command = [*npm, "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
     try:
         done = subprocess.run(

@@ -25,7 +25,7 @@ from labtools.problem import (
     merge_comparisons,
     operation_of,
 )
-from labtools.problem.isolated import LARGEST, RISING, IsolatedOperation
+from labtools.problem.isolated import RISING, VALUES_UP_TO, IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.cubin import refuse_launch
@@ -388,6 +388,16 @@ def _end_of_grid(
     return sizes[place] if place < len(sizes) else None
 
 
+def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
+    """The cases of a quick check."""
+    return _few_of(operation_of(workload).battery(workload, rung.supports), QUICK_CASES)
+
+
+def planned_cases(rung: Rung, workload: Problem) -> int:
+    """How many cases a whole check of this kind of problem has at least."""
+    return len(operation_of(workload).battery(workload, rung.supports)) + DRAWN
+
+
 def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ()) -> list[Problem]:
     """So many of it behind the first, and the first of each of these distributions."""
     others = battery[1:]
@@ -551,7 +561,7 @@ def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | 
             if rung.supports(vast) is None and (grid := _why_not_launched(rung, vast, knobs)):
                 told[field] = grid
     for problem in dict.fromkeys(problems):
-        large = operation.other_values(problem, LARGEST)
+        large = operation.other_values(problem, VALUES_UP_TO)
         for kind, inputs in [*operation.other_integers(problem), *large]:
             run = run_on_cpu(rung, problem, knobs, orders=(0,), inputs=inputs)
             if not run.ok:

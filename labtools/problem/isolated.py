@@ -413,7 +413,7 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
 ZEROS = "zeros"  # a kind too: in one input after the other
-LARGEST: Mapping[str, float] = {
+VALUES_UP_TO: Mapping[str, float] = {
     "values past what an int holds": 1e10,
     "values whose squares no float32 holds": 1e36,
 }
@@ -438,8 +438,8 @@ def _with_kinds(
         if kind == ZEROS:
             for name, one in floats.items():
                 yield f"{ZEROS} in `{name}`", {**arrays, name: np.zeros_like(one)}
-        elif kind in LARGEST:
-            yield kind, {**arrays, **{x: _up_to(LARGEST[kind], floats[x]) for x in floats}}
+        elif kind in VALUES_UP_TO:
+            yield kind, {**arrays, **{x: _up_to(VALUES_UP_TO[kind], floats[x]) for x in floats}}
         else:
             change = OTHER_VALUES[kind]
             made = {

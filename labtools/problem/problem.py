@@ -333,11 +333,7 @@ class Problem(ABC):
         for name, buffer in self.outputs.items():
             if compared and np.isnan(wanted[name]).all() and buffer.elements:
                 continue  # of all parts together, and only some were computed
-            limit = chosen
-            if buffer.dtype != self.output.dtype:
-                times = chosen / self.tolerance if self.tolerance else 1.0
-                limit = times * tolerance_of(buffer.dtype)
-            axes, shape = self._compared_as(buffer)
+            axes, shape, limit = self.compared_as(buffer, chosen)
             arrays = found[name], wanted[name]
             if arrays[0].shape == arrays[1].shape:
                 arrays = arrays[0].reshape(shape), arrays[1].reshape(shape)
@@ -345,14 +341,22 @@ class Problem(ABC):
             compared.append(one if len(self.outputs) == 1 else one.of_output(name))
         return compared[0] if len(compared) == 1 else merge_outputs(compared)
 
-    def _compared_as(self, buffer: Buffer) -> tuple[Sequence[str], tuple[int, ...]]:
-        """Names of the axes along which an output is compared, and its shape with these."""
+    def compared_as(
+        self, buffer: Buffer, tolerance: float
+    ) -> tuple[Sequence[str], tuple[int, ...], float]:
+        """Names of the axes along which an output is compared, its shape with these, and its limit
+        where `output` has this tolerance."""
+        limit = tolerance
+        if buffer.dtype != self.output.dtype:
+            times = tolerance / self.tolerance if self.tolerance else 1.0
+            limit = times * tolerance_of(buffer.dtype)
         parts, shape = self.part_shape, buffer.shape
         if shape[:-1] == parts:
-            return self.axes, shape
+            return self.axes, shape, limit
         if shape[: len(parts)] == parts:
-            return (*self.axes[:-1], "element"), (*parts, math.prod(shape[len(parts) :]))
-        return ("output", "element"), (1, buffer.elements)
+            merged = (*parts, math.prod(shape[len(parts) :]))
+            return (*self.axes[:-1], "element"), merged, limit
+        return ("output", "element"), (1, buffer.elements), limit
 
     def sample_parts(self, count: int, rng: np.random.Generator) -> list[Part]:
         """Parts to check: the first, the last and some drawn ones."""

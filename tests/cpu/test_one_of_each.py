@@ -81,9 +81,10 @@ CONCEPTS: dict[str, tuple[str, str, str]] = {
     "profiling": (r".--(metrics|print-units).", "measure/profiler/ncu.py", "['--metrics', 'x']"),
     "worker process": (
         r"\b(Popen|Process|ProcessPoolExecutor)\(",
-        # Readers' Python has its own, the CPU runner starts what it compiled, two tools
-        # look after a page's kernel, and one spreads what it computes.
-        "measure/worker.py measure/cpu/runner.py problem/isolated.py tools/execute.py"
+        # Readers' Python has its own, the CPU runner starts what it compiled and a compiler of the
+        # browser's, two tools look after a page's kernel, and one spreads what it computes.
+        "measure/worker.py measure/cpu/module.py measure/cpu/runner.py problem/isolated.py"
+        " tools/execute.py"
         " tools/page_kernels.py research/search_baselines.py",
         "subprocess.Popen(a)",
     ),

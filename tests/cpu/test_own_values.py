@@ -9,7 +9,7 @@ import pytest
 
 from labtools.measure import check_rung
 from labtools.problem import load_rung, operation_of, parse_problem
-from labtools.problem.isolated import LARGEST, OTHER_VALUES, SMALL_SIZES, _with_repeats
+from labtools.problem.isolated import OTHER_VALUES, SMALL_SIZES, VALUES_UP_TO, _with_repeats
 from labtools.problem.paths import kernels_dir
 
 STENCIL = Path(__file__).parents[1] / "families" / "row_stencil.py"
@@ -58,7 +58,7 @@ def test_values_that_an_author_never_drew_are_said_and_do_not_count(tmp_path: Pa
         said = [one for one in report.remarks if "and where it is wrong" in one]
         assert (
             report.ok
-            and [any(kind in one for one in said) for kind in LARGEST].count(True) == kinds
+            and [any(kind in one for one in said) for kind in VALUES_UP_TO].count(True) == kinds
         )
     rng = np.random.default_rng(1)
     ends = np.sort(rng.permutation(40).reshape(2, 20), axis=1)

@@ -264,18 +264,18 @@ def build_kernel(
     return in_folder("cpu", build, "the executable of the kernel")
 
 
-class Target(Protocol):
+class BuildTarget(Protocol):
     """What compiles kernels for elsewhere than this machine's processor."""
 
     def build(self, kernel: Kernel, defines: Mapping[str, str]) -> Executable:
         """As `build_kernel`."""
 
 
-_other_target: Target | None = None
+_other_target: BuildTarget | None = None
 
 
 @contextlib.contextmanager
-def compile_for(target: Target) -> Iterator[None]:
+def build_kernels_for(target: BuildTarget) -> Iterator[None]:
     """Within it, `build_kernel` compiles for ``target``, in every thread."""
     global _other_target
     before, _other_target = _other_target, target
@@ -300,9 +300,7 @@ class Kernel:
         return self.name.replace("\\", "/").replace('"', "'")
 
 
-def _build_in(
-    kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path
-) -> Executable:
+def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path) -> Executable:
     name, folders = kernel.name, kernel.folders
     compiler = find_cpu_compiler()
     source = _as_nvrtc_sees(kernel.source, _host_names(compiler))
@@ -314,7 +312,7 @@ def _build_in(
     options += [f"-isystem{folder}" for folder in headers]
     refuse_odd_includes(source, folders, name)
     said = [*options, name, *kernel.entries, source, expand_includes(kernel.source, folders)]
-    final = cache / digest([*_content(compiler, headers), *said])
+    final = cache / digest_of_texts([*_content(compiler, headers), *said])
     cached = _load(final)
     if cached is not None:
         return cached
@@ -353,7 +351,7 @@ def _build_in(
         variables = {"device": [vars(v) for v in device], "shared": [vars(v) for v in shared]}
         (folder / "kernel.json").write_text(json.dumps({**variables, "as_gpu": as_gpu}))
         written = size_of(folder)
-        _publish(folder, final)
+        publish(folder, final)
     prune_kept("cpu", written, [final])
     built = _load(final)
     if built is None:
@@ -612,7 +610,7 @@ def _compile_once(
     cache: Path, file: str, content: Iterable[str], command: list[str]
 ) -> tuple[Path, ChildResult | None]:
     """The folder with a file that every kernel's build takes; where it fails, how."""
-    final = cache / f"{file.split('.')[0]}-{digest([*content, *command])}"
+    final = cache / f"{file.split('.')[0]}-{digest_of_texts([*content, *command])}"
     if not _is_whole(final):
         with _building(cache) as temporary:
             folder = temporary / "once"
@@ -620,7 +618,7 @@ def _compile_once(
             done = _compile([*command, "-o", str(folder / file)], folder)
             if done.returncode:
                 return final, done
-            _publish(folder, final)
+            publish(folder, final)
     with contextlib.suppress(OSError):
         os.utime(final)
     return final, None
@@ -658,7 +656,7 @@ def _content(compiler: HostCompiler, headers: tuple[Path, ...] = ()) -> tuple[st
         with contextlib.suppress(OSError):
             status = (folder / "cuda_fp16.h").stat()
             marks.append(f"{folder} {status.st_size} {status.st_mtime_ns}")
-    return compiler.version, str(compiler.path), native_digest(), digest(marks)
+    return compiler.version, str(compiler.path), native_digest(), digest_of_texts(marks)
 
 
 def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
@@ -713,14 +711,14 @@ def _is_dead(folder: Path) -> bool:
 # ---- the cache ----
 
 
-def digest(parts: Iterable[str]) -> str:
+def digest_of_texts(parts: Iterable[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 @functools.cache
 def native_digest() -> str:
     files = sorted(path for path in NATIVE.rglob("*") if path.is_file())
-    return digest([str(NATIVE), *(path.read_text() for path in files)])
+    return digest_of_texts([str(NATIVE), *(path.read_text() for path in files)])
 
 
 def _sums(folder: Path) -> dict[str, list[int]]:
@@ -738,7 +736,7 @@ def _is_whole(folder: Path) -> bool:
     return False
 
 
-def _publish(folder: Path, final: Path) -> None:
+def publish(folder: Path, final: Path) -> None:
     """Give the finished folder its name in one step; another process may have been faster."""
     (folder / _SUMS).write_text(json.dumps(_sums(folder)))
     try:

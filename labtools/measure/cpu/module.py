@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,15 +16,24 @@ from typing import Any
 
 from labtools.problem import LabError
 from labtools.toolchain import CompileError
-from labtools.toolchain.cache import in_folder
+from labtools.toolchain.cache import in_folder, prune_kept, size_of
 
-from .build import NATIVE, DeviceVariable, Executable, Kernel, digest, module_unit, native_digest
+from .build import (
+    NATIVE,
+    DeviceVariable,
+    Executable,
+    Kernel,
+    digest_of_texts,
+    module_unit,
+    native_digest,
+    publish,
+)
 
 SCRIPTS = Path(__file__).parent / "browser"
 
 
 class ModuleTarget:
-    """Compiles kernels for a browser: a place for `build.compile_for`.
+    """Compiles kernels for a browser: a place for `build.build_kernels_for`.
 
     Args:
         packages: a folder in which the npm packages of ``browser/package.json`` are installed,
@@ -41,11 +51,11 @@ class ModuleTarget:
 
         Raises LabError: it could not be made.
         """
-        return in_folder("browser", self._parts, "the runner of a browser")
+        return in_folder("cpu", self._parts, "the runner of a browser")
 
     def build(self, kernel: Kernel, defines: Mapping[str, str]) -> Executable:
         """The kernel as a module. Raises CompileError: the kernel does not compile."""
-        return in_folder("browser", lambda cache: self._build(kernel, defines, cache), "the module")
+        return in_folder("cpu", lambda cache: self._build(kernel, defines, cache), "the module")
 
     def close(self) -> None:
         """End the process that compiles."""
@@ -59,26 +69,34 @@ class ModuleTarget:
 
     def _parts(self, cache: Path) -> Path:
         sources = [path.read_text("utf-8") for path in sorted(SCRIPTS.iterdir()) if path.is_file()]
-        final = cache / f"parts-{digest([native_digest(), *sources])}"
-        if not (final / "headers.json").is_file():
-            command = [*self._script("build.mjs"), str(NATIVE), str(final)]
+        final = cache / f"parts-{digest_of_texts([native_digest(), *sources])}"
+        if final.is_dir():
+            return final
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as scratch:
+            made = Path(scratch) / "made"
+            command = [*self._script("build.mjs"), str(NATIVE), str(made)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 why = done.stderr.strip()[-800:]
                 raise LabError("The runner of a browser could not be made.", why)
+            publish(made, final)
         return final
 
     def _build(self, kernel: Kernel, defines: Mapping[str, str], cache: Path) -> Executable:
         unit, headers = module_unit(kernel), own_headers(kernel.folders)
         key = [self.parts().name, unit, json.dumps([dict(defines), headers], sort_keys=True)]
-        folder = cache / digest(key)
-        if not (folder / "kernel.wasm").is_file():
-            folder.mkdir(parents=True, exist_ok=True)
+        folder = cache / f"module-{digest_of_texts(key)}"
+        if not folder.is_dir():
             request = {"unit": unit, "headers": headers, "defines": dict(defines)}
-            answer = self._ask({**request, "folder": str(folder)})
-            if "error" in answer:
-                what = f"{kernel.name} does not compile for a browser."
-                raise CompileError(what, answer["error"].strip()[:800], "", file=kernel.name)
+            with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as scratch:
+                made = Path(scratch) / "made"
+                made.mkdir()
+                answer = self._ask({**request, "folder": str(made)})
+                if "error" in answer:
+                    what = f"{kernel.name} does not compile for a browser."
+                    raise CompileError(what, answer["error"].strip()[:800], "", file=kernel.name)
+                publish(made, folder)
+            prune_kept("cpu", size_of(folder), [folder, self.parts()])
         names = json.loads((folder / "places.json").read_text())["device"]
         device = tuple(DeviceVariable(name, True, 0, 0) for name in names)
         return Executable(folder / "kernel.wasm", (), device, runs_with=self._runs_with())
@@ -90,16 +108,20 @@ class ModuleTarget:
         with self._lock:
             if self._server is None:
                 command = [*self._script("build.mjs"), str(NATIVE), str(self.parts()), "serve"]
-                pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
                 self._server = subprocess.Popen(
-                    command, **pipes, stderr=subprocess.DEVNULL, text=True
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
                 )
             assert self._server.stdin and self._server.stdout
             self._server.stdin.write(json.dumps(request) + "\n")
             self._server.stdin.flush()
             for line in self._server.stdout:
                 if line.startswith("@"):
-                    return json.loads(line[1:])
+                    answer: dict[str, Any] = json.loads(line[1:])
+                    return answer
             raise LabError("The compiler of a browser ended.", "it gave no answer")
 
 

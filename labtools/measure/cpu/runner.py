@@ -178,7 +178,9 @@ def count_on_cpu(
         given = _given_buffers(stack, inputs, launches, workload)
         page = stack.enter_context(_Buffer("trips", np.zeros(1, TRIPS), writable=True))
         counted = _Counted(launch, blocks[:MAX_COUNTED], page)
-        job = _Job(*(executable, launches, 0, None, time_limit_s, 1, {}, workload), counted=counted)
+        job = CpuJob(
+            *(executable, launches, 0, None, time_limit_s, 1, {}, workload), counted=counted
+        )
         result = _run_order(job, given, inputs, 0, 1, silent)
         if result.death:
             raise LabError(
@@ -257,7 +259,7 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
         }
         for order in orders:
             tried.append(order)
-            job = _Job(
+            job = CpuJob(
                 *(executable, launches, order, blocks, time_limit_s, workers, others),
                 *(wanted.laid_out, last),
             )
@@ -462,7 +464,9 @@ _ASCENDING: set[Path] = set()  # hung where blocks began in another order
 
 
 @dataclass(frozen=True)
-class _Job:
+class CpuJob:
+    """One run: what is run, in which order, for how long."""
+
     executable: Executable
     launches: Sequence[Launch]
     order: int
@@ -494,7 +498,7 @@ class _Result:
 
 
 def _run_any_order(
-    job: _Job,
+    job: CpuJob,
     shared: Mapping[str, _Buffer],
     inputs: Drawn,
     index: int,
@@ -517,7 +521,7 @@ def _run_any_order(
 
 
 def _run_order(
-    job: _Job,
+    job: CpuJob,
     shared: Mapping[str, _Buffer],
     inputs: Drawn,
     index: int,
@@ -577,7 +581,7 @@ def _run_order(
 
 
 def _run_child(
-    job: _Job,
+    job: CpuJob,
     buffers: Mapping[str, _Buffer],
     report_fd: int,
     printed_fd: int,
@@ -603,7 +607,7 @@ def _run_child(
         assert child.stdin is not None
         assert child.stderr is not None
         with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(_job_text(job, buffers, names, report_fd, fine).encode())
+            child.stdin.write(job_text(job, buffers, names, report_fd, fine).encode())
             child.stdin.close()
         most = most_bytes() + sum(one.bytes for one in buffers.values())
         limit_s = 2 * job.time_limit_s + 10
@@ -665,9 +669,10 @@ def _wait(
         os.close(pidfd)
 
 
-def _job_text(
-    job: _Job, buffers: Mapping[str, _Buffer], names: Sequence[str], report_fd: int, fine: bool
+def job_text(
+    job: CpuJob, buffers: Mapping[str, Any], names: Sequence[str], report_fd: int, fine: bool
 ) -> str:
+    """What a child reads: how it runs, its buffers by the numbers of their files, its launches."""
     lines = [
         f"report {report_fd} limit {job.time_limit_s!r} order {job.order} workers {job.workers}",
         f"fine {int(fine)} sample {job.blocks or 0}",

@@ -122,7 +122,7 @@ class Variables {
     if (!found) return false;
     const [, symbol, rest] = found;
     if (/^_ZT[HW]/.test(symbol)) { this.null.push(symbol); return true; }
-    if (symbol.startsWith('lab_') || /\b(constant|alias|ifunc)\b/.test(rest.split('"')[0])) return false;
+    if (symbol.startsWith('lab_') || /\b(private|constant|alias|ifunc)\b/.test(rest.split('"')[0])) return false;
     const kind = rest.match(/^(.*?)\bglobal (.*)$/);
     if (!kind) return false;
     const type = typeOf(kind[2]), after = kind[2].slice(type.length);

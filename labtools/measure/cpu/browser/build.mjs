@@ -41,7 +41,8 @@ async function makeHeaders(sources) {
   let own = false;
   for (const line of text.split('\n')) {
     const mark = line.match(/^# \d+ "([^"]*)"/);
-    if (!mark) { if (own) kept.push(line); continue; }
+    // Kernels are told of their cache's pages by a name that the C library has for its own.
+    if (!mark) { if (own && !/^#define PAGE_SIZE\b/.test(line)) kept.push(line); continue; }
     own = !mark[1].startsWith('<');
     const name = mark[1].match(/^(?:\.\/|\/usr\/include\/(?:c\+\+\/v1\/|wasm32-wasip1\/)?)([\w./]+)$/)?.[1];
     if (name && !name.startsWith('_')) names.add(name);

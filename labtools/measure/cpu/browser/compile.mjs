@@ -6,7 +6,7 @@ const TARGET = ['-triple', 'wasm32-unknown-wasip1', '-target-cpu', 'generic', '-
   '-mrelocation-model', 'static', '-mthread-model', 'single', '-fvisibility=hidden'];
 // cc1 itself, since the driver refuses the sanitizer's pass for this target. As build.py's options for
 // a native compiler; that everything is inlined makes a function that waits a part of its kernel.
-export const OPTIONS = ['-cc1', ...TARGET, '-O1', '-std=c++17', '-w', '-fwrapv', '-fno-caret-diagnostics', '-ferror-limit', '20',
+export const OPTIONS = ['-cc1', ...TARGET, '-O1', '-std=c++17', '-w', '-fwrapv', '-fno-unroll-loops', '-fno-caret-diagnostics', '-ferror-limit', '20',
   '-debug-info-kind=line-tables-only', '-dwarf-version=4', '-fno-finite-loops', '-ftrivial-auto-var-init=pattern',
   '-mllvm', '-inline-threshold=100000',
   '-fsanitize=thread,alignment,array-bounds', '-fsanitize-recover=alignment,array-bounds',
@@ -19,17 +19,21 @@ export async function tool(run, args, files) {
   let said = '';
   const take = (bytes) => { if (bytes) said += new TextDecoder().decode(bytes); };
   try {
-    return { files: await run(args, files, { stdout: take, stderr: take }), said };
+    return { files: await run(args, files, { stdout: take, stderr: take, fetchProgress() {} }), said };
   } catch (error) {
     if (error.code === undefined) throw error;
     return { failed: true, said };
   }
 }
 
+// A loop laid out many times takes long to compile, and g++ does not know these lines either.
+const rolled = (text) => text.replace(/^[ \t]*#[ \t]*pragma[ \t]+unroll.*$/gm, '');
+
 // Answers {wasm, places}, or {error}: what the compiler said.
 export async function compileKernel(run, { unit, headers, defines, parts }) {
   const defined = Object.entries(defines).flatMap(([name, value]) => ['-D', `${name}=${value}`]);
-  const files = { ...parts.headers, ...headers, 'unit.cpp': unit };
+  const own = Object.fromEntries(Object.entries(headers).map(([name, text]) => [name, rolled(text)]));
+  const files = { ...parts.headers, ...own, 'unit.cpp': rolled(unit) };
   const first = await tool(run, ['clang', ...OPTIONS, ...defined, '-I', '.', '-x', 'c++', '-emit-llvm', '-o', 'kernel.ll', 'unit.cpp'], files);
   if (first.failed) return { error: first.said };
   const text = first.files['kernel.ll'];
