@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from labtools.problem import LabError
 from tools.choose import find_driver
 from tools.execute import (
     JOBS,
@@ -33,6 +34,7 @@ from tools.execute import (
 from tools.install import ROOT, fingerprint
 from tools.site_assets import AssetError, fetch_assets
 from tools.toc import executable_pages, toc_pages
+from tools.write_in_page import make_editor
 
 SLOW_S = 20.0
 """No page should take longer."""
@@ -112,10 +114,17 @@ def execute_all(root: Path, kept: KeptPages, times: Path, jobs: int) -> None:
 
 
 def run_sphinx(
-    root: Path, output: Path, kept: KeptPages, assets: Path, jobs: int, builder: str = "html"
+    root: Path,
+    output: Path,
+    kept: KeptPages,
+    assets: Path,
+    jobs: int,
+    builder: str = "html",
+    editor: Path | None = None,
 ) -> None:
     """Make the site, or what another builder makes, of executed pages; ends on a warning too."""
     env = page_environment()
+    env |= {"FIELDGUIDE_WRITE": str(editor or "")}
     env |= {"FIELDGUIDE_ASSETS": str(assets), "FIELDGUIDE_CACHE": str(kept.folder)}
     command = [sys.executable, "-m", "tools.sphinx_site", str(root), str(output)]
     command += ["--jobs", str(jobs), "--builder", builder]
@@ -206,7 +215,14 @@ def make_site(root: Path, html: Path, kept: KeptPages, jobs: int) -> None:
     alone = find_driver() is not None
     execute_all(root, kept, made / "page-times.json", 1 if alone else jobs)
     mark = site_mark(root, kept)
-    run_sphinx(root, html, kept, assets, jobs)
+    editor = None
+    try:
+        editor = make_editor() if root == ROOT else None
+    except (AssetError, LabError) as error:
+        print(
+            f"The site has no compiler, so its kernels can be written in JupyterLab only: {error}"
+        )
+    run_sphinx(root, html, kept, assets, jobs, editor=editor)
     if mark != site_mark(root, kept):
         mark = None  # edited meanwhile: nobody knows which text the site has
     differing = set(toc_pages(root)) ^ set(built_pages(html))

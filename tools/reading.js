@@ -32,9 +32,10 @@
 
   const code = all(CODE).filter((one) => outermost(one, "pre") && shown(one));
   const lines = (one) => one.textContent.trimEnd().split("\n").length;
+  const editors = all(".lt-write").filter((one) => one.querySelector(".cm-editor") && shown(one)); // it draws only some lines
   const isSetUp = (one) => one.closest(".cell_input") && /^\s*(import|from) \w|\bglobals\(\)/.test(one.textContent);
 
-  const NO_PROSE = `script, style, pre, svg, nav, button, select, .headerlink, mjx-container, .math, .prev-next-area, h1 + blockquote, .cell_input, ${TABLE}`;
+  const NO_PROSE = `script, style, pre, svg, nav, button, select, .headerlink, mjx-container, .math, .prev-next-area, h1 + blockquote, .cell_input, .lt-write, ${TABLE}`;
   let open = 0, folded = 0;
   const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
@@ -47,7 +48,7 @@
   return {
     tables,
     words: open,
-    code: code.reduce((sum, one) => sum + lines(one), 0),
+    code: code.reduce((sum, one) => sum + lines(one), 0) + editors.reduce((sum, one) => sum + lines({ textContent: one.dataset.start }), 0),
     "set-up": code.filter(isSetUp).length,
     folds: all("details").filter((one) => shown(one) && !one.matches(FREE_FOLDS)).length,
     sections: all("section").length,

@@ -67,6 +67,11 @@ def settle_config(app: Any, config: Any) -> None:
     assets = os.environ.get("FIELDGUIDE_ASSETS")
     if assets:
         config.html_static_path = [*config.html_static_path, assets]
+    written = os.environ.get("FIELDGUIDE_WRITE")
+    if written:
+        config.html_static_path = [*config.html_static_path, written]
+        app.add_css_file("write/write.css")
+        app.add_js_file("write/editor.js", loading_method="defer")
     # Numbers are given when every page has been read, but the extension does not say that pages may
     # be read in parallel. Sphinx warns of that, and a warning fails the build.
     app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True

@@ -101,7 +101,7 @@ def try_kernel(name: str) -> None:
         display(Shown(f'<div style="{BOX}">{said}</div>', said))
     else:
         _play(name, stages_of(exercise, source))
-    display(show_help(exercise))
+    display(show_help(exercise, editor=True))
 
 
 def try_capstone(launch: Callable[..., Any]) -> None:
@@ -148,9 +148,13 @@ def show_stages(stages: Sequence[Stage]) -> Shown:
     return Shown(f'<div class="lt-stages" style="{BOX}">{"".join(rows)}</div>', "\n".join(text))
 
 
-def show_help(exercise: Exercise) -> Shown:
-    """Hints that open one by one, and the solution, all folded."""
-    parts = [
+def show_help(exercise: Exercise, editor: bool = False) -> Shown:
+    """Hints that open one by one, and the solution, all folded; above them the place where the site
+    puts an editor."""
+    start = html.escape(exercise.start, quote=True).replace("\n", "&#10;")
+    place = f'<div class="lt-write" data-write="{exercise.name}" data-start="{start}"></div>'
+    parts = [place] if editor else []
+    parts += [
         f'<details class="lt-hint"><summary>Hint {number}</summary>'
         f"<p>{html.escape(hint)}</p></details>"
         for number, hint in enumerate(exercise.hints, 1)

@@ -337,7 +337,7 @@ def test_a_killed_build_leaves_no_compiler_and_its_folder_goes(
     dead = list(cache.glob("build-*"))
     assert dead
     monkeypatch.setattr(build, "_YOUNG_S", -1.0)
-    with build._building(cache) as mine, build._building(cache) as another:
+    with build.folder_to_build_in(cache) as mine, build.folder_to_build_in(cache) as another:
         assert {*cache.glob("build-*")} == {mine, another}  # those alive stay
 
 

@@ -137,7 +137,7 @@ def test_a_site_stands_until_something_changes(
     made = []
     meanwhile: list[Callable[[], object]] = []
 
-    def run_sphinx(root: Path, html: Path, *_: object) -> None:
+    def run_sphinx(root: Path, html: Path, *_: object, **__: object) -> None:
         made.append(html)
         (html / "book").mkdir(parents=True)
         for page in ("index", "page"):

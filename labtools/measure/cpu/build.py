@@ -316,7 +316,7 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
     cached = _load(final)
     if cached is not None:
         return cached
-    with threads(1) as beside, _building(cache) as temporary:
+    with threads(1) as beside, folder_to_build_in(cache) as temporary:
         building = beside.submit(_build_runtime, cache, compiler)  # seconds, the first time
         prelude = _build_prelude(cache, compiler, headers)
         folder = temporary / "kernel"
@@ -612,7 +612,7 @@ def _compile_once(
     """The folder with a file that every kernel's build takes; where it fails, how."""
     final = cache / f"{file.split('.')[0]}-{digest_of_texts([*content, *command])}"
     if not _is_whole(final):
-        with _building(cache) as temporary:
+        with folder_to_build_in(cache) as temporary:
             folder = temporary / "once"
             folder.mkdir()
             done = _compile([*command, "-o", str(folder / file)], folder)
@@ -681,7 +681,7 @@ def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
 
 
 @contextlib.contextmanager
-def _building(cache: Path) -> Iterator[Path]:
+def folder_to_build_in(cache: Path) -> Iterator[Path]:
     """A folder to build in. What a process that was killed left of its own is removed."""
     import fcntl
 

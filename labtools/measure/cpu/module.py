@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from .build import (
     Executable,
     Kernel,
     digest_of_texts,
+    folder_to_build_in,
     module_unit,
     native_digest,
     publish,
@@ -72,8 +72,8 @@ class ModuleTarget:
         final = cache / f"parts-{digest_of_texts([native_digest(), *sources])}"
         if final.is_dir():
             return final
-        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as scratch:
-            made = Path(scratch) / "made"
+        with folder_to_build_in(cache) as scratch:
+            made = scratch / "made"
             command = [*self._script("build.mjs"), str(NATIVE), str(made)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
@@ -88,8 +88,8 @@ class ModuleTarget:
         folder = cache / f"module-{digest_of_texts(key)}"
         if not folder.is_dir():
             request = {"unit": unit, "headers": headers, "defines": dict(defines)}
-            with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as scratch:
-                made = Path(scratch) / "made"
+            with folder_to_build_in(cache) as scratch:
+                made = scratch / "made"
                 made.mkdir()
                 answer = self._ask({**request, "folder": str(made)})
                 if "error" in answer:

@@ -2,7 +2,7 @@
 // -> the same kernel as coroutines that a browser's runner can leave and resume.
 //  1. before each call of the runtime the number of its place is stored; the places come from debug lines
 //  2. behind each function that waits comes a loop that leaves the coroutine while it must
-//  3. shared and device variables lie in one structure each, with gaps between them, and a table names them
+//  3. shared and device variables lie one behind the other with a gap behind each, and a table names them
 const GAP = 4096; // as GAP_BYTES in build.py
 const DYNAMIC_BYTES = 227 * 1024;
 // What waits: the function that has its answer afterwards, where it has one.
@@ -15,8 +15,10 @@ const TOLD = /^(__tsan_|lab_|__ubsan_handle_)/; // gets its place
 
 export class Refused extends Error {}
 
-export function adapt(ir, name) {
-  const places = new Places(ir, name);
+// Answers {ir, places: {places, device}}: of each place its lines, innermost first, and the names of the
+// device variables. Throws Refused.
+export function adapt(ir) {
+  const places = new Places(ir);
   const lines = ir.split('\n');
   const variables = new Variables();
   const out = [], apart = []; // functions that wait, of which no kernel may be left to call one
@@ -27,10 +29,10 @@ export function adapt(ir, name) {
       const body = lines.slice(i + 1, end);
       const symbol = line.match(/@("[^"]+"|[\w.$-]+)\(/)[1];
       if (/^_ZT[WH]|^tsan\.module_ctor/.test(symbol)) { i = end; continue; }
-      if (/^lab_call_\d+$/.test(symbol) || /^_ZL\d+lab_call_\d+v$/.test(symbol)) out.push(...coroutine(line, body, places));
+      if (/^lab_call_\d+$/.test(symbol)) out.push(...coroutine(line, body, places));
       else {
         const waiting = body.find((l) => Object.keys(WAITS).some((w) => l.includes(`@${w}(`)));
-        if (waiting) { apart.push([symbol, [line, ...body]]); i = end; continue; }
+        if (waiting) { apart.push(symbol); i = end; continue; }
         out.push(line, ...body.flatMap((l) => told(l, places)), '}');
       }
       i = end;
@@ -41,13 +43,14 @@ export function adapt(ir, name) {
     if (line.startsWith('@') && variables.take(line)) continue;
     out.push(line);
   }
-  const called = new RegExp(`@(${apart.map(([symbol]) => symbol.replace(/[.$]/g, '\\$&')).join('|')})\\b`);
+  const called = new RegExp(`@(${apart.map((symbol) => symbol.replace(/[.$]/g, '\\$&')).join('|')})\\b`);
   for (const line of apart.length ? out : []) {
     const found = line.match(called);
     if (found) throw new Refused(`${plain(found[1])}() waits for other threads and could not become a part of its kernel (recursion, or a pointer to a function)`);
   }
   const text = variables.place(out.join('\n'));
-  return { ir: `${text}\n${DECLARATIONS.filter((d) => !new RegExp(`^(declare|define).*${d.match(/@[\w.]+/)[0].replace(/\./g, '\\.')}\\(`, 'm').test(text)).join('\n')}\n`, places: { places: places.list, device: variables.device.map((one) => plain(one.symbol)) } };
+  const isMissing = (one) => !new RegExp(`^(declare|define).*${one.match(/@[\w.]+/)[0].replace(/\./g, '\\.')}\\(`, 'm').test(text);
+  return { ir: `${text}\n${DECLARATIONS.filter(isMissing).join('\n')}\n`, places: { places: places.list, device: variables.device.map((one) => plain(one.symbol)) } };
 }
 
 const DECLARATIONS = [

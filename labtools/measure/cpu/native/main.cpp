@@ -124,7 +124,7 @@ static void read_job() {
       r.given = number() != 0;
       const int other = int(number());  // what one call finds there instead; -1: nothing else
       if (other >= 0) others.push_back({num_buffers, fd, other});
-      if (r.bytes > SLOT_BYTES / 2) give_up("buffer %s is too large", r.name.c_str());
+      if (r.bytes > slot_bytes() / 2) give_up("buffer %s is too large", r.name.c_str());
       if (!map_buffer(r, num_buffers, fd)) give_up("buffer %s could not be mapped", r.name.c_str());
       ++num_buffers;
     } else if (key == "launch") {

@@ -55,7 +55,7 @@ struct Region {
 // Exit statuses: the run begins anew, with a granule of a byte, or in one process.
 constexpr int NEEDS_FINE = 6, NEEDS_ALONE = 7;
 
-#define SLOT_BYTES (uint64_t(1) << SLOT_SHIFT)
+static uint64_t slot_bytes() { return uint64_t(1) << SLOT_SHIFT; }
 constexpr int MAX_BUFFERS = 15;
 
 struct SharedVariable {
@@ -617,14 +617,14 @@ static inline void take_turn(uint64_t address);
 
 static bool reserve_slots(uint64_t largest) {
   fit_slots(largest);
-  slots_base = reserve_addresses(SLOT_BYTES * (MAX_BUFFERS + 1), SLOT_BYTES);
+  slots_base = reserve_addresses(slot_bytes() * (MAX_BUFFERS + 1), slot_bytes());
   return slots_base != 0;
 }
 
 // Puts a buffer near the middle of its slot, so that a negative offset stays in the slot too.
 static bool map_buffer(Region& r, int slot, int fd) {
-  const uint64_t away = draw_distance(std::min(uint64_t(1) << 28, SLOT_BYTES / 2 - r.bytes));
-  r.base = uintptr_t(slots_base + uint64_t(slot) * SLOT_BYTES + SLOT_BYTES / 2 + away);
+  const uint64_t away = draw_distance(std::min(uint64_t(1) << 28, slot_bytes() / 2 - r.bytes));
+  r.base = uintptr_t(slots_base + uint64_t(slot) * slot_bytes() + slot_bytes() / 2 + away);
   const size_t length = r.bytes ? size_t(r.bytes) : 1;
   if (!map_file(reinterpret_cast<void*>(r.base), length, r.writable, fd)) return false;
   if (!r.writable) return true;

@@ -27,9 +27,10 @@ static void find_variables() {
       shared_variables.push_back({v.name, uint32_t(uintptr_t(v.base) - lowest), v.bytes});
   }
 }
+
 static void catch_signals() {}
 
-constexpr uint64_t STEPS_PER_S = 20000000;
+constexpr uint64_t STEPS_PER_S = 20000000;  // about what a tab does in a second, or some more
 static uint64_t steps_left = 0;
 
 static bool make_stacks(uint32_t) { return true; }  // `lab_frame` makes them, once it is known how large
@@ -70,6 +71,7 @@ void* lab_frame(unsigned bytes) {
 void lab_step() {
   using namespace lab;
   if (--steps_left) return;
-  end_with(HANG, LAB_FRAME, "the block did not end within %g s; the thread was here", job.limit_s);
+  end_with(HANG, LAB_FRAME, "the block did not end within %g million steps; the thread was here",
+           job.limit_s * STEPS_PER_S / 1e6);
 }
 }

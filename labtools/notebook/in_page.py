@@ -1,0 +1,146 @@
+"""What a page of the site needs to check a kernel that its reader writes, as files.
+
+A tab draws no inputs and has no oracle: it gets the cases of a quick check with the inputs and the
+answers that Python made. ``write/worker.mjs`` reads them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labtools.measure.case import checked_limits
+from labtools.measure.check import planned_cases, quick_cases
+from labtools.measure.cpu.build import Executable, Kernel, module_unit
+from labtools.measure.cpu.module import own_headers
+from labtools.measure.cpu.report import KINDS, REPORT
+from labtools.measure.cpu.runner import CpuJob, job_text
+from labtools.problem import Problem, Rung, operation_of, poisoned
+from labtools.toolchain import launched_entries, source_name
+
+from .exercises import Exercise, load_exercise
+
+MOST_CASE_BYTES = 400_000  # of one case: a page fetches them all
+BLOCK_LIMIT_S = 5.0
+_HERE = "// what the reader writes\n"
+
+
+@dataclass(frozen=True)
+class _PageBuffer:
+    """A buffer as the job names it, by the number of its file."""
+
+    fd: int
+    bytes: int
+    item_bytes: int
+    writable: bool
+    given: bool = False
+
+
+def write_tasks(names: Iterable[str], folder: Path) -> None:
+    """Write ``NAME.json.gz`` of each exercise, and the inputs and answers that it names."""
+    for name in names:
+        task, data = page_task(load_exercise(name))
+        task["data"] = f"data-{hashlib.sha256(data).hexdigest()[:16]}"
+        packed = folder / f"{task['data']}.bin.gz"
+        if not packed.is_file():
+            packed.write_bytes(gzip.compress(data, 6, mtime=0))
+        text = json.dumps(task, separators=(",", ":")).encode()
+        (folder / f"{name}.json.gz").write_bytes(gzip.compress(text, 9, mtime=0))
+
+
+def page_task(exercise: Exercise) -> tuple[dict[str, Any], bytes]:
+    """What the worker is told of an exercise, and the bytes of its inputs and answers."""
+    rung, data = exercise.rung_of(_HERE), bytearray()
+    problems: list[tuple[Problem, Any]] = [(exercise.least, None)]
+    problems += [(one, exercise.knobs) for one in quick_cases(exercise.rung, exercise.problem)]
+    cases: list[dict[str, Any]] = []
+    for one in problems:
+        before = len(data)
+        case = _case(exercise.rung, *one, data)
+        if cases and len(data) - before > MOST_CASE_BYTES:
+            del data[before:]
+        else:
+            cases.append(case)
+    limits = checked_limits()
+    entries = [launched_entries(exercise.rung, one, limits, knobs) for one, knobs in problems]
+    shown, folders = source_name(rung), tuple(rung.include_dirs)
+    every = tuple(dict.fromkeys(entry for some in entries for entry in some))
+    unit = module_unit(Kernel(rung.source_text, shown, every, folders)).partition(_HERE)
+    return {
+        "name": exercise.name,
+        "shown": shown,
+        "unit": [unit[0], unit[2]],
+        "headers": own_headers(folders),
+        "kinds": KINDS,
+        "reportBytes": REPORT.itemsize,
+        "planned": planned_cases(exercise.rung, exercise.problem),
+        "cases": cases,
+    }, bytes(data)
+
+
+def _case(rung: Rung, problem: Problem, knobs: Any, data: bytearray) -> dict[str, Any]:
+    limits, operation = checked_limits(), operation_of(problem)
+    launches, drawn = rung.launches(problem, limits, knobs), operation.draw(problem)
+    inputs = drawn.buffers()
+    expected = operation.expect(drawn, rung.scheme(problem, knobs))
+    tolerance = rung.tolerance_for(problem, launches)
+    files: dict[str, _PageBuffer] = {}
+    told: list[dict[str, Any]] = []
+
+    def add(name: str, array: np.ndarray, writable: bool, content: bool) -> None:
+        given = content and writable
+        files[name] = _PageBuffer(len(files) + 1, array.nbytes, array.itemsize, writable, given)
+        one: dict[str, Any] = {"bytes": array.nbytes, "writable": writable}
+        one |= {"at": _put(data, array)} if content else {"poison": _poison(array.dtype)}
+        told.append(one)
+
+    for name, array in inputs.items():
+        if name not in problem.outputs:
+            add(name, array, writable=False, content=True)
+    for name, one in problem.outputs.items():
+        add(name, inputs.get(name, poisoned(one.shape, one.dtype)), True, name in inputs)
+    for space in (one for launch in launches for one in launch.workspace):
+        if space.name not in files:
+            add(space.name, poisoned(space.shape, space.dtype), writable=True, content=False)
+    compared = {name: problem.compared_as(one, tolerance) for name, one in problem.outputs.items()}
+    program = Executable(Path(), (), (), runs_with=("a page",))
+    job = CpuJob(program, launches, 0, None, BLOCK_LIMIT_S, 1, {}, problem)
+    return {
+        "shown": str(problem),
+        "defines": {
+            name: str(value) for name, value in rung.defines(problem, limits, knobs).items()
+        },
+        "job": job_text(job, files, list(files), 0, False),
+        "blocks": [[*launch.block, 1, 1][:3] for launch in launches],
+        "files": told,
+        "outputs": [
+            {
+                "name": name,
+                "file": files[name].fd - 1,
+                "dtype": one.dtype,
+                **dict(zip(("axes", "shape", "limit"), compared[name], strict=True)),
+                "poison": _poison(poisoned((1,), one.dtype).dtype),
+                "expected": _put(data, expected[name].astype("<f8")),
+            }
+            for name, one in problem.outputs.items()
+        ],
+    }
+
+
+def _put(data: bytearray, array: np.ndarray) -> int:
+    data.extend(b"\0" * (-len(data) % 8))
+    at = len(data)
+    data.extend(np.ascontiguousarray(array).tobytes())
+    return at
+
+
+def _poison(dtype: np.dtype) -> list[int]:
+    name = str(dtype)
+    return list(poisoned((1,), name if name == "bfloat16" else dtype).tobytes())

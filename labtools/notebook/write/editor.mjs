@@ -1,0 +1,118 @@
+// The editor of a kernel to write on the site: it runs the kernel in the tab and marks its lines.
+// Jupyter draws the stages by writing.py; here worker.mjs plays them.
+import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
+import { cpp } from '@codemirror/lang-cpp';
+import { HighlightStyle, indentUnit, syntaxHighlighting } from '@codemirror/language';
+import { EditorState, StateEffect, StateField } from '@codemirror/state';
+import { tags } from '@lezer/highlight';
+import { Decoration, EditorView, drawSelection, keymap, lineNumbers } from '@codemirror/view';
+
+const KEY = 'fieldguide:kernel:';
+const here = document.currentScript.src;
+const LIMIT_S = 180; // of one run; a block that does not end is told long before
+
+const colours = HighlightStyle.define([
+  { tag: [tags.keyword, tags.typeName, tags.modifier, tags.standard(tags.typeName)], class: 'lt-c-word' },
+  { tag: [tags.string, tags.number, tags.bool], class: 'lt-c-value' },
+  { tag: tags.comment, class: 'lt-c-comment' },
+  { tag: [tags.meta, tags.processingInstruction], class: 'lt-c-meta' },
+]);
+
+const setMarks = StateEffect.define();
+const marks = StateField.define({
+  create: () => Decoration.none,
+  update(value, change) {
+    for (const one of change.effects) if (one.is(setMarks)) return one.value;
+    return change.docChanged ? Decoration.none : value;
+  },
+  provide: (field) => EditorView.decorations.from(field),
+});
+
+// A browser may keep nothing.
+const kept = (act) => { try { return act(window.localStorage); } catch { return null; } };
+const element = (tag, more = {}, ...children) => {
+  const made = Object.assign(document.createElement(tag), more);
+  made.append(...children);
+  return made;
+};
+
+function mount(box) {
+  const name = box.dataset.write, start = box.dataset.start, key = KEY + name;
+  const cell = [...document.querySelectorAll('div.cell')].find((one) => one.querySelector('.cell_input pre')?.textContent.startsWith(`%%cuda ${name}\n`));
+  const view = new EditorView({
+    doc: kept((storage) => storage.getItem(key)) ?? start,
+    extensions: [
+      lineNumbers(), EditorView.lineWrapping, history(), drawSelection(), cpp(), indentUnit.of('  '), syntaxHighlighting(colours), marks,
+      keymap.of([{ key: 'Mod-Enter', run: () => (play(), true) }, ...defaultKeymap, ...historyKeymap]),
+      EditorView.contentAttributes.of({ 'aria-label': `The kernel ${name}`, tabindex: '0', spellcheck: 'false', autocapitalize: 'off' }),
+      EditorView.updateListener.of((change) => { if (change.docChanged) kept((storage) => storage.setItem(key, view.state.doc.toString())); }),
+    ],
+  });
+  const status = element('p', { className: 'lt-write-status' }), stages = element('div', { className: 'lt-stages' });
+  status.setAttribute('role', 'status');
+  const button = (text, act, more = {}) => element('button', { type: 'button', textContent: text, onclick: act, ...more });
+  const run = button('Run', () => play(), { className: 'lt-primary' }), stop = button('Stop', () => end('Stopped.'), { hidden: true });
+  const reset = button('Start over', () => {
+    if (window.confirm('Take away what you wrote here?')) view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: start } });
+  });
+  const save = button('Download', () => {
+    const link = element('a', { href: URL.createObjectURL(new Blob([view.state.doc.toString()], { type: 'text/plain' })), download: `${name}.cu` });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  });
+  box.append(view.dom, element('div', { className: 'lt-write-row' }, run, stop, reset, save), status, stages);
+  cell?.classList.add('lt-replaced');
+  for (const one of box.closest('.cell')?.querySelectorAll('.output') ?? []) if (one.textContent.trim() === 'Nothing is written yet.') one.classList.add('lt-replaced');
+  status.textContent = location.protocol === 'file:'
+    ? 'A page that was opened from disk cannot compile. Serve the folder (python3 -m http.server), or write the kernel in JupyterLab.'
+    : `Run compiles and checks the kernel in this tab. The first run fetches a compiler, 23 MB.`;
+  run.disabled = location.protocol === 'file:' || typeof DecompressionStream === 'undefined' || typeof WebAssembly === 'undefined';
+  if (run.disabled && location.protocol !== 'file:') status.textContent = 'This browser is too old to compile here. Write the kernel in JupyterLab.';
+
+  let worker = null, timer = 0;
+  function end(said) {
+    clearTimeout(timer);
+    worker?.terminate();
+    worker = null;
+    idle(said);
+  }
+  function idle(said) {
+    clearTimeout(timer);
+    run.hidden = false;
+    stop.hidden = true;
+    status.textContent = said;
+  }
+  function play() {
+    if (stop.hidden === false) return;
+    stages.replaceChildren();
+    view.dispatch({ effects: setMarks.of(Decoration.none) });
+    run.hidden = true;
+    stop.hidden = false;
+    stop.focus();
+    status.textContent = worker ? 'Compiling ...' : 'Fetching the compiler ...';
+    timer = setTimeout(() => end(`Stopped after ${LIMIT_S} s.`), LIMIT_S * 1000);
+    if (!worker) {
+      worker = new Worker(new URL('worker.js', here), { type: 'module' });
+      worker.onmessage = ({ data }) => hear(data);
+      worker.onerror = (event) => end(`It could not be run in this tab: ${event.message || 'the compiler did not start'}. JupyterLab can.`);
+    }
+    worker.postMessage({ name, source: view.state.doc.toString() });
+  }
+  function hear({ fetched, megabytes, stage, done, of, failed, ended }) {
+    if (fetched !== undefined) status.textContent = fetched < megabytes ? `Fetching the compiler: ${fetched.toFixed(1)} of ${megabytes.toFixed(1)} MB` : 'Compiling ...';
+    if (stage) tell(stage);
+    if (done !== undefined) status.textContent = `Right so far, in ${done} of ${of} cases that this tab runs ...`;
+    if (ended) idle(failed ? `It could not be run in this tab: ${failed}. JupyterLab can.` : '');
+    if (ended && stop === document.activeElement) run.focus();
+  }
+  function tell({ name: title, ok, said, lines }) {
+    const text = element('div', { className: ok ? 'lt-right' : 'lt-wrong' }, element('b', { textContent: `${ok ? '\u2713' : '\u2717'} ${title}` }), `: ${said}`);
+    stages.append(text);
+    const inside = lines.filter((line) => line >= 1 && line <= view.state.doc.lines);
+    if (!inside.length) return;
+    const places = [...new Set(inside)].sort((a, b) => a - b).map((line) => Decoration.line({ class: 'lt-fault' }).range(view.state.doc.line(line).from));
+    view.dispatch({ effects: [setMarks.of(Decoration.set(places)), EditorView.scrollIntoView(places[0].from, { y: 'nearest' })] });
+  }
+}
+
+for (const box of document.querySelectorAll('.lt-write')) mount(box);

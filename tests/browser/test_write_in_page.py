@@ -1,0 +1,124 @@
+"""A kernel is written on the site: compiled, run and told in the tab, from a static server."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from devices import some_of
+
+from labtools.notebook.exercises import Exercise, exercise_files, load_exercise
+from tools.toc import toc_pages
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE_OF = {
+    name: page
+    for page in toc_pages(ROOT)
+    for name in exercise_files()
+    if f'try_kernel("{name}")' in (ROOT / f"{page}.md").read_text("utf-8")
+}
+FIRST_RUN_S, RUN_S = 120, 60  # where other tests run beside it
+
+
+@pytest.fixture(scope="module")
+def site(built_site: Path) -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    handler = functools.partial(Quiet, directory=str(built_site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+WRITE = """([box, text]) => {
+    const content = box.querySelector(".cm-content");
+    const view = (content.cmTile ?? content.cmView).view;
+    view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } });
+}"""
+
+
+def open_editor(page: Any, site: str, name: str) -> Any:
+    page.goto(f"{site}/{PAGE_OF[name]}.html")
+    box = page.locator(f'.lt-write[data-write="{name}"]')
+    page.evaluate('document.documentElement.classList.remove("lt-asks")')
+    box.locator(".cm-editor").wait_for()
+    return box
+
+
+def press(box: Any, name: str) -> None:
+    """Press a button, wherever it lies by now: what stands above may still be drawn."""
+    box.get_by_role("button", name=name).evaluate("one => one.click()")
+
+
+def run(box: Any, text: str, limit_s: int = RUN_S) -> str:
+    box.evaluate("(box, text) => (" + WRITE + ")([box, text])", text)
+    press(box, "Run")
+    box.get_by_role("button", name="Run").wait_for(timeout=limit_s * 1000)
+    return str(box.locator(".lt-stages").inner_text())
+
+
+def is_told(box: Any, exercise: Exercise, mistake: str) -> None:
+    """As test_writing.py wants it of JupyterLab: the stage, its words, and the line marked."""
+    made = exercise.mistakes[mistake]
+    said = run(box, exercise.solution.replace(made.old, made.new))
+    last = said.strip().split("\n\u2717 ")[-1].removeprefix("\u2717 ")
+    assert last.startswith(made.stage) and made.told in last, said
+    if made.at:
+        assert made.at in box.locator(".lt-fault").all_inner_texts()[0], said
+
+
+@pytest.mark.parametrize("name", some_of(sorted(PAGE_OF), 1, always=["my_row_sum"]))
+def test_a_kernel_is_written_in_the_page(page: Any, site: str, name: str) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    exercise, box = load_exercise(name), open_editor(page, site, name)
+    said = run(box, exercise.start, FIRST_RUN_S)
+    assert "\u2717" in said
+    said = run(box, exercise.solution)
+    assert "\u2717" not in said and "right so far, in " in said, said
+    for mistake in some_of(sorted(exercise.mistakes), 2):
+        is_told(box, exercise, mistake)
+    assert all(url.startswith((site, "blob:", "data:")) for url in asked)
+
+
+def test_what_was_written_is_kept_and_a_run_can_be_stopped(page: Any, site: str) -> None:
+    exercise, box = load_exercise("my_row_sum"), open_editor(page, site, "my_row_sum")
+    said = run(box, exercise.start.replace("}\n", "  for (;;);\n}\n"), FIRST_RUN_S)
+    assert "hang" in said and "for (;;)" in box.locator(".lt-fault").inner_text()
+    box = open_editor(page, site, "my_row_sum")
+    assert "for (;;);" in box.locator(".cm-content").inner_text()
+    assert page.locator(".lt-replaced pre", has_text="%%cuda my_row_sum").is_hidden()
+    press(box, "Run")
+    press(box, "Stop")
+    assert "Stopped" in box.locator(".lt-write-status").inner_text()
+    page.on("dialog", lambda dialog: dialog.accept())
+    press(box, "Start over")
+    assert "for (;;);" not in box.locator(".cm-content").inner_text()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_editor_is_accessible_and_fits_a_telephone(page: Any, site: str, theme: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme=theme)
+    box = open_editor(page, site, "my_row_sum")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 391
+    found = Axe().run(page, context=".lt-write").response["violations"]
+    assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")], found
+    box.locator(".cm-content").focus()
+    page.keyboard.press("Tab")
+    assert box.get_by_role("button", name="Run").evaluate("one => one === document.activeElement")
+
+
+def test_a_page_from_disk_says_what_to_do(page: Any, built_site: Path) -> None:
+    box = open_editor(page, built_site.as_uri(), "my_row_sum")
+    assert box.get_by_role("button", name="Run").is_disabled()
+    assert "http.server" in box.locator(".lt-write-status").inner_text()

@@ -1,0 +1,77 @@
+"""What the site needs so that a reader writes kernels in the page: a compiler, the runner, the
+editor, and the cases of each kernel, in a folder ``write``."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+from filelock import FileLock
+
+from labtools.measure.cpu.module import ModuleTarget
+from labtools.notebook import in_page
+from labtools.notebook.exercises import exercise_files
+from tools.install import ROOT, fingerprint
+from tools.site_assets import COMPILER, AssetError, fetch_compiler, find_node, npm_environment
+
+EDITOR_SCRIPTS = Path(in_page.__file__).parent / "write"
+MADE = ROOT / "_build" / "write"
+_OF_KERNELS = (".cu", ".cuh", ".py", ".toml")
+_COMPILER_FILES = ("bundle.js", "llvm.core2.wasm", "llvm.core3.wasm", "llvm.core4.wasm")
+
+
+def make_editor(folder: Path = MADE) -> Path:
+    """Make ``write`` in a folder, and return the folder. Raises AssetError: npm cannot be had, or a
+    tool of its packages fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        return _make(folder)
+
+
+def _make(folder: Path) -> Path:
+    packages, made = fetch_compiler(COMPILER), folder / "write"
+    target = ModuleTarget(packages, find_node())
+    parts = target.parts()
+    sources = [*EDITOR_SCRIPTS.iterdir(), *(ROOT / "labtools" / "problem").rglob("*.py")]
+    sources += [one for one in (ROOT / "kernels").rglob("*") if one.suffix in _OF_KERNELS]
+    key = fingerprint(parts.name, Path(in_page.__file__), Path(__file__), *sorted(sources))
+    stamp = folder / ".stamp"
+    if stamp.is_file() and stamp.read_text() == key:
+        return folder
+    shutil.rmtree(made, ignore_errors=True)
+    (made / "clang").mkdir(parents=True)
+    clang = packages / "node_modules" / "@yowasp" / "clang" / "gen"
+    for name in _COMPILER_FILES:
+        shutil.copyfile(clang / name, made / "clang" / name)
+    packed = gzip.compress((clang / "llvm.core.wasm").read_bytes(), 9, mtime=0)
+    compiler = f"llvm-{hashlib.sha256(packed).hexdigest()[:16]}.wasm.gz"
+    (made / compiler).write_bytes(packed)
+    fetched = len(packed)
+    for name in ("runtime.o", "headers.json"):
+        part = gzip.compress((parts / name).read_bytes(), 9, mtime=0)
+        (made / f"{name}.gz").write_bytes(part)
+        fetched += len(part)
+    told = {"compiler": compiler, "megabytes": fetched / 1e6}
+    (made / "parts.json").write_text(json.dumps(told))
+    for name, how in (("editor", "iife"), ("worker", "esm")):
+        bundle(packages, EDITOR_SCRIPTS / f"{name}.mjs", made / f"{name}.js", how)
+    shutil.copyfile(EDITOR_SCRIPTS / "write.css", made / "write.css")
+    in_page.write_tasks(sorted(exercise_files()), made)
+    stamp.write_text(key)
+    return folder
+
+
+def bundle(packages: Path, script: Path, made: Path, how: str) -> None:
+    """One script with all that it imports. Raises AssetError: esbuild refuses it."""
+    modules = packages / "node_modules"
+    node, esbuild = find_node(), modules / "esbuild" / "bin" / "esbuild"
+    command = [node, str(esbuild), str(script), "--bundle", "--minify", f"--format={how}"]
+    command += [f"--outfile={made}", "--log-level=error"]
+    env = npm_environment([node]) | {"NODE_PATH": str(modules)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise AssetError(f"esbuild {script.name}: {done.stderr.strip()[-400:]}")
