@@ -23,7 +23,7 @@ PAGE_OF = {
     for name in exercise_files()
     if f'try_kernel("{name}")' in (ROOT / f"{page}.md").read_text("utf-8")
 }
-FIRST_RUN_S, RUN_S = 120, 60  # where other tests run beside it
+FIRST_RUN_S, RUN_S = 175, 170  # on a slow machine, where other tests run beside it
 
 
 @pytest.fixture(scope="module")
