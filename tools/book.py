@@ -19,7 +19,6 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labtools.problem import LabError
 from tools.choose import find_driver
 from tools.execute import (
     JOBS,
@@ -34,7 +33,6 @@ from tools.execute import (
 from tools.install import ROOT, fingerprint
 from tools.site_assets import AssetError, fetch_assets
 from tools.toc import executable_pages, toc_pages
-from tools.write_in_page import make_editor
 
 SLOW_S = 20.0
 """No page should take longer."""
@@ -124,8 +122,8 @@ def run_sphinx(
 ) -> None:
     """Make the site, or what another builder makes, of executed pages; ends on a warning too."""
     env = page_environment()
-    env |= {"FIELDGUIDE_WRITE": str(editor or "")}
     env |= {"FIELDGUIDE_ASSETS": str(assets), "FIELDGUIDE_CACHE": str(kept.folder)}
+    env |= {"FIELDGUIDE_WRITE": str(editor or "")}
     command = [sys.executable, "-m", "tools.sphinx_site", str(root), str(output)]
     command += ["--jobs", str(jobs), "--builder", builder]
     if subprocess.run(command, cwd=root, env=env).returncode != 0:
@@ -215,16 +213,10 @@ def make_site(root: Path, html: Path, kept: KeptPages, jobs: int) -> None:
     alone = find_driver() is not None
     execute_all(root, kept, made / "page-times.json", 1 if alone else jobs)
     mark = site_mark(root, kept)
-    editor = None
-    try:
-        editor = make_editor() if root == ROOT else None
-    except (AssetError, LabError) as error:
-        print(
-            f"The site has no compiler, so its kernels can be written in JupyterLab only: {error}"
-        )
+    editor = editor_of(root)
     run_sphinx(root, html, kept, assets, jobs, editor=editor)
-    if mark != site_mark(root, kept):
-        mark = None  # edited meanwhile: nobody knows which text the site has
+    if mark != site_mark(root, kept) or (root == ROOT and editor is None):
+        mark = None  # edited meanwhile, or to be made again when a compiler can be had
     differing = set(toc_pages(root)) ^ set(built_pages(html))
     if differing:
         raise SystemExit(f"Pages and table of contents differ: {', '.join(sorted(differing))}")
@@ -232,6 +224,19 @@ def make_site(root: Path, html: Path, kept: KeptPages, jobs: int) -> None:
     if outside:
         raise SystemExit("The site would ask other hosts:\n" + "\n".join(outside))
     noted.write_text(json.dumps({"mark": mark, "files": site_files(html)}))
+
+
+def editor_of(root: Path) -> Path | None:
+    """What the repository's own site needs so that kernels are written in it; says why not."""
+    from labtools.problem import LabError
+    from tools.write_in_page import make_editor  # much to import, for what fills pages too
+
+    try:
+        return make_editor() if root == ROOT else None
+    except (AssetError, LabError) as error:
+        what = "The site has no compiler, so its kernels can be written in JupyterLab only"
+        print(f"{what}: {error}")
+        return None
 
 
 def make_epub(root: Path, html: Path, kept: KeptPages, jobs: int = JOBS) -> Path:

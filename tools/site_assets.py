@@ -16,15 +16,14 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
-from labtools.measure.cpu.module import SCRIPTS
 from tools.install import ROOT, fingerprint, uv
 
 ASSETS = ROOT / "_build" / "assets"
 COMPILER = ROOT / "_build" / "compiler"
+COMPILER_SCRIPTS = ROOT / "labtools" / "measure" / "cpu" / "browser"
 
 
 class AssetError(Exception):
@@ -103,16 +102,17 @@ def fetch_compiler(folder: Path = COMPILER) -> Path:
 
 
 def _fetch_compiler(folder: Path) -> Path:
-    for script in SCRIPTS.iterdir():
-        if script.is_file():
-            shutil.copyfile(script, folder / script.name)
-    key = fingerprint((SCRIPTS / "package-lock.json").read_text("utf-8"))
+    for script in COMPILER_SCRIPTS.iterdir():
+        shutil.copyfile(script, folder / script.name)
+    key = fingerprint(COMPILER_SCRIPTS / "package-lock.json")
     stamp = folder / ".stamp"
     if not (stamp.is_file() and stamp.read_text() == key):
         npm = find_npm()
         command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        how: dict[str, Any] = {"cwd": folder, "env": npm_environment(npm), "text": True}
-        done = subprocess.run(command, capture_output=True, timeout=300, check=False, **how)
+        env = npm_environment(npm)
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, timeout=300
+        )
         if done.returncode:
             words = done.stderr.strip().splitlines() or ["no message"]
             raise AssetError(f"npm ci failed: {words[-1]}")

@@ -8,6 +8,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from filelock import FileLock
@@ -15,12 +16,13 @@ from filelock import FileLock
 from labtools.measure.cpu.module import ModuleTarget
 from labtools.notebook import in_page
 from labtools.notebook.exercises import exercise_files
+from tools.execute import pages_key
 from tools.install import ROOT, fingerprint
 from tools.site_assets import COMPILER, AssetError, fetch_compiler, find_node, npm_environment
 
 EDITOR_SCRIPTS = Path(in_page.__file__).parent / "write"
 MADE = ROOT / "_build" / "write"
-_OF_KERNELS = (".cu", ".cuh", ".py", ".toml")
+_PARTS = ("runtime.o", "headers.json")
 _COMPILER_FILES = ("bundle.js", "llvm.core2.wasm", "llvm.core3.wasm", "llvm.core4.wasm")
 
 
@@ -34,43 +36,42 @@ def make_editor(folder: Path = MADE) -> Path:
 
 def _make(folder: Path) -> Path:
     packages, made = fetch_compiler(COMPILER), folder / "write"
-    target = ModuleTarget(packages, find_node())
-    parts = target.parts()
-    sources = [*EDITOR_SCRIPTS.iterdir(), *(ROOT / "labtools" / "problem").rglob("*.py")]
-    sources += [one for one in (ROOT / "kernels").rglob("*") if one.suffix in _OF_KERNELS]
-    key = fingerprint(parts.name, Path(in_page.__file__), Path(__file__), *sorted(sources))
-    stamp = folder / ".stamp"
+    stamp, key = folder / ".stamp", fingerprint(pages_key(), Path(__file__))
     if stamp.is_file() and stamp.read_text() == key:
         return folder
+    parts = ModuleTarget(packages, find_node()).parts()
     shutil.rmtree(made, ignore_errors=True)
     (made / "clang").mkdir(parents=True)
     clang = packages / "node_modules" / "@yowasp" / "clang" / "gen"
     for name in _COMPILER_FILES:
         shutil.copyfile(clang / name, made / "clang" / name)
-    packed = gzip.compress((clang / "llvm.core.wasm").read_bytes(), 9, mtime=0)
-    compiler = f"llvm-{hashlib.sha256(packed).hexdigest()[:16]}.wasm.gz"
-    (made / compiler).write_bytes(packed)
-    fetched = len(packed)
-    for name in ("runtime.o", "headers.json"):
-        part = gzip.compress((parts / name).read_bytes(), 9, mtime=0)
-        (made / f"{name}.gz").write_bytes(part)
-        fetched += len(part)
-    told = {"compiler": compiler, "megabytes": fetched / 1e6}
-    (made / "parts.json").write_text(json.dumps(told))
+    files = [clang / "llvm.core.wasm", *(parts / name for name in _PARTS)]
+    packed = [gzip.compress(one.read_bytes(), 9, mtime=0) for one in files]
+    compiler = f"llvm-{hashlib.sha256(packed[0]).hexdigest()[:16]}.wasm"
+    for name, content in zip((compiler, *_PARTS), packed, strict=True):
+        (made / f"{name}.gz").write_bytes(content)
+    megabytes = sum(map(len, packed)) / 1e6
+    known: dict[str, str | float] = {"COMPILER": f"{compiler}.gz", "MEGABYTES": megabytes}
     for name, how in (("editor", "iife"), ("worker", "esm")):
-        bundle(packages, EDITOR_SCRIPTS / f"{name}.mjs", made / f"{name}.js", how)
+        bundle(packages, EDITOR_SCRIPTS / f"{name}.mjs", made / f"{name}.js", how, known)
     shutil.copyfile(EDITOR_SCRIPTS / "write.css", made / "write.css")
     in_page.write_tasks(sorted(exercise_files()), made)
     stamp.write_text(key)
     return folder
 
 
-def bundle(packages: Path, script: Path, made: Path, how: str) -> None:
-    """One script with all that it imports. Raises AssetError: esbuild refuses it."""
+def bundle(
+    packages: Path, script: Path, made: Path, how: str, known: Mapping[str, str | float]
+) -> None:
+    """One script with all that it imports and the values of the names that are ``known``.
+
+    Raises AssetError: esbuild refuses it.
+    """
     modules = packages / "node_modules"
     node, esbuild = find_node(), modules / "esbuild" / "bin" / "esbuild"
     command = [node, str(esbuild), str(script), "--bundle", "--minify", f"--format={how}"]
     command += [f"--outfile={made}", "--log-level=error"]
+    command += [f"--define:{name}={json.dumps(value)}" for name, value in known.items()]
     env = npm_environment([node]) | {"NODE_PATH": str(modules)}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -251,9 +251,9 @@ def check_rung(
     operation = operation_of(workload)
     others = [one for one in operation.kinds(workload)[1:] if rung.supports(one) is None]
     kinds = (workload, *(others if every_kind or not quick else ()))
-    batteries = [operation.battery(one, rung.supports) for one in kinds]
+    cases_of = quick_cases if quick else _battery_of
+    batteries = [cases_of(rung, one) for one in kinds]
     if quick:
-        batteries = [_few_of(battery, QUICK_CASES) for battery in batteries]
         seed = None
     else:
         if not every_kind:
@@ -390,12 +390,16 @@ def _end_of_grid(
 
 def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
     """The cases of a quick check."""
-    return _few_of(operation_of(workload).battery(workload, rung.supports), QUICK_CASES)
+    return _few_of(_battery_of(rung, workload), QUICK_CASES)
 
 
 def planned_cases(rung: Rung, workload: Problem) -> int:
     """How many cases a whole check of this kind of problem has at least."""
-    return len(operation_of(workload).battery(workload, rung.supports)) + DRAWN
+    return len(_battery_of(rung, workload)) + DRAWN
+
+
+def _battery_of(rung: Rung, workload: Problem) -> list[Problem]:
+    return operation_of(workload).battery(workload, rung.supports)
 
 
 def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ()) -> list[Problem]:

@@ -103,6 +103,7 @@ def test_an_endless_loop_a_division_by_zero_and_a_wild_address_are_told(
     first = rung.source_text.index("{", rung.source_text.index("__global__")) + 1
     for line, kind in (
         ("for (volatile int i = 0;; ++i);", "hang"),
+        ("volatile int z = 0; z = 100 / z;", "crash"),
         ("int* p = nullptr; *(volatile int*)p = 1;", "out_of_bounds"),
     ):
         text = f"{rung.source_text[:first]} {line}{rung.source_text[first:]}"

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -351,7 +351,7 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
         variables = {"device": [vars(v) for v in device], "shared": [vars(v) for v in shared]}
         (folder / "kernel.json").write_text(json.dumps({**variables, "as_gpu": as_gpu}))
         written = size_of(folder)
-        publish(folder, final)
+        _publish(folder, final)
     prune_kept("cpu", written, [final])
     built = _load(final)
     if built is None:
@@ -618,7 +618,7 @@ def _compile_once(
             done = _compile([*command, "-o", str(folder / file)], folder)
             if done.returncode:
                 return final, done
-            publish(folder, final)
+            _publish(folder, final)
     with contextlib.suppress(OSError):
         os.utime(final)
     return final, None
@@ -736,7 +736,20 @@ def _is_whole(folder: Path) -> bool:
     return False
 
 
-def publish(folder: Path, final: Path) -> None:
+def folder_kept(final: Path, make: Callable[[Path], None]) -> Path:
+    """A folder of the cache, filled by ``make`` where it is not there or no longer whole."""
+    if not _is_whole(final):
+        with folder_to_build_in(final.parent) as temporary:
+            made = temporary / "made"
+            made.mkdir()
+            make(made)
+            _publish(made, final)
+    with contextlib.suppress(OSError):
+        os.utime(final)
+    return final
+
+
+def _publish(folder: Path, final: Path) -> None:
     """Give the finished folder its name in one step; another process may have been faster."""
     (folder / _SUMS).write_text(json.dumps(_sums(folder)))
     try:

@@ -95,8 +95,10 @@ class PlaceTable(LineTable):
 
     def resolve(self, addresses: Sequence[int]) -> None:
         """Look up many numbers at once."""
+        if not (wanted := {one for one in addresses if one} - self._known.keys()):
+            return
         places = json.loads(self._program.with_name("places.json").read_text())["places"]
-        for number in {one for one in addresses if one} - self._known.keys():
+        for number in wanted:
             lines = [(self._own(file), line) for file, line in places[number]]
             self._known[number] = [KernelLine(own, line) for own, line in lines if own and line]
 

@@ -23,10 +23,9 @@ from .build import (
     Executable,
     Kernel,
     digest_of_texts,
-    folder_to_build_in,
+    folder_kept,
     module_unit,
     native_digest,
-    publish,
 )
 
 SCRIPTS = Path(__file__).parent / "browser"
@@ -68,35 +67,34 @@ class ModuleTarget:
         return [self._node, str(self._packages / name)]
 
     def _parts(self, cache: Path) -> Path:
-        sources = [path.read_text("utf-8") for path in sorted(SCRIPTS.iterdir()) if path.is_file()]
-        final = cache / f"parts-{digest_of_texts([native_digest(), *sources])}"
-        if final.is_dir():
-            return final
-        with folder_to_build_in(cache) as scratch:
-            made = scratch / "made"
-            command = [*self._script("build.mjs"), str(NATIVE), str(made)]
+        sources = [path.read_text("utf-8") for path in sorted(SCRIPTS.iterdir())]
+
+        def make(folder: Path) -> None:
+            command = [*self._script("build.mjs"), str(NATIVE), str(folder)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 why = done.stderr.strip()[-800:]
                 raise LabError("The runner of a browser could not be made.", why)
-            publish(made, final)
-        return final
+
+        return folder_kept(cache / f"parts-{digest_of_texts([native_digest(), *sources])}", make)
 
     def _build(self, kernel: Kernel, defines: Mapping[str, str], cache: Path) -> Executable:
-        unit, headers = module_unit(kernel), own_headers(kernel.folders)
-        key = [self.parts().name, unit, json.dumps([dict(defines), headers], sort_keys=True)]
-        folder = cache / f"module-{digest_of_texts(key)}"
-        if not folder.is_dir():
-            request = {"unit": unit, "headers": headers, "defines": dict(defines)}
-            with folder_to_build_in(cache) as scratch:
-                made = scratch / "made"
-                made.mkdir()
-                answer = self._ask({**request, "folder": str(made)})
-                if "error" in answer:
-                    what = f"{kernel.name} does not compile for a browser."
-                    raise CompileError(what, answer["error"].strip()[:800], "", file=kernel.name)
-                publish(made, folder)
-            prune_kept("cpu", size_of(folder), [folder, self.parts()])
+        parts = self.parts()
+        request: dict[str, Any] = {
+            "unit": module_unit(kernel),
+            "headers": own_headers(kernel.folders),
+        }
+        request["defines"] = dict(defines)
+
+        def make(folder: Path) -> None:
+            answer = self._ask({**request, "folder": str(folder)}, parts)
+            if "error" in answer:
+                what = f"{kernel.name} does not compile for a browser."
+                raise CompileError(what, answer["error"].strip()[:800], "", file=kernel.name)
+
+        key = digest_of_texts([parts.name, json.dumps(request, sort_keys=True)])
+        folder = folder_kept(cache / f"module-{key}", make)
+        prune_kept("cpu", size_of(folder), [folder, parts])
         names = json.loads((folder / "places.json").read_text())["device"]
         device = tuple(DeviceVariable(name, True, 0, 0) for name in names)
         return Executable(folder / "kernel.wasm", (), device, runs_with=self._runs_with())
@@ -104,10 +102,10 @@ class ModuleTarget:
     def _runs_with(self) -> tuple[str, ...]:
         return (self._node, "--stack-size=4000", str(self._packages / "child.mjs"))
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask(self, request: Mapping[str, Any], parts: Path) -> dict[str, Any]:
         with self._lock:
             if self._server is None:
-                command = [*self._script("build.mjs"), str(NATIVE), str(self.parts()), "serve"]
+                command = [*self._script("build.mjs"), str(NATIVE), str(parts), "serve"]
                 self._server = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,

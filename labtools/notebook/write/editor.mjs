@@ -1,15 +1,20 @@
 // The editor of a kernel to write on the site: it runs the kernel in the tab and marks its lines.
-// Jupyter draws the stages by writing.py; here worker.mjs plays them.
+// Jupyter draws the stages by writing.py; here worker.mjs plays them. MEGABYTES, which the compiler
+// has, comes from the build (tools/write_in_page.py).
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
 import { cpp } from '@codemirror/lang-cpp';
 import { HighlightStyle, indentUnit, syntaxHighlighting } from '@codemirror/language';
-import { EditorState, StateEffect, StateField } from '@codemirror/state';
+import { StateEffect, StateField } from '@codemirror/state';
 import { tags } from '@lezer/highlight';
 import { Decoration, EditorView, drawSelection, keymap, lineNumbers } from '@codemirror/view';
 
 const KEY = 'fieldguide:kernel:';
 const here = document.currentScript.src;
 const LIMIT_S = 180; // of one run; a block that does not end is told long before
+
+const UNABLE = location.protocol === 'file:'
+  ? 'A page that was opened from disk cannot compile. Serve the folder (python3 -m http.server), or write the kernel in JupyterLab.'
+  : !window.DecompressionStream || !window.WebAssembly ? 'This browser is too old to compile here. Write the kernel in JupyterLab.' : '';
 
 const colours = HighlightStyle.define([
   { tag: [tags.keyword, tags.typeName, tags.modifier, tags.standard(tags.typeName)], class: 'lt-c-word' },
@@ -63,11 +68,8 @@ function mount(box) {
   box.append(view.dom, element('div', { className: 'lt-write-row' }, run, stop, reset, save), status, stages);
   cell?.classList.add('lt-replaced');
   for (const one of box.closest('.cell')?.querySelectorAll('.output') ?? []) if (one.textContent.trim() === 'Nothing is written yet.') one.classList.add('lt-replaced');
-  status.textContent = location.protocol === 'file:'
-    ? 'A page that was opened from disk cannot compile. Serve the folder (python3 -m http.server), or write the kernel in JupyterLab.'
-    : `Run compiles and checks the kernel in this tab. The first run fetches a compiler, 23 MB.`;
-  run.disabled = location.protocol === 'file:' || typeof DecompressionStream === 'undefined' || typeof WebAssembly === 'undefined';
-  if (run.disabled && location.protocol !== 'file:') status.textContent = 'This browser is too old to compile here. Write the kernel in JupyterLab.';
+  run.disabled = UNABLE !== '';
+  status.textContent = UNABLE || `Run compiles and checks the kernel in this tab. The first run fetches a compiler, ${MEGABYTES.toFixed(0)} MB.`;
 
   let worker = null, timer = 0;
   function end(said) {
@@ -98,8 +100,8 @@ function mount(box) {
     }
     worker.postMessage({ name, source: view.state.doc.toString() });
   }
-  function hear({ fetched, megabytes, stage, done, of, failed, ended }) {
-    if (fetched !== undefined) status.textContent = fetched < megabytes ? `Fetching the compiler: ${fetched.toFixed(1)} of ${megabytes.toFixed(1)} MB` : 'Compiling ...';
+  function hear({ fetched, stage, done, of, failed, ended }) {
+    if (fetched !== undefined) status.textContent = fetched < MEGABYTES ? `Fetching the compiler: ${fetched.toFixed(1)} of ${MEGABYTES.toFixed(1)} MB` : 'Compiling ...';
     if (stage) tell(stage);
     if (done !== undefined) status.textContent = `Right so far, in ${done} of ${of} cases that this tab runs ...`;
     if (ended) idle(failed ? `It could not be run in this tab: ${failed}. JupyterLab can.` : '');

@@ -1,21 +1,22 @@
 // The faults in a run's report, with lines for the numbers of places: as cpu/report.py reads it and
 // cpu/faults.py words it.
-const MOST_FAULTS = 24, FAULTS_AT = 24, FAULT_BYTES = 1192, PLACES_AT = 56, PLACE_BYTES = 104, TEXT_AT = 680, TEXT_BYTES = 512;
+import { AT, SIZE } from '../../measure/cpu/browser/run.mjs';
 
 export function explainFaults(run, places, blocks, task) {
   const report = run.report, view = new DataView(report.buffer, report.byteOffset);
   const raw = [];
-  for (let i = 0; i < Math.min(view.getUint32(16, true), MOST_FAULTS); ++i) {
-    const at = FAULTS_AT + i * FAULT_BYTES, word = (offset) => view.getUint32(at + offset, true);
+  for (let i = 0; i < Math.min(view.getUint32(AT.numFaults, true), SIZE.mostFaults); ++i) {
+    const at = AT.faults + i * SIZE.fault, word = (offset) => view.getUint32(at + offset, true);
     if (!word(0)) continue;
     const lines = [];
-    for (let p = 0; p < word(24); ++p) {
-      const start = at + PLACES_AT + p * PLACE_BYTES, chain = [];
-      for (let a = 0; a < view.getUint32(start + 96, true); ++a) chain.push(...(places[Number(view.getBigUint64(start + 8 * a, true))] ?? []));
+    for (let p = 0; p < word(AT.numPlaces); ++p) {
+      const start = at + AT.places + p * SIZE.place, chain = [];
+      for (let a = 0; a < view.getUint32(start + AT.count, true); ++a) chain.push(...(places[Number(view.getBigUint64(start + 8 * a, true))] ?? []));
       lines.push(lineOf(chain, task));
     }
-    const text = new TextDecoder().decode(report.slice(at + TEXT_AT, at + TEXT_AT + TEXT_BYTES)).split('\0')[0];
-    raw.push({ kind: task.kinds[word(4) - 1], text, lines, block: [word(8), word(12), word(16)], thread: view.getInt32(at + 20, true), launch: word(32), copies: word(36), onlyIfDiffer: word(28) });
+    const text = new TextDecoder().decode(report.slice(at + AT.text, at + AT.text + SIZE.text)).split('\0')[0];
+    const block = [0, 4, 8].map((offset) => word(AT.block + offset));
+    raw.push({ kind: task.kinds[word(AT.kind) - 1], text, lines, block, thread: view.getInt32(at + AT.thread, true), launch: word(AT.launch), copies: word(AT.copies), onlyIfDiffer: word(AT.onlyIfDiffer) });
   }
   const told = [], seen = new Set();
   for (const fault of raw) {

@@ -1,5 +1,6 @@
 // Compiles a kernel in the tab, runs it on its cases and tells what is found, in the words of
-// writing.py and of the checker. Everything comes from the folder that this script lies in.
+// writing.py and of the checker. Everything comes from the folder that this script lies in; COMPILER,
+// the name of a file there, comes from the build (tools/write_in_page.py).
 import { compileKernel } from '../../measure/cpu/browser/compile.mjs';
 import { runModule } from '../../measure/cpu/browser/run.mjs';
 import { Refused } from '../../measure/cpu/browser/adapt.mjs';
@@ -12,7 +13,7 @@ const NEEDS_FINE = 6;
 const here = new URL('.', self.location.href);
 
 const inflate = (response) => new Response(response.body.pipeThrough(new DecompressionStream('gzip')));
-async function bytesOf(name, told = () => {}) {
+async function fetched(name, told = () => {}) {
   const response = await fetch(new URL(name, here));
   if (!response.ok) throw new Error(`${name} could not be fetched (${response.status})`);
   const counted = new TransformStream({ transform(part, to) { told(part.length); to.enqueue(part); } });
@@ -23,20 +24,19 @@ let toolchain = null;
 // The compiler, fetched at the first run: `llvm.core.wasm` packed, and none of the library's headers.
 function load() {
   return (toolchain ??= (async () => {
-    const { compiler, megabytes } = await (await bytesOf('parts.json')).json();
-    let fetched = 0;
-    const told = (n) => { fetched += n; postMessage({ fetched: fetched / 1e6, megabytes }); };
+    let bytes = 0;
+    const told = (n) => { bytes += n; postMessage({ fetched: bytes / 1e6 }); };
     const plain = self.fetch;
     self.fetch = async (what, ...more) => {
       const name = String(what).split('/').pop();
       if (name === 'llvm-resources.tar') return new Response(new Uint8Array(1024));
       if (name !== 'llvm.core.wasm') return plain(what, ...more);
-      return new Response(inflate(await bytesOf(compiler, told)).body, { headers: { 'content-type': 'application/wasm' } });
+      return new Response(inflate(await fetched(COMPILER, told)).body, { headers: { 'content-type': 'application/wasm' } });
     };
     const [{ runLLVM }, runtime, headers] = await Promise.all([
       import(new URL('clang/bundle.js', here).href),
-      bytesOf('runtime.o.gz', told).then((found) => inflate(found).arrayBuffer()),
-      bytesOf('headers.json.gz', told).then((found) => inflate(found).json()),
+      fetched('runtime.o.gz', told).then((found) => inflate(found).arrayBuffer()),
+      fetched('headers.json.gz', told).then((found) => inflate(found).json()),
     ]);
     return { run: runLLVM, parts: { runtime: new Uint8Array(runtime), headers } };
   })());
@@ -76,7 +76,7 @@ async function runCase(made, one, data, task) {
   };
   const start = one.files.map(filled);
   let first = null;
-  for (let order of ORDERS) {
+  for (const order of ORDERS) {
     let run, fine = 0;
     do {
       const files = one.files.map((file, i) => (file.writable ? start[i].slice() : start[i]));
@@ -131,8 +131,8 @@ async function play(task, data, source) {
 const tasks = new Map();
 async function taskOf(name) {
   if (!tasks.has(name)) {
-    const task = await inflate(await bytesOf(`${name}.json.gz`)).json();
-    tasks.set(name, { task, data: new Uint8Array(await inflate(await bytesOf(`${task.data}.bin.gz`)).arrayBuffer()) });
+    const task = await inflate(await fetched(`${name}.json.gz`)).json();
+    tasks.set(name, { task, data: new Uint8Array(await inflate(await fetched(`${task.data}.bin.gz`)).arrayBuffer()) });
   }
   return tasks.get(name);
 }

@@ -4,7 +4,7 @@
 //  2. behind each function that waits comes a loop that leaves the coroutine while it must
 //  3. shared and device variables lie one behind the other with a gap behind each, and a table names them
 const GAP = 4096; // as GAP_BYTES in build.py
-const DYNAMIC_BYTES = 227 * 1024;
+const DYNAMIC_BYTES = 227 * 1024; // as DYNAMIC_SHARED_BYTES there
 // What waits: the function that has its answer afterwards, where it has one.
 const WAITS = {
   lab_barrier: 'lab_barrier_result', lab_collective: 'lab_collective_result', lab_active_mask: 'lab_active_mask_result',
@@ -25,17 +25,12 @@ export function adapt(ir) {
   for (let i = 0; i < lines.length; ++i) {
     const line = lines[i];
     if (line.startsWith('define ')) {
-      const end = lines.indexOf('}', i);
-      const body = lines.slice(i + 1, end);
-      const symbol = line.match(/@("[^"]+"|[\w.$-]+)\(/)[1];
-      if (/^_ZT[WH]|^tsan\.module_ctor/.test(symbol)) { i = end; continue; }
-      if (/^lab_call_\d+$/.test(symbol)) out.push(...coroutine(line, body, places));
-      else {
-        const waiting = body.find((l) => Object.keys(WAITS).some((w) => l.includes(`@${w}(`)));
-        if (waiting) { apart.push(symbol); i = end; continue; }
-        out.push(line, ...body.flatMap((l) => told(l, places)), '}');
-      }
+      const end = lines.indexOf('}', i), body = lines.slice(i + 1, end), symbol = line.match(/@("[^"]+"|[\w.$-]+)\(/)[1];
       i = end;
+      if (/^_ZT[WH]|^tsan\.module_ctor/.test(symbol)) continue;
+      if (/^lab_call_\d+$/.test(symbol)) out.push(...coroutine(line, body, places));
+      else if (body.some((l) => Object.keys(WAITS).some((w) => l.includes(`@${w}(`)))) apart.push(symbol);
+      else out.push(line, ...body.flatMap((l) => told(l, places)), '}');
       continue;
     }
     if (/^@llvm\.(global_ctors|used|compiler\.used)/.test(line)) continue;
@@ -65,7 +60,7 @@ const CALL = /^(\s+(?:(%\S+) = )?)(?:tail |musttail |notail )?call (.*?)@([\w.]+
 function told(line, places) {
   const call = line.match(CALL);
   if (!call) return [line];
-  const [, lead, to, type, name, args, rest] = call;
+  const [, lead, , , name, args, rest] = call;
   if (name.startsWith('llvm.threadlocal.address')) return [`${lead}getelementptr i8, ${args.replace(/ align \d+/, '')}, i32 0`];
   if (name === '__sanitizer_cov_trace_pc') return [site(places, rest), `  call void @lab_step()`];
   if (/^__tsan_(func_entry|func_exit|init)$/.test(name)) return [];
@@ -75,10 +70,12 @@ function told(line, places) {
 const CONSTANT = new Set(['lab_coordinate', 'lab_argument', 'lab_is_shared']);
 const site = (places, rest) => `  store i32 ${places.number(rest.match(/!dbg !(\d+)/)?.[1])}, ptr @lab_site`;
 
+const LABEL = /^([\w.$-]+|"[^"]+"):/;
+
 function coroutine(head, body, places) {
   const allocas = [], result = [], ends = new Map(); // of a block that was cut: its last part
   let count = 0, label = null;
-  const first = body.find((l) => /^([\w.$-]+|"[^"]+"):/.test(l)) === body[0] ? body[0].match(/^([\w.$-]+|"[^"]+"):/)[1] : null;
+  const first = body[0].match(LABEL)?.[1] ?? 'lab.start';
   const leave = () => {
     const n = count++;
     result.push(`  br label %lab.again${n}`, `lab.again${n}:`, `  %lab.must${n} = call i32 @lab_must_leave()`,
@@ -88,7 +85,7 @@ function coroutine(head, body, places) {
     ends.set(label, `lab.on${n}`);
   };
   for (const line of body) {
-    const block = line.match(/^([\w.$-]+|"[^"]+"):/);
+    const block = line.match(LABEL);
     if (block) { label = block[1]; result.push(line); continue; }
     if (/^\s+%\S+ = alloca /.test(line)) { allocas.push(line); continue; }
     const call = line.match(CALL);
@@ -110,7 +107,7 @@ function coroutine(head, body, places) {
   return [`define hidden ptr @${symbol}() presplitcoroutine${dbg} {`, 'lab.entry:', ...allocas,
     '  %lab.id = call token @llvm.coro.id(i32 16, ptr null, ptr null, ptr null)', '  %lab.size = call i32 @llvm.coro.size.i32()',
     '  %lab.memory = call ptr @lab_frame(i32 %lab.size)', '  %lab.handle = call ptr @llvm.coro.begin(token %lab.id, ptr %lab.memory)',
-    ...(first ? [`  br label %${first}`] : ['  br label %lab.start', 'lab.start:']), ...fixed,
+    `  br label %${first}`, ...(LABEL.test(body[0]) ? [] : ['lab.start:']), ...fixed,
     'lab.final:', '  %lab.sf = call i8 @llvm.coro.suspend(token none, i1 true)',
     '  switch i8 %lab.sf, label %lab.suspend [i8 0, label %lab.trap i8 1, label %lab.suspend]', 'lab.trap:', '  unreachable',
     'lab.suspend:', '  call void @llvm.coro.end(ptr %lab.handle, i1 false, token none)', '  ret ptr %lab.handle', '}'];
@@ -189,7 +186,7 @@ export function plain(symbol) {
   return symbol.replace(/\.\d+$/, '').replace(/^_ZL\d+/, '');
 }
 
-// Places by number, from 1: lists of {file, line}, innermost first.
+// Places by number, from 1: lists of [file, line], innermost first.
 class Places {
   constructor(ir) {
     this.list = [[]];
@@ -197,7 +194,7 @@ class Places {
     this.nodes = new Map();
     for (const m of ir.matchAll(/^!(\d+) = (?:distinct )?!(DILocation|DISubprogram|DILexicalBlock|DILexicalBlockFile|DIFile)\((.*)\)$/gm)) {
       const field = (name) => m[3].match(new RegExp(`\\b${name}: !?("[^"]*"|\\d+)`))?.[1].replace(/"/g, '');
-      this.nodes.set(m[1], { line: Number(field('line') ?? 0), scope: field('scope'), file: field('file'), at: field('inlinedAt'), name: field('filename'), says: field('name') });
+      this.nodes.set(m[1], { line: Number(field('line') ?? 0), scope: field('scope'), file: field('file'), at: field('inlinedAt'), name: field('filename') });
     }
   }
   fileOf(node) {

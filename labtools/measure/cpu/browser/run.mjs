@@ -2,6 +2,9 @@
 // its few system calls. `files` are Uint8Arrays by number; those that are written are changed in place.
 class Exit { constructor(status) { this.status = status; } }
 const CRASH = 11, FAULT_ENDED_IT = 3; // as report.h and main.cpp say
+// Where what report.h lays out begins, in bytes: in the report, in a fault, in a place.
+export const AT = { numFaults: 16, faults: 24, kind: 4, block: 8, thread: 20, numPlaces: 24, onlyIfDiffer: 28, launch: 32, copies: 36, places: 56, text: 680, count: 96 };
+export const SIZE = { fault: 1192, place: 104, text: 512, mostFaults: 24 };
 
 export async function runModule(module, job, files) {
   const mapped = new Map(), report = Number(job.match(/^report (\d+)/)[1]);
@@ -60,12 +63,12 @@ function trapped(text) {
 
 // A fault of kind CRASH behind those in the report, as report.h lays them out.
 function tellTrap(memory, report, text, site) {
-  const number = memory.getUint32(report + 16, true), at = report + 24 + 1192 * number;
-  if (number >= 24) return;
-  memory.setUint32(report + 16, number + 1, true);
-  const words = [[0, 1], [4, CRASH], [20, -1], [24, 1], [56, site], [56 + 96, site ? 1 : 0]];
+  const number = memory.getUint32(report + AT.numFaults, true), at = report + AT.faults + SIZE.fault * number;
+  if (number >= SIZE.mostFaults) return;
+  memory.setUint32(report + AT.numFaults, number + 1, true);
+  const words = [[0, 1], [AT.kind, CRASH], [AT.thread, -1], [AT.numPlaces, 1], [AT.places, site], [AT.places + AT.count, site ? 1 : 0]];
   for (const [offset, value] of words) memory.setInt32(at + offset, value, true);
-  new Uint8Array(memory.buffer, at + 680, 512).set(new TextEncoder().encode(text).slice(0, 511));
+  new Uint8Array(memory.buffer, at + AT.text, SIZE.text).set(new TextEncoder().encode(text).slice(0, SIZE.text - 1));
 }
 
 function named(module, system) {

@@ -30,7 +30,7 @@ static void find_variables() {
 
 static void catch_signals() {}
 
-constexpr uint64_t STEPS_PER_S = 20000000;  // about what a tab does in a second, or some more
+constexpr uint64_t STEPS_PER_S = 20000000;  // a choice: of stretches of code, for a second of the limit
 static uint64_t steps_left = 0;
 
 static bool make_stacks(uint32_t) { return true; }  // `lab_frame` makes them, once it is known how large

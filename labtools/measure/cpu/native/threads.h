@@ -738,8 +738,10 @@ void lab_fence() {
   if (lab::S.block_serial < lab::released_capacity) lab::released[lab::S.block_serial].fenced = lab::S.epoch + 1;
 }
 
+#ifdef LAB_COROUTINES
 int lab_must_leave() { return lab::must_leave(); }
 void lab_begin_turn() { lab::let_others_run(LAB_CALLER); }
+#endif
 
 void lab_give_way() {
   lab::S.current->leaving = lab::GIVES_WAY;
