@@ -303,7 +303,7 @@ def check_rung(
     return dataclasses.replace(report, ok=ok and not gpu_only, gpu_only=gpu_only if ok else "")
 
 
-def _code_of(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
+def code_of(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
     """Equal for workloads that run the same code; the workload where that cannot be told."""
     limits = checked_limits()
     try:
@@ -391,11 +391,6 @@ def _end_of_grid(
 def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
     """The cases of a quick check."""
     return _few_of(_battery_of(rung, workload), QUICK_CASES)
-
-
-def planned_cases(rung: Rung, workload: Problem) -> int:
-    """How many cases a whole check of this kind of problem has at least."""
-    return len(_battery_of(rung, workload)) + DRAWN
 
 
 def _battery_of(rung: Rung, workload: Problem) -> list[Problem]:
@@ -653,7 +648,7 @@ def _side_by_side(
     results: list[Future[CheckCase]] = []
     try:
         for case in cases[1:]:
-            code = _code_of(rung, case, knobs)
+            code = code_of(rung, case, knobs)
             if code not in built:
                 built[code] = compiling.submit(build_for_cpu, rung, case, knobs)
             results.append(running.submit(check, len(results) + 1, built[code]))

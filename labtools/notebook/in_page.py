@@ -1,7 +1,7 @@
 """What a page of the site needs to check a kernel that its reader writes, as files.
 
-A tab draws no inputs and has no oracle: it gets the cases of a quick check with the inputs and the
-answers that Python made. ``write/worker.mjs`` reads them.
+A tab draws no inputs and has no oracle: it gets cases with the inputs and the answers that Python
+made, those of a quick check and a battery of small problems. ``write/worker.mjs`` reads them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from labtools.measure.case import checked_limits
-from labtools.measure.check import planned_cases, quick_cases
+from labtools.measure.check import code_of, quick_cases
 from labtools.measure.cpu.build import Executable, Kernel, module_unit
 from labtools.measure.cpu.module import own_headers
 from labtools.measure.cpu.report import KINDS, REPORT
@@ -27,7 +27,8 @@ from labtools.toolchain import launched_entries, source_name
 
 from .exercises import Exercise, load_exercise
 
-MOST_CASE_BYTES = 400_000  # of one case: a page fetches them all
+MOST_CASE_BYTES, MOST_SMALL_BYTES = 400_000, 64_000
+"""Of a case of a quick check, and of one of the battery: a page fetches them all."""
 BLOCK_LIMIT_S = 5.0
 _HERE = "// what the reader writes\n"
 
@@ -58,16 +59,8 @@ def write_tasks(names: Iterable[str], folder: Path) -> None:
 def page_task(exercise: Exercise) -> tuple[dict[str, Any], bytes]:
     """What the worker is told of an exercise, and the bytes of its inputs and answers."""
     rung, data = exercise.rung_of(_HERE), bytearray()
-    problems: list[tuple[Problem, Any]] = [(exercise.least, None)]
-    problems += [(one, exercise.knobs) for one in quick_cases(exercise.rung, exercise.problem)]
-    cases: list[dict[str, Any]] = []
-    for one in problems:
-        before = len(data)
-        case = _case(exercise.rung, *one, data)
-        if cases and len(data) - before > MOST_CASE_BYTES:
-            del data[before:]
-        else:
-            cases.append(case)
+    problems, quick = _problems(exercise)
+    cases = [_case(exercise.rung, *one, data) for one in problems]
     limits = checked_limits()
     entries = [launched_entries(exercise.rung, one, limits, knobs) for one, knobs in problems]
     shown, folders = source_name(rung), tuple(rung.include_dirs)
@@ -80,9 +73,36 @@ def page_task(exercise: Exercise) -> tuple[dict[str, Any], bytes]:
         "headers": own_headers(folders),
         "kinds": KINDS,
         "reportBytes": REPORT.itemsize,
-        "planned": planned_cases(exercise.rung, exercise.problem),
+        "quick": quick,
         "cases": cases,
     }, bytes(data)
+
+
+def _problems(exercise: Exercise) -> tuple[list[tuple[Problem, Any]], int]:
+    """Problems with knobs: the least one, those of a quick check, and small ones that cover as a
+    whole check does, with no code that is not compiled for the others; and how many of a quick
+    check there are."""
+    rung, knobs = exercise.rung, exercise.knobs
+    quick = [
+        one for one in quick_cases(rung, exercise.problem) if _case_bytes(one) <= MOST_CASE_BYTES
+    ]
+    known = {code_of(rung, one, knobs) for one in quick}
+
+    def refuse(one: Problem) -> str | None:
+        if _case_bytes(one) > MOST_SMALL_BYTES:
+            return "too large"
+        return rung.supports(one) or (None if code_of(rung, one, knobs) in known else "other code")
+
+    battery = operation_of(exercise.problem).battery(exercise.problem, refuse)
+    small = [one for one in battery if refuse(one) is None]
+    every = ((one, knobs) for one in dict.fromkeys([*quick, *small]))
+    return [(exercise.least, None), *every], len(quick)
+
+
+def _case_bytes(problem: Problem) -> int:
+    """Of its inputs, and of its answers in float32."""
+    outputs = sum(4 * one.elements for one in problem.outputs.values())
+    return outputs + sum(one.bytes for one in problem.inputs.values())
 
 
 def _case(rung: Rung, problem: Problem, knobs: Any, data: bytearray) -> dict[str, Any]:
@@ -127,7 +147,7 @@ def _case(rung: Rung, problem: Problem, knobs: Any, data: bytearray) -> dict[str
                 "dtype": one.dtype,
                 **dict(zip(("axes", "shape", "limit"), compared[name], strict=True)),
                 "poison": _poison(one.dtype),
-                "expected": _put(data, expected[name].astype("<f8")),
+                "expected": _put(data, expected[name].astype("<f4")),
             }
             for name, one in problem.outputs.items()
         ],

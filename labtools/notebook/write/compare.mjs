@@ -24,11 +24,11 @@ export function compareOutput(bytes, data, { dtype, shape, axes, limit, expected
   let compared = 0, wrong = 0, worst = -1, worstAt = 0;
   for (let part = 0; part < parts; ++part) {
     let difference = 0, norm = 0, any = false;
-    for (let c = 0; c < columns; ++c) if (!Number.isNaN(wanted.getFloat64(8 * (part * columns + c), true))) any = true;
+    for (let c = 0; c < columns; ++c) if (!Number.isNaN(wanted.getFloat32(4 * (part * columns + c), true))) any = true;
     if (!any) continue;
     ++compared;
     for (let c = 0; c < columns; ++c) {
-      const i = part * columns + c, found = READ[dtype](view, i), want = wanted.getFloat64(8 * i, true);
+      const i = part * columns + c, found = READ[dtype](view, i), want = wanted.getFloat32(4 * i, true);
       const blank = found !== want && poison.every((byte, k) => bytes[i * size + k] === byte);
       const count = blank ? unwritten : Number.isFinite(found) ? null : odd;
       if (count && ++count.count === 1) count.at = [part, c];
