@@ -14,12 +14,16 @@ export const OPTIONS = ['-cc1', ...TARGET, '-O1', '-std=c++17', '-w', '-fwrapv',
   '-fsanitize-coverage-type=3', '-fsanitize-coverage-trace-pc', '-fsanitize-coverage-no-prune'];
 const STACK_BYTES = 1048576; // as wasm.h
 
-// Runs one tool; `failed` where it ends with a status, and what it said.
+// Runs one tool: its files, what it wrote to standard output, and what it said; `failed` where it ends
+// with a status. Its file system copies a whole file at each write, so that output is the faster way.
 export async function tool(run, args, files) {
   let said = '';
-  const take = (bytes) => { if (bytes) said += new TextDecoder().decode(bytes); };
+  const parts = [];
+  const stdout = (bytes) => { if (bytes) parts.push(bytes.slice()); };
+  const stderr = (bytes) => { if (bytes) said += new TextDecoder().decode(bytes); };
   try {
-    return { files: await run(args, files, { stdout: take, stderr: take, fetchProgress() {} }), said };
+    files = await run(args, files, { stdout, stderr, fetchProgress() {} });
+    return { files, said, output: new Uint8Array(await new Blob(parts).arrayBuffer()) };
   } catch (error) {
     if (error.code === undefined) throw error;
     return { failed: true, said };
@@ -34,14 +38,13 @@ export async function compileKernel(run, { unit, headers, defines, parts }) {
   const defined = Object.entries(defines).flatMap(([name, value]) => ['-D', `${name}=${value}`]);
   const own = Object.fromEntries(Object.entries(headers).map(([name, text]) => [name, rolled(text)]));
   const files = { ...parts.headers, ...own, 'unit.cpp': rolled(unit) };
-  const first = await tool(run, ['clang', ...OPTIONS, ...defined, '-I', '.', '-x', 'c++', '-emit-llvm', '-o', 'kernel.ll', 'unit.cpp'], files);
+  const first = await tool(run, ['clang', ...OPTIONS, ...defined, '-I', '.', '-x', 'c++', '-emit-llvm', '-o', '-', 'unit.cpp'], files);
   if (first.failed) return { error: first.said };
-  const text = first.files['kernel.ll'];
-  const adapted = adapt(typeof text === 'string' ? text : new TextDecoder().decode(text));
-  const second = await tool(run, ['clang', '-cc1', ...TARGET, '-O1', '-x', 'ir', '-w', '-emit-obj', '-o', 'kernel.o', 'adapted.ll'], { 'adapted.ll': adapted.ir });
+  const adapted = adapt(new TextDecoder().decode(first.output));
+  const second = await tool(run, ['clang', '-cc1', ...TARGET, '-O1', '-x', 'ir', '-w', '-emit-obj', '-o', '-', 'adapted.ll'], { 'adapted.ll': adapted.ir });
   if (second.failed) return { error: second.said };
   const linked = await tool(run, ['wasm-ld', '--no-entry', '--gc-sections', '--stack-first', '-z', `stack-size=${STACK_BYTES}`, '--export=lab_run', '--export=lab_site', '-o', 'kernel.wasm', 'kernel.o', 'runtime.o'],
-    { 'kernel.o': second.files['kernel.o'], 'runtime.o': parts.runtime });
+    { 'kernel.o': second.output, 'runtime.o': parts.runtime });
   if (linked.failed) return { error: linked.said };
   return { wasm: linked.files['kernel.wasm'], places: adapted.places };
 }
