@@ -61,15 +61,20 @@ def page_task(exercise: Exercise) -> tuple[dict[str, Any], bytes]:
     rung, data = exercise.rung_of(_HERE), bytearray()
     problems, quick = _problems(exercise)
     cases = [_case(exercise.rung, *one, data) for one in problems]
-    limits = checked_limits()
-    entries = [launched_entries(exercise.rung, one, limits, knobs) for one, knobs in problems]
-    shown, folders = source_name(rung), tuple(rung.include_dirs)
-    every = tuple(dict.fromkeys(entry for some in entries for entry in some))
-    unit = module_unit(Kernel(rung.source_text, shown, every, folders)).partition(_HERE)
+    shown, folders, below = source_name(rung), tuple(rung.include_dirs), list[str]()
+    for case, one in zip(cases, problems, strict=True):
+        entries = tuple(launched_entries(exercise.rung, one[0], checked_limits(), one[1]))
+        above, _, rest = module_unit(Kernel(rung.source_text, shown, entries, folders)).partition(
+            _HERE
+        )
+        if rest not in below:
+            below.append(rest)
+        case["below"] = below.index(rest)
     return {
         "name": exercise.name,
         "shown": shown,
-        "unit": [unit[0], unit[2]],
+        "above": above,
+        "below": below,
         "headers": own_headers(folders),
         "kinds": KINDS,
         "reportBytes": REPORT.itemsize,

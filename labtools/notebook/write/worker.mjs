@@ -43,12 +43,12 @@ function load() {
   })());
 }
 
-// Compiled modules of this source, by their definitions.
-async function compiled(task, source, defines, known) {
-  const key = JSON.stringify(defines);
+// The source compiled for a case, kept by what differs: its definitions, and what it launches.
+async function compiled(task, source, { defines, below }, known) {
+  const key = JSON.stringify([defines, below]);
   if (!known.has(key)) {
     const { run, parts } = await load();
-    const unit = task.unit[0] + source.replace(/\bextern(\s+)__shared__/g, 'extern$1').trimEnd() + '\n' + task.unit[1];
+    const unit = task.above + source.replace(/\bextern(\s+)__shared__/g, 'extern$1').trimEnd() + '\n' + task.below[below];
     const made = await compileKernel(run, { unit, headers: task.headers, defines, parts });
     if (made.error === undefined) made.module = await WebAssembly.compile(made.wasm);
     known.set(key, made);
@@ -67,7 +67,8 @@ function tellError(said, task) {
   return { text: `${task.name} does not compile: ${said.trim().slice(0, 400)}`, lines: [] };
 }
 
-// One case under some orders: {faults, problem} of what is wrong first, or neither.
+// One case under some orders: {faults, ended} or {problem} of what is wrong first, or neither; `ended`
+// where there are no numbers.
 async function runCase(made, one, data, task, orders) {
   const filled = (file) => {
     if (file.at !== undefined) return data.slice(file.at, file.at + file.bytes);
@@ -90,8 +91,8 @@ async function runCase(made, one, data, task, orders) {
     const faults = explainFaults(run, made.places.places, one.blocks, task);
     // Blocks that wait for one that began earlier: GPUs begin them in ascending order.
     if (order > 1 && faults.some((fault) => fault.kind === 'hang')) continue;
-    if (run.status !== 0 && !faults.length) return { faults: [{ kind: 'crash', text: `crash: ${run.said || 'the run ended without a word'}`, lines: [] }] };
-    if (run.status !== 0 || faults.some((fault) => !ORDER_FAULTS.includes(fault.kind))) return { faults };
+    if (run.status !== 0 && !faults.length) return { ended: true, faults: [{ kind: 'crash', text: `crash: ${run.said || 'the run ended without a word'}`, lines: [] }] };
+    if (run.status !== 0 || faults.some((fault) => !ORDER_FAULTS.includes(fault.kind))) return { faults, ended: run.status !== 0 };
     const outputs = one.outputs.map((output) => run.files[output.file]);
     if (first && !faults.length && outputs.every((bytes, i) => bytes.every((byte, k) => byte === first[i][k]))) continue;
     for (const [i, output] of one.outputs.entries()) {
@@ -112,16 +113,16 @@ async function play(task, data, source) {
   const names = ['it compiles', 'one row is right', 'any length is right', 'no race'];
   let done = 0;
   for (const [index, one] of task.cases.entries()) {
-    const made = await compiled(task, source, one.defines, known);
+    const made = await compiled(task, source, one, known);
     if (made.error !== undefined) {
       const { text, lines } = tellError(made.error, task);
       return stage(names[0], false, text, lines);
     }
     if (!done) stage(names[0], true, 'for this tab');
-    const { faults = [], problem } = await runCase(made, one, data, task, ordersOf(index, task));
+    const { faults = [], ended, problem } = await runCase(made, one, data, task, ordersOf(index, task));
     const fault = faults[0];
     if (fault || problem) {
-      const of = fault && ORDER_FAULTS.includes(fault.kind) ? names[3] : names[done ? 2 : 1];
+      const of = fault && !ended && ORDER_FAULTS.includes(fault.kind) ? names[3] : names[done ? 2 : 1];
       return stage(of, false, `${one.shown}: ${fault ? fault.text : problem}`, fault?.lines);
     }
     if (++done === 1) stage(names[1], true, 'compared with float64');
