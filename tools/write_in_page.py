@@ -10,12 +10,13 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
 from labtools.measure.cpu.module import ModuleTarget
 from labtools.notebook import in_page
-from labtools.notebook.exercises import exercise_files
+from labtools.notebook.exercises import exercise_files, load_exercise
 from tools.execute import pages_key
 from tools.install import ROOT, fingerprint
 from tools.site_assets import COMPILER, AssetError, fetch_compiler, find_node, npm_environment
@@ -51,18 +52,18 @@ def _make(folder: Path) -> Path:
     for name, content in zip((compiler, *_PARTS), packed, strict=True):
         (made / f"{name}.gz").write_bytes(content)
     megabytes = sum(map(len, packed)) / 1e6
-    known: dict[str, str | float] = {"COMPILER": f"{compiler}.gz", "MEGABYTES": megabytes}
-    for name, how in (("editor", "iife"), ("worker", "esm")):
+    names = sorted(exercise_files())
+    known: dict[str, Any] = {"COMPILER": f"{compiler}.gz", "MEGABYTES": megabytes}
+    known["KERNELS"] = [[name, load_exercise(name).rung.title] for name in names]
+    for name, how in (("editor", "iife"), ("worker", "esm"), ("service", "iife")):
         bundle(packages, EDITOR_SCRIPTS / f"{name}.mjs", made / f"{name}.js", how, known)
     shutil.copyfile(EDITOR_SCRIPTS / "write.css", made / "write.css")
-    in_page.write_tasks(sorted(exercise_files()), made)
+    in_page.write_tasks(names, made)
     stamp.write_text(key)
     return folder
 
 
-def bundle(
-    packages: Path, script: Path, made: Path, how: str, known: Mapping[str, str | float]
-) -> None:
+def bundle(packages: Path, script: Path, made: Path, how: str, known: Mapping[str, Any]) -> None:
     """One script with all that it imports and the values of the names that are ``known``.
 
     Raises AssetError: esbuild refuses it.

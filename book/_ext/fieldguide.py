@@ -70,6 +70,8 @@ def settle_config(app: Any, config: Any) -> None:
     written = os.environ.get("FIELDGUIDE_WRITE")
     if written:
         config.html_static_path = [*config.html_static_path, written]
+        # At the top of the site: a service worker has what lies beside it and below.
+        config.html_extra_path = [*config.html_extra_path, f"{written}/write/service.js"]
         app.add_css_file("write/write.css")
         app.add_js_file("write/editor.js", loading_method="defer")
     # Numbers are given when every page has been read, but the extension does not say that pages may

@@ -31,14 +31,18 @@ function directionOf(ratio, interval) {
   return ratio > 1 ? "faster" : "slower";
 }
 
-// As labtools.record.prediction.score says it, by the same rules.
-function verdict(guess, scored) {
+// As labtools.record.prediction.score has it, by the same rules.
+function scoreOf(guess, scored) {
   const guessed = guess.direction ?? directionOf(guess.ratio, null);
-  const right = guessed === directionOf(scored.ratio, scored.interval) ? "right" : "wrong";
-  const off = Math.max(guess.ratio / scored.ratio, scored.ratio / guess.ratio);
+  const right = guessed === directionOf(scored.ratio, scored.interval);
+  return { right, off: Math.max(guess.ratio / scored.ratio, scored.ratio / guess.ratio) };
+}
+
+function verdict(guess, scored) {
+  const { right, off } = scoreOf(guess, scored);
   let [digits, words] = [1, RULES.misunderstood];
   if (off < RULES.misunderstoodFrom) {
     [, digits, words] = RULES.sizes.find(([most]) => off <= most);
   }
-  return `Direction ${right}, ${off.toFixed(digits)}x off${words}.`;
+  return `Direction ${right ? "right" : "wrong"}, ${off.toFixed(digits)}x off${words}.`;
 }

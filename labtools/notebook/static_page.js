@@ -149,6 +149,10 @@ function tellResults(guess, question) {
     result.querySelector(".lt-score-static")?.remove();
     const scored = result.dataset.scored ? JSON.parse(result.dataset.scored) : null;
     const said = guess === null ? "" : sayScore(guess, scored);
+    // Kept for the page of all guesses (write/progress.mjs).
+    if (guess?.ratio !== undefined && scored?.ratio !== undefined && guess.off === undefined) {
+      keep(KEY + question.id, { ...guess, ...scoreOf(guess, scored) });
+    }
     if (said) {
       result.querySelector("summary").after(
         html("p", { class: "lt-score lt-score-static" }, [said]));

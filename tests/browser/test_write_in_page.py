@@ -14,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from devices import some_of
 
 from labtools.notebook.exercises import Exercise, exercise_files, load_exercise
+from tools.chromium import FLAGS, find_chromium
 from tools.toc import toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,17 +27,34 @@ PAGE_OF = {
 FIRST_RUN_S, RUN_S = 175, 170  # on a slow machine, where other tests run beside it
 
 
-@pytest.fixture(scope="module")
-def site(built_site: Path) -> Iterator[str]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
+class Server(http.server.ThreadingHTTPServer):
+    """A plain static server of a folder, and what it answered: a status and a path each."""
 
-    handler = functools.partial(Quiet, directory=str(built_site))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    def __init__(self, folder: Path) -> None:
+        answered: list[str] = []
+
+        class Quiet(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *_: Any) -> None:
+                """Nothing."""
+
+            def log_request(self, code: Any = "-", size: Any = "-") -> None:
+                answered.append(f"{int(code)} {self.path}")
+
+        super().__init__(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+        self.answered = answered
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def server(built_site: Path) -> Iterator[Server]:
+    with Server(built_site) as one:
+        yield one
+        one.shutdown()
+
+
+@pytest.fixture
+def site(server: Server) -> str:
+    return f"http://127.0.0.1:{server.server_port}"
 
 
 WRITE = """([box, text]) => {
@@ -88,6 +106,35 @@ def test_a_kernel_is_written_in_the_page(page: Any, site: str, name: str) -> Non
     for mistake in some_of(sorted(exercise.mistakes), 2):
         is_told(box, exercise, mistake)
     assert all(url.startswith((site, "blob:", "data:")) for url in asked)
+
+
+def test_a_second_visit_needs_no_network(page: Any, server: Server, site: str) -> None:
+    exercise, box = load_exercise("my_row_sum"), open_editor(page, site, "my_row_sum")
+    page.evaluate("navigator.serviceWorker.ready.then(() => undefined)")
+    assert "\u2717" not in run(box, exercise.solution, FIRST_RUN_S)
+    server.shutdown()
+    server.server_close()
+    box = open_editor(page, site, "my_row_sum")
+    assert "\u2717" in run(box, exercise.start, FIRST_RUN_S)
+    box.get_by_role("button", name="All my kernels").wait_for()
+    with page.expect_download() as kept:
+        press(box, "All my kernels")
+    told = Path(kept.value.path()).read_text("utf-8")
+    assert f"1 of {len(PAGE_OF)} kernels written" in told and exercise.start.strip()[:40] in told
+
+
+def test_where_a_service_worker_is_not_allowed_the_browser_keeps_the_compiler(
+    browser: Any, server: Server, tmp_path: Path
+) -> None:
+    exercise, flags = load_exercise("my_row_sum"), [*FLAGS, "--host-resolver-rules=MAP * 127.0.0.1"]
+    launch = browser.browser_type.launch_persistent_context  # others keep nothing on a disk
+    with launch(tmp_path, executable_path=find_chromium(), args=flags) as kept:
+        for _ in range(2):
+            page = kept.new_page()
+            box = open_editor(page, f"http://guide.test:{server.server_port}", "my_row_sum")
+            assert page.evaluate("!window.isSecureContext")
+            assert "\u2717" in run(box, exercise.start, FIRST_RUN_S)
+    assert len([one for one in server.answered if "/llvm-" in one]) == 1
 
 
 def test_what_was_written_is_kept_and_a_run_can_be_stopped(page: Any, site: str) -> None:

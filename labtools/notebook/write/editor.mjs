@@ -1,14 +1,14 @@
 // The editor of a kernel to write on the site: it runs the kernel in the tab and marks its lines.
 // Jupyter draws the stages by writing.py; here worker.mjs plays them. MEGABYTES, which the compiler
-// has, comes from the build (tools/write_in_page.py).
+// has, and KERNELS, the names and titles of all, come from the build (tools/write_in_page.py).
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
 import { cpp } from '@codemirror/lang-cpp';
 import { HighlightStyle, indentUnit, syntaxHighlighting } from '@codemirror/language';
 import { StateEffect, StateField } from '@codemirror/state';
 import { tags } from '@lezer/highlight';
 import { Decoration, EditorView, drawSelection, keymap, lineNumbers } from '@codemirror/view';
+import { PASSED, TEXT, progressPage, read, keep } from './progress.mjs';
 
-const KEY = 'fieldguide:kernel:';
 const here = document.currentScript.src;
 const LIMIT_S = 180; // of one run; a block that does not end is told long before
 
@@ -33,8 +33,19 @@ const marks = StateField.define({
   provide: (field) => EditorView.decorations.from(field),
 });
 
-// A browser may keep nothing.
-const kept = (act) => { try { return act(window.localStorage); } catch { return null; } };
+// A second visit needs no network: service.mjs keeps what this page asked for. Plain http has none but
+// at localhost; there the browser's own cache holds the compiler.
+async function keepPage() {
+  const { active } = await navigator.serviceWorker.register(new URL('../../service.js', here)).then(() => navigator.serviceWorker.ready);
+  active.postMessage([location.href.split('#')[0], ...performance.getEntriesByType('resource').map((one) => one.name)]);
+}
+
+function download(text, name, type) {
+  const link = element('a', { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
 const element = (tag, more = {}, ...children) => {
   const made = Object.assign(document.createElement(tag), more);
   made.append(...children);
@@ -42,15 +53,15 @@ const element = (tag, more = {}, ...children) => {
 };
 
 function mount(box) {
-  const name = box.dataset.write, start = box.dataset.start, key = KEY + name;
+  const name = box.dataset.write, start = box.dataset.start, key = TEXT + name;
   const cell = [...document.querySelectorAll('div.cell')].find((one) => one.querySelector('.cell_input pre')?.textContent.startsWith(`%%cuda ${name}\n`));
   const view = new EditorView({
-    doc: kept((storage) => storage.getItem(key)) ?? start,
+    doc: read(key) ?? start,
     extensions: [
       lineNumbers(), EditorView.lineWrapping, history(), drawSelection(), cpp(), indentUnit.of('  '), syntaxHighlighting(colours), marks,
       keymap.of([{ key: 'Mod-Enter', run: () => (play(), true) }, ...defaultKeymap, ...historyKeymap]),
       EditorView.contentAttributes.of({ 'aria-label': `The kernel ${name}`, tabindex: '0', spellcheck: 'false', autocapitalize: 'off' }),
-      EditorView.updateListener.of((change) => { if (change.docChanged) kept((storage) => storage.setItem(key, view.state.doc.toString())); }),
+      EditorView.updateListener.of((change) => { if (change.docChanged) keep(key, view.state.doc.toString()); }),
     ],
   });
   const status = element('p', { className: 'lt-write-status' }), stages = element('div', { className: 'lt-stages' });
@@ -60,18 +71,15 @@ function mount(box) {
   const reset = button('Start over', () => {
     if (window.confirm('Take away what you wrote here?')) view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: start } });
   });
-  const save = button('Download', () => {
-    const link = element('a', { href: URL.createObjectURL(new Blob([view.state.doc.toString()], { type: 'text/plain' })), download: `${name}.cu` });
-    link.click();
-    URL.revokeObjectURL(link.href);
-  });
-  box.append(view.dom, element('div', { className: 'lt-write-row' }, run, stop, reset, save), status, stages);
+  const save = button('Download', () => download(view.state.doc.toString(), `${name}.cu`, 'text/plain'));
+  const all = button('All my kernels', () => download(progressPage(KERNELS), 'my_kernels.html', 'text/html'));
+  box.append(view.dom, element('div', { className: 'lt-write-row' }, run, stop, reset, save, all), status, stages);
   cell?.classList.add('lt-replaced');
   for (const one of box.closest('.cell')?.querySelectorAll('.output') ?? []) if (one.textContent.trim() === 'Nothing is written yet.') one.classList.add('lt-replaced');
   run.disabled = UNABLE !== '';
   status.textContent = UNABLE || `Run compiles and checks the kernel in this tab. The first run fetches a compiler, ${MEGABYTES.toFixed(0)} MB.`;
 
-  let worker = null, timer = 0;
+  let worker = null, timer = 0, passed = [];
   function end(said) {
     clearTimeout(timer);
     worker?.terminate();
@@ -87,6 +95,7 @@ function mount(box) {
   function play() {
     if (stop.hidden === false) return;
     stages.replaceChildren();
+    passed = [];
     view.dispatch({ effects: setMarks.of(Decoration.none) });
     run.hidden = true;
     stop.hidden = false;
@@ -108,8 +117,9 @@ function mount(box) {
     if (ended && stop === document.activeElement) run.focus();
   }
   function tell({ name: title, ok, said, lines }) {
-    const text = element('div', { className: ok ? 'lt-right' : 'lt-wrong' }, element('b', { textContent: `${ok ? '\u2713' : '\u2717'} ${title}` }), `: ${said}`);
-    stages.append(text);
+    const mark = ok === null ? '' : ok ? '\u2713 ' : '\u2717 ';
+    stages.append(element('div', { className: ok === false ? 'lt-wrong' : 'lt-right' }, element('b', { textContent: `${mark}${title}` }), `: ${said}`));
+    if (ok && passed.push(said) >= (read(PASSED + name)?.stages ?? 0)) keep(PASSED + name, { stages: passed.length, said, at: new Date().toISOString() });
     const inside = lines.filter((line) => line >= 1 && line <= view.state.doc.lines);
     if (!inside.length) return;
     const places = [...new Set(inside)].sort((a, b) => a - b).map((line) => Decoration.line({ class: 'lt-fault' }).range(view.state.doc.line(line).from));
@@ -118,3 +128,4 @@ function mount(box) {
 }
 
 for (const box of document.querySelectorAll('.lt-write')) mount(box);
+if (!UNABLE && document.querySelector('.lt-write') && navigator.serviceWorker) keepPage().catch(() => {}); // a browser may refuse it
