@@ -303,7 +303,7 @@ def check_rung(
     return dataclasses.replace(report, ok=ok and not gpu_only, gpu_only=gpu_only if ok else "")
 
 
-def code_of(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
+def compiled_code(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
     """Equal for workloads that run the same code; the workload where that cannot be told."""
     limits = checked_limits()
     try:
@@ -648,7 +648,7 @@ def _side_by_side(
     results: list[Future[CheckCase]] = []
     try:
         for case in cases[1:]:
-            code = code_of(rung, case, knobs)
+            code = compiled_code(rung, case, knobs)
             if code not in built:
                 built[code] = compiling.submit(build_for_cpu, rung, case, knobs)
             results.append(running.submit(check, len(results) + 1, built[code]))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from labtools.measure.case import checked_limits
-from labtools.measure.check import code_of, quick_cases
+from labtools.measure.check import compiled_code, quick_cases
 from labtools.measure.cpu.build import Executable, Kernel, module_unit
 from labtools.measure.cpu.module import own_headers
 from labtools.measure.cpu.report import KINDS, REPORT
@@ -91,12 +91,14 @@ def _problems(exercise: Exercise) -> tuple[list[tuple[Problem, Any]], int]:
     quick = [
         one for one in quick_cases(rung, exercise.problem) if _case_bytes(one) <= MOST_CASE_BYTES
     ]
-    known = {code_of(rung, one, knobs) for one in quick}
+    known = {compiled_code(rung, one, knobs) for one in quick}
 
     def refuse(one: Problem) -> str | None:
         if _case_bytes(one) > MOST_SMALL_BYTES:
             return "too large"
-        return rung.supports(one) or (None if code_of(rung, one, knobs) in known else "other code")
+        return rung.supports(one) or (
+            None if compiled_code(rung, one, knobs) in known else "other code"
+        )
 
     battery = operation_of(exercise.problem).battery(exercise.problem, refuse)
     small = [one for one in battery if refuse(one) is None]

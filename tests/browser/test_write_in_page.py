@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import http.server
+import math
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,17 @@ FIRST_RUN_S, RUN_S = 175, 170  # on a slow machine, where other tests run beside
 class Server(http.server.ThreadingHTTPServer):
     """A plain static server of a folder, and what it answered: a status and a path each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, bytes_per_s: float = math.inf) -> None:
         answered: list[str] = []
 
         class Quiet(http.server.SimpleHTTPRequestHandler):
             def log_message(self, *_: Any) -> None:
                 """Nothing."""
+
+            def copyfile(self, source: Any, outputfile: Any) -> None:
+                while part := source.read(65536):
+                    outputfile.write(part)
+                    time.sleep(len(part) / bytes_per_s)
 
             def log_request(self, code: Any = "-", size: Any = "-") -> None:
                 answered.append(f"{int(code)} {self.path}")
@@ -108,6 +115,44 @@ def test_a_kernel_is_written_in_the_page(page: Any, site: str, name: str) -> Non
     assert all(url.startswith((site, "blob:", "data:")) for url in asked)
 
 
+def visit(page: Any, name: str) -> Any:
+    """From the start page to a kernel by clicks alone, and what its questions hold back."""
+    page.goto(page.url.split("/book/")[0] + "/book/index.html")
+    page.locator(f'main a[href$="{PAGE_OF[name].rsplit("/", 1)[-1]}.html"]').first.click()
+    box = page.locator(f'.lt-write[data-write="{name}"]')
+    for _ in range(9):
+        if box.get_by_role("button", name="Run").is_visible():
+            break
+        skip = page.get_by_role("button", name="Show it without a guess")
+        skip.filter(visible=True).first.click()
+    return box
+
+
+@pytest.mark.parametrize("names", some_of([["my_row_sum", "my_add", "my_r00", "my_r03"]], 0))
+def test_a_first_visit_ends_with_kernels_written(
+    page: Any, built_site: Path, names: list[str]
+) -> None:
+    with Server(built_site, bytes_per_s=2_500_000) as server:
+        begun = time.monotonic()
+        page.goto(f"http://127.0.0.1:{server.server_port}/book/index.html")
+        exercise, box = load_exercise(names[0]), visit(page, names[0])
+        said = run(box, exercise.start)
+        assert "\u2717" in said and time.monotonic() - begun < 60
+        for mistake in exercise.mistakes:
+            is_told(box, exercise, mistake)
+        for name in names:
+            assert "\u2717" not in run(visit(page, name), load_exercise(name).solution)
+        told = saved_page(page, visit(page, names[-1]))
+        assert f"{len(names)} of {len(PAGE_OF)} kernels written" in told
+        server.shutdown()
+
+
+def saved_page(page: Any, box: Any) -> str:
+    with page.expect_download() as kept:
+        press(box, "All my kernels")
+    return Path(kept.value.path()).read_text("utf-8")
+
+
 def test_a_second_visit_needs_no_network(page: Any, server: Server, site: str) -> None:
     exercise, box = load_exercise("my_row_sum"), open_editor(page, site, "my_row_sum")
     page.evaluate("navigator.serviceWorker.ready.then(() => undefined)")
@@ -116,10 +161,7 @@ def test_a_second_visit_needs_no_network(page: Any, server: Server, site: str) -
     server.server_close()
     box = open_editor(page, site, "my_row_sum")
     assert "\u2717" in run(box, exercise.start, FIRST_RUN_S)
-    box.get_by_role("button", name="All my kernels").wait_for()
-    with page.expect_download() as kept:
-        press(box, "All my kernels")
-    told = Path(kept.value.path()).read_text("utf-8")
+    told = saved_page(page, box)
     assert f"1 of {len(PAGE_OF)} kernels written" in told and exercise.start.strip()[:40] in told
 
 

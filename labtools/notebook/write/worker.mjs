@@ -61,7 +61,7 @@ function tellError(said, task) {
     const found = line.match(/^(.+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$/);
     if (!found) continue;
     const [, file, number, text] = found, own = file === task.shown;
-    const asm = /asm/.test(text) ? ' Inline assembly (PTX) is for GPUs only: a kernel with it can be checked in JupyterLab, on a GPU.' : '';
+    const asm = /asm/.test(file + text) ? ' Inline assembly (PTX) is for GPUs only: a kernel with it can be checked in JupyterLab, on a GPU.' : '';
     return { text: `${own ? task.name : file} does not compile: line ${number}: ${text}.${asm}`, lines: own ? [Number(number)] : [] };
   }
   return { text: `${task.name} does not compile: ${said.trim().slice(0, 400)}`, lines: [] };

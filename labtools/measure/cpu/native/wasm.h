@@ -32,13 +32,14 @@ static void fit_slots(uint64_t largest) {
 
 static inline void lend_processor() {}
 
-static void* reserve(size_t bytes, bool) { return calloc(bytes ? bytes : 1, 1); }
-
 static uintptr_t reserve_addresses(uint64_t bytes, uint64_t alignment) {
   constexpr uint64_t page = 65536;
-  const size_t before = __builtin_wasm_memory_grow(0, size_t((bytes + alignment) / page));
+  const size_t before = __builtin_wasm_memory_grow(0, size_t((bytes + alignment + page - 1) / page));
   return before == size_t(-1) ? 0 : (before * page + alignment - 1) & ~(alignment - 1);
 }
+
+// New pages, which take memory only where they are written; of an allocator all would be written.
+static void* reserve(size_t bytes, bool) { return reinterpret_cast<void*>(reserve_addresses(bytes, 1)); }
 
 static void* map_file(void* at, size_t bytes, bool, int file) {
   if (!at) at = calloc(bytes, 1);
