@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +22,6 @@ PAGE_OF = {
 FIRST_RUN_S, RUN_S = 175, 170  # on a slow machine, where other tests run beside it
 
 
-@pytest.fixture(scope="module")
-def site(built_site: Path) -> Iterator[str]:
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Nothing."""
-
-    handler = functools.partial(Quiet, directory=str(built_site))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 WRITE = """([box, text]) => {
     const content = box.querySelector(".cm-content");
     const view = (content.cmTile ?? content.cmView).view;
@@ -57,6 +40,11 @@ def open_editor(page: Any, site: str, name: str) -> Any:
 def press(box: Any, name: str) -> None:
     """Press a button, wherever it lies by now: what stands above may still be drawn."""
     box.get_by_role("button", name=name).evaluate("one => one.click()")
+
+
+def is_focused(box: Any, name: str) -> bool:
+    button = box.get_by_role("button", name=name)
+    return bool(button.evaluate("one => one === document.activeElement"))
 
 
 def run(box: Any, text: str, limit_s: int = RUN_S) -> str:
@@ -115,7 +103,19 @@ def test_the_editor_is_accessible_and_fits_a_telephone(page: Any, site: str, the
     assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")], found
     box.locator(".cm-content").focus()
     page.keyboard.press("Tab")
-    assert box.get_by_role("button", name="Run").evaluate("one => one === document.activeElement")
+    assert is_focused(box, "Run")
+
+
+def test_a_kernel_is_written_and_run_by_keyboard(page: Any, site: str) -> None:
+    box = open_editor(page, site, "my_row_sum")
+    box.locator(".cm-content").focus()
+    page.keyboard.type("// a slash\n")
+    assert box.locator(".cm-line").first.inner_text() == "// a slash"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert is_focused(box, "Stop")
+    box.get_by_role("button", name="Run").wait_for(timeout=FIRST_RUN_S * 1000)
+    assert is_focused(box, "Run")
 
 
 def test_a_page_from_disk_says_what_to_do(page: Any, built_site: Path) -> None:
