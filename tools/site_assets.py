@@ -92,19 +92,24 @@ def fetch_assets(folder: Path = ASSETS) -> Path:
 
 
 def fetch_compiler(folder: Path = COMPILER) -> Path:
-    """Bring the packages of a browser's compiler into a folder, and the scripts that run them.
+    """Bring the packages of a browser's compiler into a folder, and the scripts that run them."""
+    return fetch_packages(COMPILER_SCRIPTS, folder)
+
+
+def fetch_packages(scripts: Path, folder: Path) -> Path:
+    """Bring scripts into a folder, and the packages that the lock file beside them names.
 
     npm compares each archive with the hash in the lock file. Raises AssetError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
-        return _fetch_compiler(folder)
+        return _fetch_packages(scripts, folder)
 
 
-def _fetch_compiler(folder: Path) -> Path:
-    for script in COMPILER_SCRIPTS.iterdir():
+def _fetch_packages(scripts: Path, folder: Path) -> Path:
+    for script in (*scripts.glob("*.mjs"), *scripts.glob("*.json")):
         shutil.copyfile(script, folder / script.name)
-    key = fingerprint(COMPILER_SCRIPTS / "package-lock.json")
+    key = fingerprint(scripts / "package-lock.json")
     stamp = folder / ".stamp"
     if not (stamp.is_file() and stamp.read_text() == key):
         npm = find_npm()

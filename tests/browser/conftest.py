@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, open_page, shoot, start_server
+from driver import Server, StaticServer, open_page, shoot, start_server
 
 from labtools.notebook.pages import list_pages
 from tools.chromium import start_browser
@@ -27,6 +27,20 @@ def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     journal = f"sqlite:///{work / 'journal.sqlite'}"
     with start_server(work, {"LABTOOLS_JOURNAL_URL": journal}) as server:
         yield server
+
+
+@pytest.fixture
+def static_server(built_site: Path) -> Iterator[StaticServer]:
+    """A server of the site."""
+    with StaticServer(built_site) as server:
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def site(static_server: StaticServer) -> str:
+    """The address of the site."""
+    return f"http://127.0.0.1:{static_server.server_port}"
 
 
 @pytest.fixture(scope="module")

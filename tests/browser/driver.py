@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import json
+import math
 import os
 import secrets
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -215,3 +219,26 @@ def fits_a_phone(page: Any, name: str, view: str) -> None:
     shown.scroll_into_view_if_needed()
     assert shown.bounding_box()["width"] < 390
     shoot(page, name, shown)
+
+
+class StaticServer(http.server.ThreadingHTTPServer):
+    """A plain static server of a folder, and what it answered: a status and a path each."""
+
+    def __init__(self, folder: Path, bytes_per_s: float = math.inf) -> None:
+        answered: list[str] = []
+
+        class Quiet(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *_: Any) -> None:
+                """Nothing."""
+
+            def copyfile(self, source: Any, outputfile: Any) -> None:
+                while part := source.read(65536):
+                    outputfile.write(part)
+                    time.sleep(len(part) / bytes_per_s)
+
+            def log_request(self, code: Any = "-", size: Any = "-") -> None:
+                answered.append(f"{int(code)} {self.path}")
+
+        super().__init__(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+        self.answered = answered
+        threading.Thread(target=self.serve_forever, daemon=True).start()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
-import math
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from devices import some_of
+from driver import StaticServer
 
 from labtools.notebook.exercises import Exercise, exercise_files, load_exercise
 from tools.chromium import FLAGS, find_chromium
@@ -27,41 +23,6 @@ PAGE_OF = {
     if f'try_kernel("{name}")' in (ROOT / f"{page}.md").read_text("utf-8")
 }
 FIRST_RUN_S, RUN_S = 175, 170  # on a slow machine, where other tests run beside it
-
-
-class Server(http.server.ThreadingHTTPServer):
-    """A plain static server of a folder, and what it answered: a status and a path each."""
-
-    def __init__(self, folder: Path, bytes_per_s: float = math.inf) -> None:
-        answered: list[str] = []
-
-        class Quiet(http.server.SimpleHTTPRequestHandler):
-            def log_message(self, *_: Any) -> None:
-                """Nothing."""
-
-            def copyfile(self, source: Any, outputfile: Any) -> None:
-                while part := source.read(65536):
-                    outputfile.write(part)
-                    time.sleep(len(part) / bytes_per_s)
-
-            def log_request(self, code: Any = "-", size: Any = "-") -> None:
-                answered.append(f"{int(code)} {self.path}")
-
-        super().__init__(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
-        self.answered = answered
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-
-@pytest.fixture
-def server(built_site: Path) -> Iterator[Server]:
-    with Server(built_site) as one:
-        yield one
-        one.shutdown()
-
-
-@pytest.fixture
-def site(server: Server) -> str:
-    return f"http://127.0.0.1:{server.server_port}"
 
 
 WRITE = """([box, text]) => {
@@ -82,6 +43,11 @@ def open_editor(page: Any, site: str, name: str) -> Any:
 def press(box: Any, name: str) -> None:
     """Press a button, wherever it lies by now: what stands above may still be drawn."""
     box.get_by_role("button", name=name).evaluate("one => one.click()")
+
+
+def is_focused(box: Any, name: str) -> bool:
+    button = box.get_by_role("button", name=name)
+    return bool(button.evaluate("one => one === document.activeElement"))
 
 
 def run(box: Any, text: str, limit_s: int = RUN_S) -> str:
@@ -132,9 +98,9 @@ def visit(page: Any, name: str) -> Any:
 def test_a_first_visit_ends_with_kernels_written(
     page: Any, built_site: Path, names: list[str]
 ) -> None:
-    with Server(built_site, bytes_per_s=2_500_000) as server:
+    with StaticServer(built_site, bytes_per_s=2_500_000) as static_server:
         begun = time.monotonic()
-        page.goto(f"http://127.0.0.1:{server.server_port}/book/index.html")
+        page.goto(f"http://127.0.0.1:{static_server.server_port}/book/index.html")
         exercise, box = load_exercise(names[0]), visit(page, names[0])
         said = run(box, exercise.start)
         assert "\u2717" in said and time.monotonic() - begun < 60
@@ -144,7 +110,7 @@ def test_a_first_visit_ends_with_kernels_written(
             assert "\u2717" not in run(visit(page, name), load_exercise(name).solution)
         told = saved_page(page, visit(page, names[-1]))
         assert f"{len(names)} of {len(PAGE_OF)} kernels written" in told
-        server.shutdown()
+        static_server.shutdown()
 
 
 def saved_page(page: Any, box: Any) -> str:
@@ -153,12 +119,12 @@ def saved_page(page: Any, box: Any) -> str:
     return Path(kept.value.path()).read_text("utf-8")
 
 
-def test_a_second_visit_needs_no_network(page: Any, server: Server, site: str) -> None:
+def test_a_second_visit_needs_no_network(page: Any, static_server: StaticServer, site: str) -> None:
     exercise, box = load_exercise("my_row_sum"), open_editor(page, site, "my_row_sum")
     page.evaluate("navigator.serviceWorker.ready.then(() => undefined)")
     assert "\u2717" not in run(box, exercise.solution, FIRST_RUN_S)
-    server.shutdown()
-    server.server_close()
+    static_server.shutdown()
+    static_server.server_close()
     box = open_editor(page, site, "my_row_sum")
     assert "\u2717" in run(box, exercise.start, FIRST_RUN_S)
     told = saved_page(page, box)
@@ -166,17 +132,17 @@ def test_a_second_visit_needs_no_network(page: Any, server: Server, site: str) -
 
 
 def test_where_a_service_worker_is_not_allowed_the_browser_keeps_the_compiler(
-    browser: Any, server: Server, tmp_path: Path
+    browser: Any, static_server: StaticServer, tmp_path: Path
 ) -> None:
     exercise, flags = load_exercise("my_row_sum"), [*FLAGS, "--host-resolver-rules=MAP * 127.0.0.1"]
     launch = browser.browser_type.launch_persistent_context  # others keep nothing on a disk
     with launch(tmp_path, executable_path=find_chromium(), args=flags) as kept:
         for _ in range(2):
             page = kept.new_page()
-            box = open_editor(page, f"http://guide.test:{server.server_port}", "my_row_sum")
+            box = open_editor(page, f"http://guide.test:{static_server.server_port}", "my_row_sum")
             assert page.evaluate("!window.isSecureContext")
             assert "\u2717" in run(box, exercise.start, FIRST_RUN_S)
-    assert len([one for one in server.answered if "/llvm-" in one]) == 1
+    assert len([one for one in static_server.answered if "/llvm-" in one]) == 1
 
 
 def test_what_was_written_is_kept_and_a_run_can_be_stopped(page: Any, site: str) -> None:
@@ -204,7 +170,19 @@ def test_the_editor_is_accessible_and_fits_a_telephone(page: Any, site: str, the
     assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")], found
     box.locator(".cm-content").focus()
     page.keyboard.press("Tab")
-    assert box.get_by_role("button", name="Run").evaluate("one => one === document.activeElement")
+    assert is_focused(box, "Run")
+
+
+def test_a_kernel_is_written_and_run_by_keyboard(page: Any, site: str) -> None:
+    box = open_editor(page, site, "my_row_sum")
+    box.locator(".cm-content").focus()
+    page.keyboard.type("// a slash\n")
+    assert box.locator(".cm-line").first.inner_text() == "// a slash"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert is_focused(box, "Stop")
+    box.get_by_role("button", name="Run").wait_for(timeout=FIRST_RUN_S * 1000)
+    assert is_focused(box, "Run")
 
 
 def test_a_page_from_disk_says_what_to_do(page: Any, built_site: Path) -> None:

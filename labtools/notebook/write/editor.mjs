@@ -73,6 +73,8 @@ function mount(box) {
   });
   const save = button('Download', () => download(view.state.doc.toString(), `${name}.cu`, 'text/plain'));
   const all = button('All my kernels', () => download(progressPage(KERNELS), 'my_kernels.html', 'text/html'));
+  // Sphinx's search takes the slash from all that is no form.
+  view.dom.addEventListener('keydown', (event) => { if (event.key === '/') event.stopPropagation(); });
   box.append(view.dom, element('div', { className: 'lt-write-row' }, run, stop, reset, save, all), status, stages);
   cell?.classList.add('lt-replaced');
   for (const one of box.closest('.cell')?.querySelectorAll('.output') ?? []) if (one.textContent.trim() === 'Nothing is written yet.') one.classList.add('lt-replaced');
@@ -86,11 +88,15 @@ function mount(box) {
     worker = null;
     idle(said);
   }
+  // A browser may keep a page that was left, with its worker: some 350 MB.
+  window.addEventListener('pagehide', () => { if (worker) end(stop.hidden ? '' : 'Stopped.'); });
   function idle(said) {
+    const focused = stop === document.activeElement; // Chromium forgets it with what is hidden
     clearTimeout(timer);
     run.hidden = false;
     stop.hidden = true;
     status.textContent = said;
+    if (focused) run.focus();
   }
   function play() {
     if (stop.hidden === false) return;
@@ -114,7 +120,6 @@ function mount(box) {
     if (stage) tell(stage);
     if (done !== undefined) status.textContent = `Right so far, in ${done} of ${of} cases that this tab runs ...`;
     if (ended) idle(failed ? `It could not be run in this tab: ${failed}. JupyterLab can.` : '');
-    if (ended && stop === document.activeElement) run.focus();
   }
   function tell({ name: title, ok, said, lines }) {
     const mark = ok === null ? '' : ok ? '\u2713 ' : '\u2717 ';

@@ -1,5 +1,6 @@
 // Runs a module that compile.mjs made: it is the parent of the "process", keeps its files and answers
 // its few system calls. `files` are Uint8Arrays by number; those that are written are changed in place.
+const TRAPS = ['RuntimeError', 'RangeError', 'InternalError']; // the last: a full stack, in Firefox
 class Exit { constructor(status) { this.status = status; } }
 const CRASH = 11, FAULT_ENDED_IT = 3; // as report.h and main.cpp say
 // Where what report.h lays out begins, in bytes: in the report, in a fault, in a place.
@@ -45,7 +46,7 @@ export async function runModule(module, job, files) {
     instance.exports._initialize?.();
     status = instance.exports.lab_run();
   } catch (error) {
-    if (!(error instanceof Exit || error instanceof WebAssembly.RuntimeError || error instanceof RangeError)) throw error;
+    if (!(error instanceof Exit || TRAPS.includes(error.name))) throw error;
     status = error.status ?? FAULT_ENDED_IT;
     if (!(error instanceof Exit)) tellTrap(view(), mapped.get(report)[0], trapped(error.message), view().getUint32(instance.exports.lab_site.value, true));
   }
