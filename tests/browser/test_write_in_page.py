@@ -86,11 +86,10 @@ def visit(page: Any, name: str) -> Any:
     page.goto(page.url.split("/book/")[0] + "/book/index.html")
     page.locator(f'main a[href$="{PAGE_OF[name].rsplit("/", 1)[-1]}.html"]').first.click()
     box = page.locator(f'.lt-write[data-write="{name}"]')
-    for _ in range(9):
-        if box.get_by_role("button", name="Run").is_visible():
-            break
-        skip = page.get_by_role("button", name="Show it without a guess")
-        skip.filter(visible=True).first.click()
+    button = box.get_by_role("button", name="Run")
+    skip = page.get_by_role("button", name="Show it without a guess").filter(visible=True)
+    while skip.or_(button).first.wait_for() or not button.is_visible():
+        skip.first.click()
     return box
 
 
