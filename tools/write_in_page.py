@@ -59,6 +59,7 @@ def _make(folder: Path) -> Path:
         bundle(packages, EDITOR_SCRIPTS / f"{name}.mjs", made / f"{name}.js", how, known)
     shutil.copyfile(EDITOR_SCRIPTS / "write.css", made / "write.css")
     in_page.write_tasks(names, made)
+    in_page.write_prepared(names, made / "prepared.js")
     stamp.write_text(key)
     return folder
 

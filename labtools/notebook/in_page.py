@@ -9,7 +9,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable
+import multiprocessing
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ from labtools.problem import Problem, Rung, operation_of, poisoned
 from labtools.toolchain import launched_entries, source_name
 
 from .exercises import Exercise, load_exercise
+from .scores import Stage
+from .writing import stages_of
 
 MOST_CASE_BYTES, MOST_SMALL_BYTES = 400_000, 64_000
 """Of a case of a quick check, and of one of the battery: a page fetches them all."""
@@ -44,7 +49,7 @@ class _PageBuffer:
     given: bool = False
 
 
-def write_tasks(names: Iterable[str], folder: Path) -> None:
+def write_tasks(names: Sequence[str], folder: Path) -> None:
     """Write ``NAME.json.gz`` of each exercise, and the inputs and answers that it names."""
     for name in names:
         task, data = page_task(load_exercise(name))
@@ -54,6 +59,36 @@ def write_tasks(names: Iterable[str], folder: Path) -> None:
             packed.write_bytes(gzip.compress(data, 6, mtime=0))
         text = json.dumps(task, separators=(",", ":")).encode()
         (folder / f"{name}.json.gz").write_bytes(gzip.compress(text, 9, mtime=0))
+
+
+def write_prepared(names: Sequence[str], script: Path) -> None:
+    """Write the solution and the mistakes of each exercise with what a check says of them, for a
+    browser that cannot compile: a script, which a page from disk may load."""
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = dict(zip(names, pool.map(_prepared, names), strict=True))
+    text = json.dumps(found, separators=(",", ":"))
+    script.write_text(f"window.fieldguidePrepared = {text};\n", "utf-8")
+
+
+def _prepared(name: str) -> list[dict[str, Any]]:
+    exercise = load_exercise(name)
+    changed = [(one.old, one.new) for one in exercise.mistakes.values()]
+    texts = [exercise.solution, *(exercise.solution.replace(*one) for one in changed)]
+    texts.sort(key=lambda text: hashlib.sha256(text.encode()).digest())
+    return [{"text": text, "stages": [*map(_stage, _played(exercise, text))]} for text in texts]
+
+
+def _played(exercise: Exercise, text: str) -> Iterator[Stage]:
+    for stage in stages_of(exercise, text):
+        yield stage
+        if not stage.ok:
+            return
+
+
+def _stage(stage: Stage) -> dict[str, Any]:
+    lines = re.findall(r"^  at \w+ \(cell\):(\d+)", stage.said, re.MULTILINE)
+    told = {"name": stage.name, "ok": stage.ok, "said": stage.said}
+    return {**told, "lines": [int(line) for line in lines]}
 
 
 def page_task(exercise: Exercise) -> tuple[dict[str, Any], bytes]:

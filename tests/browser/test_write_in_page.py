@@ -184,7 +184,19 @@ def test_a_kernel_is_written_and_run_by_keyboard(page: Any, site: str) -> None:
     assert is_focused(box, "Run")
 
 
-def test_a_page_from_disk_says_what_to_do(page: Any, built_site: Path) -> None:
+def test_a_page_from_disk_says_what_to_do_and_has_kernels_that_were_checked(
+    page: Any, built_site: Path
+) -> None:
     box = open_editor(page, built_site.as_uri(), "my_row_sum")
     assert box.get_by_role("button", name="Run").is_disabled()
     assert "http.server" in box.locator(".lt-write-status").inner_text()
+    made, told = load_exercise("my_row_sum").mistakes, []
+    box.get_by_role("button", name=f"kernel {len(made) + 1}").wait_for()
+    for number in range(len(made) + 1):
+        press(box, f"kernel {number + 1}")
+        press(box, "Run")
+        told.append(box.locator(".lt-stages").inner_text())
+        marked = [one for one in made.values() if one.at and one.told in told[-1]]
+        assert not marked or marked[0].at in box.locator(".lt-fault").all_inner_texts()[0]
+    assert len([said for said in told if "\u2717" not in said]) == 1
+    assert all(any(one.told in said for said in told) for one in made.values())

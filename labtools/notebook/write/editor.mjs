@@ -55,13 +55,17 @@ const element = (tag, more = {}, ...children) => {
 function mount(box) {
   const name = box.dataset.write, start = box.dataset.start, key = TEXT + name;
   const cell = [...document.querySelectorAll('div.cell')].find((one) => one.querySelector('.cell_input pre')?.textContent.startsWith(`%%cuda ${name}\n`));
+  const text = () => view.state.doc.toString(), write = (insert) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert } });
+  // Kernels that were checked when the site was made: what a tab that cannot compile has to offer.
+  let prepared = [];
+  const preparedOf = () => prepared.find((one) => one.text === text());
   const view = new EditorView({
     doc: read(key) ?? start,
     extensions: [
       lineNumbers(), EditorView.lineWrapping, history(), drawSelection(), cpp(), indentUnit.of('  '), syntaxHighlighting(colours), marks,
       keymap.of([{ key: 'Mod-Enter', run: () => (play(), true) }, ...defaultKeymap, ...historyKeymap]),
       EditorView.contentAttributes.of({ 'aria-label': `The kernel ${name}`, tabindex: '0', spellcheck: 'false', autocapitalize: 'off' }),
-      EditorView.updateListener.of((change) => { if (change.docChanged) keep(key, view.state.doc.toString()); }),
+      EditorView.updateListener.of((change) => { if (change.docChanged && !preparedOf()) keep(key, text()); }),
     ],
   });
   const status = element('p', { className: 'lt-write-status' }), stages = element('div', { className: 'lt-stages' });
@@ -69,16 +73,29 @@ function mount(box) {
   const button = (text, act, more = {}) => element('button', { type: 'button', textContent: text, onclick: act, ...more });
   const run = button('Run', () => play(), { className: 'lt-primary' }), stop = button('Stop', () => end('Stopped.'), { hidden: true });
   const reset = button('Start over', () => {
-    if (window.confirm('Take away what you wrote here?')) view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: start } });
+    if (window.confirm('Take away what you wrote here?')) write(start);
   });
-  const save = button('Download', () => download(view.state.doc.toString(), `${name}.cu`, 'text/plain'));
+  const save = button('Download', () => download(text(), `${name}.cu`, 'text/plain'));
   const all = button('All my kernels', () => download(progressPage(KERNELS), 'my_kernels.html', 'text/html'));
   // Sphinx's search takes the slash from all that is no form.
   view.dom.addEventListener('keydown', (event) => { if (event.key === '/') event.stopPropagation(); });
   box.append(view.dom, element('div', { className: 'lt-write-row' }, run, stop, reset, save, all), status, stages);
   cell?.classList.add('lt-replaced');
   for (const one of box.closest('.cell')?.querySelectorAll('.output') ?? []) if (one.textContent.trim() === 'Nothing is written yet.') one.classList.add('lt-replaced');
-  run.disabled = UNABLE !== '';
+  if (UNABLE) {
+    run.disabled = true;
+    document.head.append(element('script', { src: new URL('prepared.js', here).href, onload() {
+      prepared = window.fieldguidePrepared[name];
+      const row = element('div', { className: 'lt-write-row' }, 'Or look at one of these, of which one is right:');
+      row.append(...prepared.map((one, i) => button(`kernel ${i + 1}`, () => {
+        write(one.text);
+        stages.replaceChildren();
+        view.dispatch({ effects: setMarks.of(Decoration.none) });
+        run.disabled = false;
+      })));
+      status.after(row);
+    } }));
+  }
   status.textContent = UNABLE || `Run compiles and checks the kernel in this tab. The first run fetches a compiler, ${MEGABYTES.toFixed(0)} MB.`;
 
   let worker = null, timer = 0, passed = [];
@@ -101,6 +118,10 @@ function mount(box) {
   function play() {
     if (stop.hidden === false) return;
     stages.replaceChildren();
+    if (UNABLE) {
+      const known = preparedOf()?.stages ?? [{ name: 'it compiles', ok: null, said: 'JupyterLab tells of what you wrote', lines: [] }];
+      return known.forEach(show);
+    }
     passed = [];
     view.dispatch({ effects: setMarks.of(Decoration.none) });
     run.hidden = true;
@@ -113,7 +134,7 @@ function mount(box) {
       worker.onmessage = ({ data }) => hear(data);
       worker.onerror = (event) => end(`It could not be run in this tab: ${event.message || 'the compiler did not start'}. JupyterLab can.`);
     }
-    worker.postMessage({ name, source: view.state.doc.toString() });
+    worker.postMessage({ name, source: text() });
   }
   function hear({ fetched, stage, done, of, failed, ended }) {
     if (fetched !== undefined) status.textContent = fetched < MEGABYTES ? `Fetching the compiler: ${fetched.toFixed(1)} of ${MEGABYTES.toFixed(1)} MB` : 'Compiling ...';
@@ -121,10 +142,14 @@ function mount(box) {
     if (done !== undefined) status.textContent = `Right so far, in ${done} of ${of} cases that this tab runs ...`;
     if (ended) idle(failed ? `It could not be run in this tab: ${failed}. JupyterLab can.` : '');
   }
-  function tell({ name: title, ok, said, lines }) {
+  function tell(stage) {
+    const { ok, said } = stage;
+    if (ok && passed.push(said) >= (read(PASSED + name)?.stages ?? 0)) keep(PASSED + name, { stages: passed.length, said, at: new Date().toISOString() });
+    show(stage);
+  }
+  function show({ name: title, ok, said, lines }) {
     const mark = ok === null ? '' : ok ? '\u2713 ' : '\u2717 ';
     stages.append(element('div', { className: ok === false ? 'lt-wrong' : 'lt-right' }, element('b', { textContent: `${mark}${title}` }), `: ${said}`));
-    if (ok && passed.push(said) >= (read(PASSED + name)?.stages ?? 0)) keep(PASSED + name, { stages: passed.length, said, at: new Date().toISOString() });
     const inside = lines.filter((line) => line >= 1 && line <= view.state.doc.lines);
     if (!inside.length) return;
     const places = [...new Set(inside)].sort((a, b) => a - b).map((line) => Decoration.line({ class: 'lt-fault' }).range(view.state.doc.line(line).from));
