@@ -10,7 +10,8 @@ import pytest
 
 from labtools.measure.cpu import run_on_cpu
 from labtools.measure.cpu.runner import ORDERS
-from labtools.problem import load_rung, operation_of, parse_problem
+from labtools.problem import operation_of
+from tests.wrong_kernels import mistaken
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "tests" / "wrong_kernels" / "mistakes.toml"
@@ -25,20 +26,12 @@ CASES = [
 @pytest.mark.parametrize(("kernel", "texts"), CASES)
 def test_a_mistake_is_found(kernel: dict[str, Any], texts: list[str]) -> None:
     said = texts[-1] if len(texts) % 2 else ""
-    rung = load_rung(kernel["rung"] if "/" not in kernel["rung"] else ROOT / kernel["rung"])
-    source = rung.source_text
-    for old, new in zip(texts[::2], texts[1::2], strict=False):
-        assert old in source
-        source = source.replace(old, new)
-    problem = parse_problem(kernel["problem"])
-    problem = problem.replace(distribution=kernel.get("distribution", problem.distribution))
-    if "lengths" in kernel:
-        problem = problem.replace(seq_lens=tuple(kernel["lengths"]))
+    rung, problem = mistaken(kernel, texts)
     battery = operation_of(problem).battery(problem, rung.supports)
     how = {name: kernel.get(name) for name in ("knobs", "workers")}
     how["orders"] = kernel.get("orders", ORDERS)
     for one in battery[: kernel.get("battery", 1)]:  # the first is the problem itself
-        run = run_on_cpu(rung.with_source(source), one, **how)
+        run = run_on_cpu(rung, one, **how)
         if not run.ok:
             assert said in " ".join([str(run), *(fault.kind for fault in run.faults)])
             return

@@ -15,12 +15,17 @@ from labtools.measure.cpu.build import build_kernels_for
 from labtools.measure.cpu.module import ModuleTarget
 from labtools.measure.cpu.runner import CpuRun
 from labtools.notebook.exercises import exercise_files, load_exercise
-from labtools.problem import Problem, Rung, load_rung, operation_of, parse_problem
+from labtools.problem import Problem, Rung, operation_of
 from labtools.toolchain import CompileError
+from tests.wrong_kernels import mistaken
 from tools.site_assets import COMPILER, fetch_compiler, find_node
 
-ROOT = Path(__file__).parents[2]
-MISTAKES = tomllib.loads((ROOT / "tests" / "wrong_kernels" / "mistakes.toml").read_text("utf-8"))
+TABLES = Path(__file__).parents[1] / "wrong_kernels"
+KERNELS = [
+    kernel
+    for path in sorted(TABLES.glob("*.toml"))
+    for kernel in tomllib.loads(path.read_text("utf-8"))["kernel"]
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +36,10 @@ def module() -> Iterator[ModuleTarget]:
 
 
 def run_both(
-    module: ModuleTarget, rung: Rung, problem: Problem, knobs: Any = None
+    module: ModuleTarget, rung: Rung, problem: Problem, knobs: Any = None, workers: Any = None
 ) -> tuple[CpuRun, CpuRun]:
     """The run of a program, and of a module."""
-    how: dict[str, Any] = {"knobs": knobs, "time_limit_s": 2.0}
+    how: dict[str, Any] = {"knobs": knobs, "time_limit_s": 2.0, "workers": workers}
     native = run_on_cpu(rung, problem, **how)
     with build_kernels_for(module):
         return native, run_on_cpu(rung, problem, **how)
@@ -73,9 +78,19 @@ def test_a_solution_is_right_in_both(module: ModuleTarget, name: str) -> None:
             assert run.ok, (str(run), run.faults)
 
 
+def run_mistaken(
+    module: ModuleTarget, kernel: dict[str, Any], texts: list[str]
+) -> tuple[CpuRun, CpuRun]:
+    """Of a kernel of a table with one of its mistakes, the run of a program, and of a module.
+
+    One worker has the blocks in one order, so that of several faults the same is first.
+    """
+    return run_both(module, *mistaken(kernel, texts), kernel.get("knobs"), workers=1)
+
+
 TABLE = [
     pytest.param(one, texts, id=f"{one['rung'].split('/')[-1]}: {name}")
-    for one in MISTAKES["kernel"]
+    for one in KERNELS
     for name, texts in one["mistakes"].items()
 ]
 
@@ -84,13 +99,26 @@ TABLE = [
 def test_a_mistake_of_the_table_is_told_alike(
     module: ModuleTarget, kernel: dict[str, Any], texts: list[str]
 ) -> None:
-    rung = load_rung(kernel["rung"] if "/" not in kernel["rung"] else ROOT / kernel["rung"])
-    source = rung.source_text
-    for old, new in zip(texts[::2], texts[1::2], strict=False):
-        source = source.replace(old, new)
-    problem = parse_problem(kernel["problem"])
-    native, browser = run_both(module, rung.with_source(source), problem, kernel.get("knobs"))
+    native, browser = run_mistaken(module, kernel, texts)
     assert said_of(browser) == said_of(native), (str(native), str(browser))
+    assert not native.ok or "battery" in kernel
+
+
+TOLD = [
+    pytest.param(one, one["mistakes"][name], told, id=name)
+    for one in KERNELS
+    for name, told in one.get("told", {}).items()
+]
+
+
+@pytest.mark.parametrize(("kernel", "texts", "told"), some_of(TOLD, 2))
+def test_a_common_mistake_is_told_with_its_line(
+    module: ModuleTarget, kernel: dict[str, Any], texts: list[str], told: list[str]
+) -> None:
+    for run in run_mistaken(module, kernel, texts):
+        first = [f"{one.kind}: {one.source_line}" for one in run.faults[:1]]
+        said = first[0] if first else str(run.comparison)
+        assert all(part in said for part in told), str(run)
 
 
 def test_an_endless_loop_a_division_by_zero_and_a_wild_address_are_told(

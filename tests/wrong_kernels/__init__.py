@@ -7,11 +7,12 @@ text to be edited is no longer there, `make_wrong` fails, and so does the test t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from labtools.problem import Launch, Limits, Rung, Workload, load_rung
+from labtools.problem import Launch, Limits, Problem, Rung, Workload, load_rung, parse_problem
 
 NUMBERS = "numbers"
 """The output differs from the oracle, or is NaN, or was not written."""
@@ -257,3 +258,18 @@ def write_wrong(name: str, folder: Path) -> Path:
         ")\n"
     )
     return path
+
+
+def mistaken(kernel: Mapping[str, Any], texts: Sequence[str]) -> tuple[Rung, Problem]:
+    """A kernel of a table with one of its mistakes, and the problem that it is run on."""
+    root = Path(__file__).parents[2]
+    rung = load_rung(kernel["rung"] if "/" not in kernel["rung"] else root / kernel["rung"])
+    source = rung.source_text
+    for old, new in zip(texts[::2], texts[1::2], strict=False):
+        assert old in source
+        source = source.replace(old, new)
+    problem = parse_problem(kernel["problem"])
+    problem = problem.replace(distribution=kernel.get("distribution", problem.distribution))
+    if "lengths" in kernel:
+        problem = problem.replace(seq_lens=tuple(kernel["lengths"]))
+    return rung.with_source(source), problem
