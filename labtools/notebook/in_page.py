@@ -9,10 +9,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import multiprocessing
+import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def write_tasks(names: Sequence[str], folder: Path) -> None:
 def write_prepared(names: Sequence[str], script: Path) -> None:
     """Write the solution and the mistakes of each exercise with what a check says of them, for a
     browser that cannot compile: a script, which a page from disk may load."""
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # compilers and runs are processes
         found = dict(zip(names, pool.map(_prepared, names), strict=True))
     text = json.dumps(found, separators=(",", ":"))
     script.write_text(f"window.fieldguidePrepared = {text};\n", "utf-8")
