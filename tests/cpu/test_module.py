@@ -51,8 +51,24 @@ def said_of(run: CpuRun) -> tuple[Any, ...]:
     return run.ok, faults
 
 
+DIFFERENT = {
+    # g++ calls a function that clang makes a part of its caller, whose line is told then.
+    "p03: no wait": "the line of the call, in place of the one within",
+    # Of one struct clang copies 16 bytes where it is used, and g++ four times 4 where it is read.
+    "my_tile: rows behind the end are read": "the line of the use, in place of the one of the read",
+}
+"""What the two tell otherwise, and how."""
+
+
+def each(name: str, mistake: str, *values: Any) -> Any:
+    """Parameters of a test, of which it must fail where the two are known to differ."""
+    said = f"{name}: {mistake}"
+    known = [pytest.mark.xfail(reason=DIFFERENT[said], strict=True)] if said in DIFFERENT else []
+    return pytest.param(*values, id=said, marks=known)
+
+
 WRONG = [
-    pytest.param(name, mistake, id=f"{name}: {mistake}")
+    each(name, mistake, name, mistake)
     for name in sorted(exercise_files())
     for mistake in load_exercise(name).mistakes
 ]
@@ -89,7 +105,7 @@ def run_mistaken(
 
 
 TABLE = [
-    pytest.param(one, texts, id=f"{one['rung'].split('/')[-1]}: {name}")
+    each(one["rung"].split("/")[-1], name, one, texts)
     for one in KERNELS
     for name, texts in one["mistakes"].items()
 ]

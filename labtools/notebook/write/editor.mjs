@@ -33,7 +33,7 @@ const marks = StateField.define({
   provide: (field) => EditorView.decorations.from(field),
 });
 
-// A second visit needs no network: service.mjs keeps what this page asked for. Plain http has none but
+// A second visit needs no network: service.mjs keeps what this page asked for, and then what others ask for. Plain http has none but
 // at localhost; there the browser's own cache holds the compiler.
 async function keepPage() {
   const { active } = await navigator.serviceWorker.register(new URL('../../service.js', here)).then(() => navigator.serviceWorker.ready);
@@ -158,4 +158,4 @@ function mount(box) {
 }
 
 for (const box of document.querySelectorAll('.lt-write')) mount(box);
-if (!UNABLE && document.querySelector('.lt-write') && navigator.serviceWorker) keepPage().catch(() => {}); // a browser may refuse it
+if (!UNABLE && document.querySelector('.lt-write') && navigator.serviceWorker && !navigator.serviceWorker.controller) keepPage().catch(() => {}); // a browser may refuse it

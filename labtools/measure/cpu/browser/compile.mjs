@@ -5,8 +5,8 @@ import { adapt } from './adapt.mjs';
 const TARGET = ['-triple', 'wasm32-unknown-wasip1', '-target-cpu', 'generic', '-target-feature', '+bulk-memory',
   '-mrelocation-model', 'static', '-mthread-model', 'single', '-fvisibility=hidden'];
 // cc1 itself, since the driver refuses the sanitizer's pass for this target. As build.py's options for
-// a native compiler: two equal calls at two lines stay two. That everything is
-// inlined makes a function that waits a part of its kernel.
+// a native compiler: two equal calls at two lines stay two. That everything is inlined makes a function
+// that waits a part of its kernel.
 export const OPTIONS = ['-cc1', ...TARGET, '-O1', '-std=c++17', '-w', '-fwrapv', '-fno-unroll-loops', '-fno-caret-diagnostics', '-ferror-limit', '20',
   '-debug-info-kind=line-tables-only', '-dwarf-version=4', '-fno-finite-loops', '-ftrivial-auto-var-init=pattern',
   '-mllvm', '-inline-threshold=100000', '-mllvm', '-sink-common-insts=false', '-mllvm', '-hoist-common-insts=false',
