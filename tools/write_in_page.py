@@ -6,9 +6,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ from filelock import FileLock
 from labtools.measure.cpu.module import ModuleTarget
 from labtools.notebook import in_page
 from labtools.notebook.exercises import exercise_files, load_exercise
+from labtools.record.whole import write_whole
 from tools.execute import pages_key
 from tools.install import ROOT, fingerprint
 from tools.site_assets import COMPILER, AssetError, fetch_compiler, find_node, npm_environment
 
 EDITOR_SCRIPTS = Path(in_page.__file__).parent / "write"
-MADE = ROOT / "_build" / "write"
+MADE, PREPARED = ROOT / "_build" / "write", ROOT / "_build" / "prepared"
 _PARTS = ("runtime.o", "headers.json")
 _COMPILER_FILES = ("bundle.js", "llvm.core2.wasm", "llvm.core3.wasm", "llvm.core4.wasm")
 
@@ -59,9 +62,29 @@ def _make(folder: Path) -> Path:
         bundle(packages, EDITOR_SCRIPTS / f"{name}.mjs", made / f"{name}.js", how, known)
     shutil.copyfile(EDITOR_SCRIPTS / "write.css", made / "write.css")
     in_page.write_tasks(names, made)
-    in_page.write_prepared(names, made / "prepared.js")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # compilers and runs are processes
+        found = dict(zip(names, pool.map(checked_kernels, names), strict=True))
+    # A page from disk may load a script, and nothing else.
+    (made / "prepared.js").write_text(f"window.fieldguidePrepared = {json.dumps(found)};\n")
     stamp.write_text(key)
     return folder
+
+
+def checked_kernels(name: str) -> list[dict[str, Any]]:
+    """`in_page.prepared_kernels` of an exercise, kept until something that they depend on
+    changes."""
+    folder = PREPARED / pages_key()
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f"{name}.lock"):
+        kept = folder / f"{name}.json"
+        if not kept.is_file():
+            for older in PREPARED.iterdir():
+                if older != folder:
+                    shutil.rmtree(older, ignore_errors=True)
+            found = in_page.prepared_kernels(load_exercise(name))
+            write_whole(kept, json.dumps(found).encode())
+        known: list[dict[str, Any]] = json.loads(kept.read_bytes())
+        return known
 
 
 def bundle(packages: Path, script: Path, made: Path, how: str, known: Mapping[str, Any]) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,7 @@ class _PageBuffer:
     given: bool = False
 
 
-def write_tasks(names: Sequence[str], folder: Path) -> None:
+def write_tasks(names: Iterable[str], folder: Path) -> None:
     """Write ``NAME.json.gz`` of each exercise, and the inputs and answers that it names."""
     for name in names:
         task, data = page_task(load_exercise(name))
@@ -61,17 +59,9 @@ def write_tasks(names: Sequence[str], folder: Path) -> None:
         (folder / f"{name}.json.gz").write_bytes(gzip.compress(text, 9, mtime=0))
 
 
-def write_prepared(names: Sequence[str], script: Path) -> None:
-    """Write the solution and the mistakes of each exercise with what a check says of them, for a
-    browser that cannot compile: a script, which a page from disk may load."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # compilers and runs are processes
-        found = dict(zip(names, pool.map(_prepared, names), strict=True))
-    text = json.dumps(found, separators=(",", ":"))
-    script.write_text(f"window.fieldguidePrepared = {text};\n", "utf-8")
-
-
-def _prepared(name: str) -> list[dict[str, Any]]:
-    exercise = load_exercise(name)
+def prepared_kernels(exercise: Exercise) -> list[dict[str, Any]]:
+    """The solution of an exercise and its mistakes, in no order that tells which, each with the
+    stages of its check: what a browser that cannot compile shows."""
     changed = [(one.old, one.new) for one in exercise.mistakes.values()]
     texts = [exercise.solution, *(exercise.solution.replace(*one) for one in changed)]
     texts.sort(key=lambda text: hashlib.sha256(text.encode()).digest())
