@@ -463,6 +463,11 @@ _NEEDS: dict[int, set[Path]] = {NEEDS_FINE: set(), NEEDS_ALONE: set()}  # progra
 _ASCENDING: set[Path] = set()  # hung where blocks began in another order
 
 
+def needs_ascending(executable: Executable) -> bool:
+    """Whether a run of this program was seen to hang where blocks began in another order."""
+    return executable.path in _ASCENDING
+
+
 @dataclass(frozen=True)
 class CpuJob:
     """One run: what is run, in which order, for how long."""
