@@ -55,8 +55,9 @@ the fewest, where a block of a persistent kernel has several parts one after the
 QUICK_CASES, OF_OTHER_KINDS = 6, 2
 """Cases behind the first, of the type and layout asked for and of each other one; of which there
 are those at the ends of its range, too, and those that are `_far_longer`."""
-TIMES_AS_LONG, MOST_LONG_VISITS = 4, 400
-"""`Problem.part_visits` of those against the few, and their `Problem.visits`."""
+TIMES_AS_LONG, MOST_LONG_VISITS, LONG_VISITS_LAIN = 4, 400, 15_000
+"""`Problem.part_visits` of those against the few; their `Problem.visits`, and where they are the
+first of another layout: a page may be wrong from a warp's third tile on."""
 CASES_AT_ONCE = COMPILED_AT_ONCE = 2  # one alone keeps no more than a core busy
 ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
@@ -265,7 +266,14 @@ def check_rung(
         seed = None
     else:
         if not every_kind:
-            batteries[1:] = [_few_of_kind(one, operation.extreme) for one in batteries[1:]]
+            lain = [workload.layout, *(one[0].layout for one in batteries[1:])]
+            new = [layout not in lain[:place] for place, layout in enumerate(lain)]
+            batteries[1:] = [
+                _few_of_kind(
+                    one, operation.extreme, LONG_VISITS_LAIN if is_new else MOST_LONG_VISITS
+                )
+                for one, is_new in zip(batteries[1:], new[1:], strict=True)
+            ]
         behind = _behind_the_grid(rung, workload, knobs)
         batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
     fixed = list(chain.from_iterable(batteries))
@@ -417,20 +425,24 @@ def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ())
     return list(dict.fromkeys(few))
 
 
-def _few_of_kind(battery: Sequence[Problem], extreme: Sequence[str]) -> list[Problem]:
+def _few_of_kind(
+    battery: Sequence[Problem], extreme: Sequence[str], most_visits: int = MOST_LONG_VISITS
+) -> list[Problem]:
     """Those of another type or layout than the one asked for."""
     few = _few_of(battery, OF_OTHER_KINDS, extreme)
-    return list(dict.fromkeys([*few, *_far_longer(few, battery)]))
+    return list(dict.fromkeys([*few, *_far_longer(few, battery, most_visits)]))
 
 
-def _far_longer(few: Sequence[Problem], battery: Sequence[Problem]) -> list[Problem]:
+def _far_longer(
+    few: Sequence[Problem], battery: Sequence[Problem], most_visits: int
+) -> list[Problem]:
     """Of a battery those that are many times as long as each of the few, and not costly: of each
     distribution the longest, with rows of an even and of an odd length. What adds up in too narrow
     a type, or is wrong in a later trip of a loop, shows there alone."""
     least = TIMES_AS_LONG * max(one.part_visits for one in few)
     found: dict[tuple[int, str], Problem] = {}
     for one in sorted(battery, key=lambda one: -one.part_visits):
-        if one.part_visits > least and one.visits <= MOST_LONG_VISITS:
+        if one.part_visits > least and one.visits <= most_visits:
             found.setdefault((one.output.shape[-1] % 2, one.distribution), one)
     return list(found.values())
 

@@ -548,6 +548,17 @@ def test_what_another_type_adds_up_in_shows_in_long_rows() -> None:
     assert any(case.columns > 2048 and case.columns % 8 == 0 for case in cases)
 
 
+def test_a_page_that_is_wrong_from_a_third_tile_on_is_found() -> None:
+    usual, paged = load_rung("r09"), Workload(2, 8, 2, 300, 128, layout="paged", page_size=16)
+    ahead = "page_after = page_of(next + stride);\n    filling"
+    wrong = edited((ahead, "page_after = page_of(next);\n    filling"), base=usual)
+    cases = operation_of(paged).battery(paged, usual.supports)
+    few = check._few_of_kind(cases, (), check.LONG_VISITS_LAIN)
+    longest = max(few, key=lambda one: one.kv_len)
+    assert run_on_cpu(usual, longest, orders=(0,)).ok
+    assert not run_on_cpu(wrong, longest, orders=(0,)).ok
+
+
 def test_a_kernel_that_relies_on_the_order_of_blocks_is_told_so() -> None:
     def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
         (usual,) = R03.launch(problem, limits, knobs)
