@@ -50,10 +50,14 @@ ONE_DRAW_VISITS, ONE_DRAW_PARTS = 2000, 1000
 """`Problem.visits` and parts, above which a case runs with one draw only, in a drawn order."""
 SAMPLED_BLOCKS = 8
 OTHER_SMS = (108, 8)
-"""Multiprocessors that the second draws of cases are launched for, in turn."""
+"""Multiprocessors that the second draws of cases are launched for, in turn; those of many parts for
+the fewest, where a block of a persistent kernel has several parts one after the other."""
 QUICK_CASES, OF_OTHER_KINDS = 6, 2
 """Cases behind the first, of the type and layout asked for and of each other one; of which there
-are those at the ends of its range, too."""
+are those at the ends of its range, too, and those that are `_far_longer`."""
+TIMES_AS_LONG, MOST_LONG_VISITS, LONG_VISITS_LAIN = 4, 400, 15_000
+"""`Problem.part_visits` of those against the few; their `Problem.visits`, and where they are the
+first of another layout: a page may be wrong from a warp's third tile on."""
 CASES_AT_ONCE = COMPILED_AT_ONCE = 2  # one alone keeps no more than a core busy
 ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
@@ -69,6 +73,11 @@ MOST_FAR_THREADS, FAR_LIMIT_S = 2**17, 2.0
 NOT_FAR = "buffers of 2^31 elements and more"
 LARGEST_SIZE = 2**20
 """Of a field, up to which the largest that a kernel takes is looked for."""
+ASCENDING = (
+    "a block waits for one of a lower index, and is right if that one has begun. GPUs begin blocks "
+    "in ascending order, but nothing promises it: a number that every block draws with atomicAdd() "
+    "is sure, in place of blockIdx"
+)
 MOST_PRINTED = 12  # lines of what a kernel prints that are shown
 
 
@@ -83,7 +92,7 @@ class CheckReport:
     planned: int  # how many cases there were to run
     seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none was run
     not_checked: tuple[str, ...] = ()  # what this check cannot say
-    remarks: tuple[str, ...] = ()  # what is wrong with inputs that the verdict does not count
+    remarks: tuple[str, ...] = ()  # what the verdict does not count
     gpu_only: str = ""  # lines of the kernel that only a GPU runs; empty where it is wrong anyway
 
     def to_dict(self) -> dict[str, Any]:
@@ -257,8 +266,13 @@ def check_rung(
         seed = None
     else:
         if not every_kind:
+            lain = [workload.layout, *(one[0].layout for one in batteries[1:])]
+            new = [layout not in lain[:place] for place, layout in enumerate(lain)]
             batteries[1:] = [
-                _few_of(one, OF_OTHER_KINDS, operation.extreme) for one in batteries[1:]
+                _few_of_kind(
+                    one, operation.extreme, LONG_VISITS_LAIN if is_new else MOST_LONG_VISITS
+                )
+                for one, is_new in zip(batteries[1:], new[1:], strict=True)
             ]
         behind = _behind_the_grid(rung, workload, knobs)
         batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
@@ -274,6 +288,8 @@ def check_rung(
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
     gpu_only, remarks = "", []
     if on == "cpu":
+        from .cpu.runner import needs_ascending
+
         compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
         gpu_only = _gpu_only(rung, batteries, knobs)
         if not all(told for told, _ in compiled):
@@ -287,6 +303,8 @@ def check_rung(
             cases += [case.workload for case in others_done]
             if all(case.ok for case in done):
                 remarks = _remarks(rung, batteries[0], knobs)
+        if all(case.ok for case in done) and any(needs_ascending(one) for _, one in compiled):
+            remarks.append(ASCENDING)
         whole = not quick and len(done) == len(cases)
         # The given kind, and others that lie otherwise in memory: in pages.
         lain = {battery[0].layout: battery[0] for battery in reversed(batteries)}
@@ -405,6 +423,28 @@ def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ())
     for name in extreme:
         few += [one for one in others if one.distribution == name][:1]
     return list(dict.fromkeys(few))
+
+
+def _few_of_kind(
+    battery: Sequence[Problem], extreme: Sequence[str], most_visits: int = MOST_LONG_VISITS
+) -> list[Problem]:
+    """Those of another type or layout than the one asked for."""
+    few = _few_of(battery, OF_OTHER_KINDS, extreme)
+    return list(dict.fromkeys([*few, *_far_longer(few, battery, most_visits)]))
+
+
+def _far_longer(
+    few: Sequence[Problem], battery: Sequence[Problem], most_visits: int
+) -> list[Problem]:
+    """Of a battery those that are many times as long as each of the few, and not costly: of each
+    distribution the longest, with rows of an even and of an odd length. What adds up in too narrow
+    a type, or is wrong in a later trip of a loop, shows there alone."""
+    least = TIMES_AS_LONG * max(one.part_visits for one in few)
+    found: dict[tuple[int, str], Problem] = {}
+    for one in sorted(battery, key=lambda one: -one.part_visits):
+        if one.part_visits > least and one.visits <= most_visits:
+            found.setdefault((one.output.shape[-1] % 2, one.distribution), one)
+    return list(found.values())
 
 
 def _not_checked(rung: Rung, others: Sequence[Problem], quick: bool, on: str) -> list[str]:
@@ -696,7 +736,8 @@ def _check_case_on_cpu(
         how: dict[str, Any] = {"progress": progress, "inputs": inputs, "workers": workers}
         if drawn is second:
             # As on another GPU, where that changes the launch alone.
-            sms = OTHER_SMS[index % len(OTHER_SMS)]
+            many = workload.num_parts > ONE_DRAW_PARTS
+            sms = min(OTHER_SMS) if many else OTHER_SMS[index % len(OTHER_SMS)]
             other = dataclasses.replace(checked_limits(), num_sms=sms)
             if rung.defines(drawn, other, knobs) == rung.defines(drawn, checked_limits(), knobs):
                 how["limits"] = other

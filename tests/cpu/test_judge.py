@@ -509,6 +509,79 @@ def test_what_a_device_variable_may_carry_is_said(name: str, kept: str) -> None:
     assert report.ok and [kept in one for one in said] == [True] * bool(kept)
 
 
+def test_what_a_persistent_block_keeps_of_the_part_before_is_found() -> None:
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        (usual,) = R03.launch(problem, limits, knobs)
+        parts, most = problem.num_qo_heads * problem.batch, 32 * limits.num_sms
+        args = (*usual.args, np.int32(problem.num_qo_heads), np.int32(parts))
+        return [dataclasses.replace(usual, grid=(min(parts, most),), args=args)]
+
+    begun = "float score_max = -INFINITY, weight_sum = 0.f;"
+    turns = (
+        ("float sm_scale_log2)", "float sm_scale_log2, int num_qo_heads, int parts)"),
+        (
+            "const int head = blockIdx.x, sequence = blockIdx.y, num_qo_heads = gridDim.x;",
+            "for (int part = blockIdx.x; part < parts; part += gridDim.x) {\n"
+            "const int head = part % num_qo_heads, sequence = part / num_qo_heads;",
+        ),
+        (STORE, STORE + "}"),
+    )
+    keeps = ((begun, "weight_sum = 0.f;"), ("for (int part", begun + "for (int part"))
+    right, wrong = edited(*turns, launch=launch), edited(*turns, *keeps, launch=launch)
+    (many,) = (one for one in battery(SMALL) if one.num_parts == 83 * 40)
+    for index in (3, 4):
+        assert check._check_case_on_cpu(right, index, many, None).ok
+        found = check._check_case_on_cpu(wrong, index, many, None)
+        assert not found.ok and f"{min(check.OTHER_SMS)} multiprocessors" in found.told
+
+
+def test_what_another_type_adds_up_in_shows_in_long_rows() -> None:
+    usual, one = load_rung("n00"), operation_of("rows").small
+    plain = "const float value = widen(x_row[c]);\n      sum += value * value;"
+    in_type = plain.replace("sum += value * value", "sum = widen(narrow(sum + value * value))")
+    wrong = edited((plain, f"\n#ifdef BF16\n{in_type}\n#else\n{plain}\n#endif\n"), base=usual)
+    operation, typed = operation_of(one), one.replace(dtype="bfloat16")
+    cases = check._few_of_kind(operation.battery(typed), operation.extreme)
+    assert all(run_on_cpu(usual, case, orders=(0,)).ok for case in cases)
+    told = [case.columns for case in cases if not run_on_cpu(wrong, case, orders=(0,)).ok]
+    assert told and min(told) > 2048
+    assert any(case.columns > 2048 and case.columns % 8 == 0 for case in cases)
+
+
+def test_a_page_that_is_wrong_from_a_third_tile_on_is_found() -> None:
+    usual, paged = load_rung("r09"), Workload(2, 8, 2, 300, 128, layout="paged", page_size=16)
+    ahead = "page_after = page_of(next + stride);\n    filling"
+    wrong = edited((ahead, "page_after = page_of(next);\n    filling"), base=usual)
+    cases = operation_of(paged).battery(paged, usual.supports)
+    few = check._few_of_kind(cases, (), check.LONG_VISITS_LAIN)
+    longest = max(few, key=lambda one: one.kv_len)
+    assert run_on_cpu(usual, longest, orders=(0,)).ok
+    assert not run_on_cpu(wrong, longest, orders=(0,)).ok
+
+
+def test_a_kernel_that_relies_on_the_order_of_blocks_is_told_so() -> None:
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        (usual,) = R03.launch(problem, limits, knobs)
+        done = (Workspace("done", (usual.num_blocks,), "uint32"),)
+        clear = Launch("clear", (usual.num_blocks,), (1,), args=("done",), workspace=done)
+        args = (*usual.args, "done")
+        return [clear, dataclasses.replace(usual, args=args, workspace=done)]
+
+    waits = """
+  const int block = blockIdx.x + gridDim.x * blockIdx.y;
+  if (threadIdx.x == 0) {
+    if (block) while (!done[block - 1]) {}
+    __threadfence();
+    done[block] = 1;
+  }"""
+    clear = f"{ENTRY} void clear(unsigned* done) {{ done[blockIdx.x] = 0; }}\n"
+    end = "float sm_scale_log2)"
+    flags = (end, end.replace(")", ", volatile unsigned* done)"))
+    edits = ((ENTRY, clear + ENTRY), flags, (STORE, STORE + waits))
+    report = check_rung(edited(*edits, launch=launch), SMALL, quick=True)
+    assert report.ok and report.remarks == (check.ASCENDING,)
+
+
 def test_threads_that_have_returned_are_not_waited_for() -> None:
     rung = edited((STORE, f"{STORE}\n  if (threadIdx.x < 5) return;\n  __syncthreads();"))
     run = run_on_cpu(rung, SMALL.replace(kv_len=9))

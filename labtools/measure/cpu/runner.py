@@ -11,6 +11,7 @@ import re
 import select
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -461,6 +462,12 @@ def _source_texts(rung: Rung) -> dict[str, list[str]]:
 
 _NEEDS: dict[int, set[Path]] = {NEEDS_FINE: set(), NEEDS_ALONE: set()}  # programs known to need it
 _ASCENDING: set[Path] = set()  # hung where blocks began in another order
+_CHAINED: set[Path] = set()  # of those, what then ended soon: it was no long block
+
+
+def needs_ascending(executable: Executable) -> bool:
+    """Whether a run of this program was seen to hang only where blocks began in another order."""
+    return executable.path in _CHAINED
 
 
 @dataclass(frozen=True)
@@ -516,6 +523,11 @@ def _run_any_order(
             if all(one.kind != "hang" for one in result.faults):
                 return result
             _ASCENDING.add(job.executable.path)
+            began, job = time.monotonic(), dataclasses.replace(job, order=1)
+            result = _run_order(job, shared, inputs, index, count, progress)
+            if time.monotonic() - began < WAITS_FOR_A_BLOCK_S:
+                _CHAINED.add(job.executable.path)
+            return result
         job = dataclasses.replace(job, order=1)
     return _run_order(job, shared, inputs, index, count, progress)
 
