@@ -266,13 +266,14 @@ def check_rung(
         seed = None
     else:
         if not every_kind:
-            lain = [workload.layout, *(one[0].layout for one in batteries[1:])]
-            new = [layout not in lain[:place] for place, layout in enumerate(lain)]
+            layouts = [battery[0].layout for battery in batteries]
             batteries[1:] = [
                 _few_of_kind(
-                    one, operation.extreme, LONG_VISITS_LAIN if is_new else MOST_LONG_VISITS
+                    battery,
+                    operation.extreme,
+                    MOST_LONG_VISITS if battery[0].layout in layouts[:place] else LONG_VISITS_LAIN,
                 )
-                for one, is_new in zip(batteries[1:], new[1:], strict=True)
+                for place, battery in enumerate(batteries[1:], 1)
             ]
         behind = _behind_the_grid(rung, workload, knobs)
         batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
