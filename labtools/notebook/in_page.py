@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,7 @@ def prepared_kernels(exercise: Exercise) -> list[dict[str, Any]]:
     changed = [(one.old, one.new) for one in exercise.mistakes.values()]
     texts = [exercise.solution, *(exercise.solution.replace(*one) for one in changed)]
     texts.sort(key=lambda text: hashlib.sha256(text.encode()).digest())
-    return [{"text": text, "stages": [*map(_stage, _played(exercise, text))]} for text in texts]
-
-
-def _played(exercise: Exercise, text: str) -> Iterator[Stage]:
-    for stage in stages_of(exercise, text):
-        yield stage
-        if not stage.ok:
-            return
+    return [{"text": text, "stages": [*map(_stage, stages_of(exercise, text))]} for text in texts]
 
 
 def _stage(stage: Stage) -> dict[str, Any]:
@@ -125,8 +118,7 @@ def _problems(exercise: Exercise) -> tuple[list[tuple[Problem, Any]], int]:
             None if compiled_code(rung, one, knobs) in known else "other code"
         )
 
-    battery = operation_of(exercise.problem).battery(exercise.problem, refuse)
-    small = [one for one in battery if refuse(one) is None]
+    _, *small = operation_of(exercise.problem).battery(exercise.problem, refuse)
     every = ((one, knobs) for one in dict.fromkeys([*quick, *small]))
     return [(exercise.least, None), *every], len(quick)
 

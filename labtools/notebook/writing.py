@@ -35,7 +35,14 @@ def stages_of(exercise: Exercise, source: str) -> Iterator[Stage]:
     warps changes anything; its time on the default GPU by the forecast, as a ratio to the rung's,
     whose time a page may still ask for.
     """
-    return _stages(exercise.rung_of(source), exercise)
+    return _until_one_fails(_stages(exercise.rung_of(source), exercise))
+
+
+def _until_one_fails(stages: Iterator[Stage]) -> Iterator[Stage]:
+    for stage in stages:
+        yield stage
+        if not stage.ok:
+            return
 
 
 def _stages(rung: Rung, exercise: Exercise, most: float | None = None) -> Iterator[Stage]:
@@ -116,7 +123,8 @@ def try_capstone(launch: Callable[..., Any]) -> None:
 def capstone_stages(launch: Callable[..., Any]) -> Iterator[Stage]:
     """The stages of `try_capstone`, of which the last fails beyond `MOST_TIMES`."""
     exercise = dataclasses.replace(load_exercise("my_r08"), knobs={})
-    return _stages(cell_rung(CAPSTONE, exercise.rung, launch), exercise, MOST_TIMES)
+    rung = cell_rung(CAPSTONE, exercise.rung, launch)
+    return _until_one_fails(_stages(rung, exercise, MOST_TIMES))
 
 
 def _play(name: str, stages: Iterator[Stage]) -> None:
@@ -128,8 +136,6 @@ def _play(name: str, stages: Iterator[Stage]) -> None:
     for stage in stages:
         played.append(stage)
         shown.update(show_stages(played))
-        if not stage.ok:
-            break
     if reader_present():
         with suppress(JournalError):
             keep_progress(name, played)
