@@ -622,7 +622,7 @@ def _run_child(
             child.stdin.write(job_text(job, buffers, names, report_fd, fine).encode())
             child.stdin.close()
         most = most_bytes() + sum(one.bytes for one in buffers.values())
-        limit_s = 2 * job.time_limit_s + 10
+        limit_s = 20 * job.time_limit_s + 10  # the machine may be busy with something else
         if _wait(child, limit_s, report, tell, most):
             return f"the child process made no progress for {limit_s:g} s and was ended"
         said = child.stderr.read(4096).decode(errors="replace").strip()
