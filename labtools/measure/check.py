@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from labtools.problem import (
     MOST_BIAS,
+    Comparison,
     Drawn,
     LabError,
     Problem,
     Rung,
     merge_comparisons,
     operation_of,
+    timed_launches,
 )
 from labtools.problem.isolated import RISING, VALUES_UP_TO, IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
@@ -125,12 +127,18 @@ class CheckReport:
 
     @property
     def bias(self) -> float:
-        """By how much the outputs are too large on average over the cases, relative; 0 where that
-        is within what rounding of any kind may do."""
-        known = [case.comparison for case in self.cases if case.comparison]
-        mean = sum(one.bias or 0.0 for one in known) / max(1, len(known))
-        most = MOST_BIAS * max((one.tolerance or 0.0 for one in known), default=0.0)
-        return mean if abs(mean) > most else 0.0
+        """By how much the outputs are too large on average over the cases of one type, relative; 0
+        where that is within what rounding of any kind may do."""
+        of_type: dict[str, list[Comparison]] = {}
+        for case in self.cases:
+            if case.comparison:
+                of_type.setdefault(case.workload.dtype, []).append(case.comparison)
+        for known in of_type.values():
+            mean = sum(one.bias or 0.0 for one in known) / len(known)
+            most = MOST_BIAS * max(one.tolerance or 0.0 for one in known)
+            if abs(mean) > most:
+                return mean
+        return 0.0
 
     @property
     def covered(self) -> list[str]:
@@ -637,14 +645,14 @@ def _reaches(
         return None
     far = larger[-1]
     try:
-        launches = rung.launches(far, checked_limits(), knobs)
+        launches = timed_launches(rung.launches(far, checked_limits(), knobs))
         threads = sum(one.num_blocks * one.num_threads for one in launches)
         if far.outputs == near.outputs and threads > MOST_FAR_THREADS:
             return None
         for one in larger[:-1]:
             # The last rows are computed by the last blocks only where blocks grow with rows.
             least = 0.5 * far.output.shape[0] / one.output.shape[0]
-            nearer = rung.launches(one, checked_limits(), knobs)
+            nearer = timed_launches(rung.launches(one, checked_limits(), knobs))
             if len(nearer) != len(launches) or any(
                 ours.num_blocks < least * theirs.num_blocks
                 for ours, theirs in zip(launches, nearer, strict=True)

@@ -593,7 +593,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
                 for name, one in arrays.items()
             }
             given = OtherValues(problem, arrays)
-            with contextlib.suppress(LabError):
+            with contextlib.suppress(LabError), np.errstate(all="ignore"):
                 expected = problem.by_output(self.oracle(given))
                 other = problem.by_output(self.oracle(OtherValues(problem, near)))
                 moved = max(_moved(one, other[name]) for name, one in expected.items())

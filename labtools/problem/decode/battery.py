@@ -107,10 +107,9 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
         add((2, 1, 2), 2, 3, group, "normal")
     add((0, 5, 0), 5, 2, 4, "normal")
     cases.append(small.replace(kv_len=1, distribution="rising"))
-    cases += [
-        one.replace(batch=6, seq_lens=(97, 1, 64, 2, 33, 80), distribution="rising")
-        for one in other_head_dims(small, supports)
-    ]
+    for one in other_head_dims(small, supports):
+        ragged = one.replace(batch=6, seq_lens=(97, 1, 64, 2, 33, 80), distribution="rising")
+        cases += [ragged, one.replace(batch=1, kv_len=80, distribution="sink")]
     for size in PAGE_SIZES if workload.is_paged else ():
         other = small.replace(page_size=size, distribution="late_peaked", kv_len=2 * size + 1)
         cases.append(other)
