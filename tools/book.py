@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tools.choose import find_driver
@@ -170,11 +170,13 @@ def build(
     kept: KeptPages | None = None,
     jobs: int = JOBS,
     epub: bool = False,
+    prepared: Iterable[str] | None = None,
 ) -> Path:
     """Build the site, and the EPUB on request; returns the folder of the site's HTML.
 
     The pages taken are those of ``kept``, with what is missing added; by default pages are kept
     between builds, but with a GPU, where also one page runs at a time and has it to itself.
+    ``prepared`` as `tools.write_in_page.make_editor` takes it.
 
     Raises SystemExit: it fails or warns, a page is missing or not in the table of contents, or a
     page would ask for something from outside.
@@ -190,13 +192,15 @@ def build(
         if stands(html, made / "site.json", root, kept):
             print("Nothing has changed: the site stands as it was made.")
         else:
-            make_site(root, html, kept, jobs)
+            make_site(root, html, kept, jobs, prepared)
         if epub:
             make_epub(root, html, kept, jobs)
     return html
 
 
-def make_site(root: Path, html: Path, kept: KeptPages, jobs: int) -> None:
+def make_site(
+    root: Path, html: Path, kept: KeptPages, jobs: int, prepared: Iterable[str] | None
+) -> None:
     """Make the site from nothing, for `build`; pages that are not kept are executed first."""
     made, noted = html.parent, html.parent / "site.json"
     noted.unlink(missing_ok=True)
@@ -213,7 +217,7 @@ def make_site(root: Path, html: Path, kept: KeptPages, jobs: int) -> None:
     alone = find_driver() is not None
     execute_all(root, kept, made / "page-times.json", 1 if alone else jobs)
     mark = site_mark(root, kept)
-    editor = editor_of(root)
+    editor = editor_of(root, prepared)
     run_sphinx(root, html, kept, assets, jobs, editor=editor)
     if mark != site_mark(root, kept) or (root == ROOT and editor is None):
         mark = None  # edited meanwhile, or to be made again when a compiler can be had
@@ -226,13 +230,13 @@ def make_site(root: Path, html: Path, kept: KeptPages, jobs: int) -> None:
     noted.write_text(json.dumps({"mark": mark, "files": site_files(html)}))
 
 
-def editor_of(root: Path) -> Path | None:
+def editor_of(root: Path, prepared: Iterable[str] | None) -> Path | None:
     """What the repository's own site needs so that kernels are written in it; says why not."""
     from labtools.problem import LabError
     from tools.write_in_page import make_editor  # much to import, for what fills pages too
 
     try:
-        return make_editor() if root == ROOT else None
+        return make_editor(prepared=prepared) if root == ROOT else None
     except (AssetError, LabError) as error:
         what = "The site has no compiler, so its kernels can be written in JupyterLab only"
         print(f"{what}: {error}")

@@ -9,8 +9,9 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,33 @@ _PARTS = ("runtime.o", "headers.json")
 _COMPILER_FILES = ("bundle.js", "llvm.core2.wasm", "llvm.core3.wasm", "llvm.core4.wasm")
 
 
-def make_editor(folder: Path = MADE) -> Path:
-    """Make ``write`` in a folder, and return the folder. Raises AssetError: npm cannot be had, or a
-    tool of its packages fails."""
+def make_editor(folder: Path = MADE, prepared: Iterable[str] | None = None) -> Path:
+    """Make ``write`` in a folder, and return the folder; ``prepared`` are the exercises whose
+    kernels are checked beforehand, None being all.
+
+    Raises AssetError: npm cannot be had, or a tool of its packages fails.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    names = sorted(exercise_files() if prepared is None else prepared)
+    texts = [(name, text) for name in names for text in in_page.prepared_texts(load_exercise(name))]
     with FileLock(folder / ".lock"):
-        return _make(folder)
+        made = _make(folder)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # compilers and runs are processes
+            checked = [*pool.map(checked_kernel, *zip(*texts, strict=True), repeat(pages_key()))]
+        found: dict[str, list[Any]] = {name: [] for name in names}
+        for (name, _), kernel in zip(texts, checked, strict=True):
+            found[name].append(kernel)
+        # A page from disk may load a script, and nothing else.
+        script = f"window.fieldguidePrepared = {json.dumps(found)};\n"
+        write_whole(made / "prepared.js", script.encode())
+    return folder
 
 
 def _make(folder: Path) -> Path:
     packages, made = fetch_compiler(COMPILER), folder / "write"
     stamp, key = folder / ".stamp", fingerprint(pages_key(), Path(__file__))
     if stamp.is_file() and stamp.read_text() == key:
-        return folder
+        return made
     parts = ModuleTarget(packages, find_node()).parts()
     shutil.rmtree(made, ignore_errors=True)
     (made / "clang").mkdir(parents=True)
@@ -62,28 +77,24 @@ def _make(folder: Path) -> Path:
         bundle(packages, EDITOR_SCRIPTS / f"{name}.mjs", made / f"{name}.js", how, known)
     shutil.copyfile(EDITOR_SCRIPTS / "write.css", made / "write.css")
     in_page.write_tasks(names, made)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # compilers and runs are processes
-        found = dict(zip(names, pool.map(checked_kernels, names), strict=True))
-    # A page from disk may load a script, and nothing else.
-    (made / "prepared.js").write_text(f"window.fieldguidePrepared = {json.dumps(found)};\n")
     stamp.write_text(key)
-    return folder
+    return made
 
 
-def checked_kernels(name: str) -> list[dict[str, Any]]:
-    """`in_page.prepared_kernels` of an exercise, kept until something that they depend on
-    changes."""
-    folder = PREPARED / pages_key()
+def checked_kernel(name: str, text: str, key: str | None = None) -> dict[str, Any]:
+    """`in_page.prepared_kernel` of an exercise, kept until the ``key`` of what it depends on, by
+    default `pages_key`, changes."""
+    folder = PREPARED / (key or pages_key())
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f"{name}.lock"):
-        kept = folder / f"{name}.json"
+    kept = folder / f"{name}-{fingerprint(text)[:16]}.json"
+    with FileLock(kept.with_suffix(".lock")):
         if not kept.is_file():
             for older in PREPARED.iterdir():
                 if older != folder:
                     shutil.rmtree(older, ignore_errors=True)
-            found = in_page.prepared_kernels(load_exercise(name))
+            found = in_page.prepared_kernel(load_exercise(name), text)
             write_whole(kept, json.dumps(found).encode())
-        known: list[dict[str, Any]] = json.loads(kept.read_bytes())
+        known: dict[str, Any] = json.loads(kept.read_bytes())
         return known
 
 

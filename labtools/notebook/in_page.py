@@ -59,13 +59,16 @@ def write_tasks(names: Iterable[str], folder: Path) -> None:
         (folder / f"{name}.json.gz").write_bytes(gzip.compress(text, 9, mtime=0))
 
 
-def prepared_kernels(exercise: Exercise) -> list[dict[str, Any]]:
-    """The solution of an exercise and its mistakes, in no order that tells which, each with the
-    stages of its check: what a browser that cannot compile shows."""
+def prepared_texts(exercise: Exercise) -> list[str]:
+    """The solution of an exercise and its mistakes, in no order that tells which."""
     changed = [(one.old, one.new) for one in exercise.mistakes.values()]
     texts = [exercise.solution, *(exercise.solution.replace(*one) for one in changed)]
-    texts.sort(key=lambda text: hashlib.sha256(text.encode()).digest())
-    return [{"text": text, "stages": [*map(_stage, stages_of(exercise, text))]} for text in texts]
+    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
+
+
+def prepared_kernel(exercise: Exercise, text: str) -> dict[str, Any]:
+    """A text with the stages of its check: what a browser that cannot compile shows."""
+    return {"text": text, "stages": [*map(_stage, stages_of(exercise, text))]}
 
 
 def _stage(stage: Stage) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from labtools.notebook.writing import Stage, capstone_stages, show_help, stages_
 from labtools.problem import load_rung
 from labtools.toolchain import CompileError, compile_rung
 from tools.toc import toc_parts
-from tools.write_in_page import checked_kernels
+from tools.write_in_page import checked_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,8 +49,7 @@ def test_an_exercise_is_whole(name: str) -> None:
 
 def checked(exercise: Exercise, source: str) -> list[Stage]:
     """`play` of what the site shows beforehand, whose making and this test share one check."""
-    kernels = checked_kernels(exercise.name)
-    (stages,) = [one["stages"] for one in kernels if one["text"] == source]
+    stages = checked_kernel(exercise.name, source)["stages"]
     return [Stage(one["name"], one["ok"], one["said"]) for one in stages]
 
 
