@@ -85,8 +85,8 @@ function mount(box) {
   if (UNABLE) {
     run.disabled = true;
     document.head.append(element('script', { src: new URL('prepared.js', here).href, onload() {
-      prepared = window.fieldguidePrepared[name];
-      if (!prepared) return;
+      prepared = window.fieldguidePrepared[name] ?? [];
+      if (!prepared.length) return;
       const row = element('div', { className: 'lt-write-row' }, 'Or look at one of these, of which one is right:');
       row.append(...prepared.map((one, i) => button(`kernel ${i + 1}`, () => {
         write(one.text);
