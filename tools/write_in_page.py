@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,9 @@ def make_editor(folder: Path = MADE, prepared: Iterable[str] | None = None) -> P
     texts = [(name, text) for name in names for text in in_page.prepared_texts(load_exercise(name))]
     with FileLock(folder / ".lock"):
         made = _make(folder)
+        check = partial(checked_kernel, key=pages_key())
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # compilers and runs are processes
-            checked = [*pool.map(checked_kernel, *zip(*texts, strict=True), repeat(pages_key()))]
+            checked = [*pool.map(lambda one: check(*one), texts)]
         found: dict[str, list[Any]] = {name: [] for name in names}
         for (name, _), kernel in zip(texts, checked, strict=True):
             found[name].append(kernel)
