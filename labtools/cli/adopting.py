@@ -56,7 +56,7 @@ def adopt_kernel(name: str, entry: str | None, progress: Progress) -> Adopted:
     the kernel is not."""
     with typed():
         path = given_path(name)
-        if path.suffix not in (".cu", ".cubin") or not path.is_file():
+        if path.suffix not in (".cu", ".cuh", ".cubin") or not path.is_file():
             raise LabError(f"{name} is no .cu or .cubin file.", "nothing is there to read", "one")
         wrote = path.with_suffix(".launch.toml")
         if wrote.exists():

@@ -230,7 +230,7 @@ class LaunchAsked:
     @property
     def is_meant(self) -> bool:
         """Whether it is one, and no rung."""
-        return self._is_told or self.name.endswith((".cu", ".cubin", ".ptx", ".toml"))
+        return self._is_told or self.name.endswith((".cu", ".cuh", ".cubin", ".ptx", ".toml"))
 
     @property
     def _is_told(self) -> bool:
@@ -250,7 +250,7 @@ class LaunchAsked:
 
         with typed():
             path = given_path(self.name)
-            if not is_file(path) or path.suffix not in (".cu", ".cubin", ".toml"):
+            if not is_file(path) or path.suffix not in (".cu", ".cuh", ".cubin", ".toml"):
                 what = f"{self.name} is no kernel that a launch can be told of."
                 why = "it is no .cu or .cubin file, and no .toml that names one and its launches"
                 raise LabError(what, why, "ptxas makes a .cubin of PTX; a rung needs no launch")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +18,18 @@ from labtools.problem.rung import is_arch_since
 from labtools.problem.text import read_given
 from labtools.toolchain.compiler import compile_rung
 from labtools.toolchain.cubin import Cubin, no_kernel, parameter_bytes, read_cubin, refuse_launch
+from labtools.toolchain.errors import CompileError
 from labtools.toolchain.listings import MachineCode, code_of_cubin, machine_code
+from labtools.toolchain.nvcc import compile_with_nvcc
 from labtools.toolchain.options import split_arch
 from labtools.toolchain.sources import kernels_in, normalise_source
 
 from .forecasting import forecast
 from .result import Forecast
 from .sheets import Gpu, load_gpu
+
+MOST_ABSENT = 20
+"""Headers of a kernel's file, at most, that are looked for in vain."""
 
 
 def forecast_launch(
@@ -67,21 +75,51 @@ def launched_code(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[R
 
     Raises LabError: a launch does not fit the kernel's parameters, or a GPU refuses it.
     """
-    launches, compiled = rung.launches(problem, limits), rung.source.suffix == ".cubin"
-    if compiled:
+    launches, cubin = rung.launches(problem, limits), None
+    if rung.source.suffix == ".cubin":
         cubin = read_cubin(rung.source)
         if not _runs(cubin.arch, limits.arch):
             what = f"{cubin.name} is for {cubin.arch} and does not run on {limits.arch}."
             raise LabError(what, "machine code is that of one GPU", "another --gpu, or the source")
-        named = [replace(one, entry=_symbol(cubin, one.entry)) for one in launches]
-        rung = replace(rung, launch=lambda problem, limits, knobs: named)
-        launches = named
     else:
-        cubin = compile_rung(rung, problem, limits)
+        rung = _without_absent_headers(rung, problem, limits)
+        try:
+            own = compile_rung(rung, problem, limits)
+        except CompileError as error:
+            with contextlib.suppress(CompileError):  # what NVRTC says has the kernel's line
+                cubin = compile_with_nvcc(rung.source, limits.arch, rung.defines(problem, limits))
+            if cubin is None:
+                error.still_works = "where nvcc is found it takes host code too; the .cubin that "
+                error.still_works += f"nvcc -cubin -arch={limits.arch} makes is forecast as well"
+                raise
+    if cubin is not None:
+        launches = [replace(one, entry=_symbol(cubin, one.entry)) for one in launches]
+        named = launches
+        rung = replace(rung, launch=lambda problem, limits, knobs: named)
     for launch in launches:
-        _check_arguments(rung, launch, cubin)
-        refuse_launch(cubin, launch, limits)
-    return rung, code_of_cubin(cubin) if compiled else machine_code(rung, problem, limits)
+        _check_arguments(rung, launch, cubin or own)
+        refuse_launch(cubin or own, launch, limits)
+    return rung, code_of_cubin(cubin) if cubin else machine_code(rung, problem, limits)
+
+
+def _without_absent_headers(rung: Rung, problem: LaunchProblem, limits: Limits) -> Rung:
+    """The kernel without the headers in angle brackets that are not here, such as those of cuBLAS:
+    what launches a kernel needs them, and the kernel seldom does."""
+    for _ in range(MOST_ABSENT):
+        try:
+            compile_rung(rung, problem, limits)
+        except CompileError as error:
+            absent = re.search(r'cannot open source file "([^"]+)"', error.log)
+            line = absent and rf"^([ \t]*#[ \t]*include[ \t]*<{re.escape(absent[1])}>)"
+            text = re.sub(line, r"// \1", rung.source_text, flags=re.MULTILINE) if line else ""
+            if text in ("", rung.source_text):
+                break
+            rung = replace(rung, read_text=text)
+        except LabError:
+            break
+        else:
+            break
+    return rung
 
 
 def _runs(arch: str, on: str) -> bool:
@@ -91,12 +129,26 @@ def _runs(arch: str, on: str) -> bool:
 
 def _symbol(cubin: Cubin, name: str) -> str:
     """What a file calls a kernel: the name itself, or the only one that C++ makes of it."""
-    plain = name.rpartition("::")[2]
-    mangled = [one for one in cubin.entries if f"{len(plain)}{plain}" in one]
-    found = [name] if name in cubin.entries else mangled
+    plain = name.partition("<")[0].rpartition("::")[2].strip()
+    found = [one for one in cubin.entries if f"{len(plain)}{plain}" in one]
+    if name in cubin.entries:
+        found = [name]
+    elif len(found) > 1:
+        told = re.compile(rf"(?:^|[ :]){re.escape(name.replace(' ', ''))}\(")
+        found = [one for one in found if told.search(_demangled(one))]
     if len(found) != 1:
         raise no_kernel(cubin.name, name, sorted(found or cubin.entries))
     return found[0]
+
+
+def _demangled(symbol: str) -> str:
+    """A kernel as C++ names it, without blanks in it but that before its name."""
+    tool = shutil.which("c++filt") or shutil.which("llvm-cxxfilt")
+    if tool is None:
+        return symbol
+    said = subprocess.run([tool, symbol], capture_output=True, text=True, timeout=10, check=False)
+    kind, blank, rest = said.stdout.strip().partition(" ")
+    return f"{kind}{blank}{rest.replace(' ', '')}" if kind == "void" else said.stdout.strip()
 
 
 def _check_arguments(rung: Rung, launch: Launch, cubin: Cubin) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from labtools.problem.launched import (
     read_launches,
     sizes_of,
 )
+from labtools.toolchain import CompileError, nvcc
 from labtools.toolchain.compiler import compile_cubin, compile_rung
 from labtools.toolchain.cubin import parameter_bytes, read_entries
 
@@ -268,3 +270,57 @@ def test_sizes_are_computed_of_numbers_and_nothing_else() -> None:
     for text in ("", "n", "-1", "1.5", "n()", "[1]", "1,,2", "1 if 1 else 2", "True"):
         with pytest.raises(LabError):
             sizes_of(text, {})
+
+
+HOST = (
+    "#include <vector>\n#include <iostream>\n"
+    + SOFTMAX
+    + """
+int main() {
+  std::vector<float> rows(4);
+  softmax<float, 4><<<4, 256>>>(nullptr, nullptr, 4);
+  softmax<float, 8><<<4, 256>>>(nullptr, nullptr, 4);
+}
+"""
+)
+AS_NVCC = """#!{python}
+import sys
+from pathlib import Path
+from labtools.toolchain.compiler import compile_cubin
+made, source = Path(sys.argv[-2]), Path(sys.argv[-1])
+lines = source.read_text().partition("int main")[0].splitlines()
+text = "\\n".join("" if "#include" in line else line for line in lines)
+if "no_such_word" in text:
+    sys.exit(f"{{source}}(3): error: identifier \\"no_such_word\\" is undefined")
+entries = ["softmax<float, 4>", "softmax<float, 8>"]
+made.write_bytes(compile_cubin(text, "sm_90", entries=entries).image)
+"""
+
+
+def test_a_file_with_host_code_is_compiled_by_nvcc_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, launch = write(tmp_path / "host.cu", HOST), ("softmax<float, 8>", 4096, 256, ARGS)
+    monkeypatch.setattr(nvcc, "find_tool", lambda name: None)
+    with pytest.raises(CompileError, match="where nvcc is found"):
+        forecast_launch(source, *launch)
+    tool = write(tmp_path / "nvcc", AS_NVCC.format(python=sys.executable))
+    tool.chmod(0o755)
+    monkeypatch.setattr(nvcc, "find_tool", lambda name: tool)
+    made = forecast_launch(source, *launch)
+    plain = write(tmp_path / "plain.cu", SOFTMAX)
+    assert made.time_us == pytest.approx(forecast_launch(plain, *launch).time_us)
+    source.write_text(HOST.replace("most = -1e30f", "most = no_such_word"))
+    with pytest.raises(CompileError) as wrong:
+        forecast_launch(source, *launch)
+    assert wrong.value.line is not None and wrong.value.file == str(source)
+
+
+def test_headers_that_are_not_here_are_not_missed(softmax: Path) -> None:
+    launch = ("softmax<float, 4>", 4096, 256, ARGS)
+    plain = forecast_launch(softmax, *launch)
+    softmax.write_text("#pragma once\n#include <cublas_v2.h>\n# include <iostream>\n" + SOFTMAX)
+    assert forecast_launch(softmax, *launch).time_us == pytest.approx(plain.time_us)
+    softmax.write_text('#include "mine.h"\n' + SOFTMAX)
+    with pytest.raises(CompileError, match=r"mine\.h"):
+        forecast_launch(softmax, *launch)
