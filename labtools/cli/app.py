@@ -143,8 +143,10 @@ def forecast(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how long it should take and what bounds it, from its machine code. Needs no GPU. Of any
-    other kernel, a .cu or .cubin, its launch is enough."""
+    """Say how long it should take and what bounds it, from its machine code. Needs no GPU.
+
+    Of any .cu or .cubin its launch is enough: --entry to --define.
+    """
     from .forecasting import forecast_rung
 
     launch = LaunchAsked(rung, entry, grid, block, smem, arg or (), define or (), workload, knob)
@@ -158,7 +160,7 @@ def adopt(
     entry: EntryOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write down how a kernel is launched, as far as its parameters say it, for you to fill in."""
+    """Write down how a kernel of yours is launched, as a file to fill in."""
     from .adopting import adopt_kernel
 
     present(partial(adopt_kernel, kernel, entry), as_json)

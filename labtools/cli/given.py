@@ -204,7 +204,7 @@ ArgOption = Annotated[
     typer.Option(
         metavar="NAME=TYPE...",
         help="Each parameter in order: x=f32[8192,n], n=i32:4096, out=f32[8192,n]:out (:inout, "
-        ":part of which some is read), idx=i32[8192]=uniform:0,n (=arange, @idx.npy).",
+        ":part of which some is read), idx=i32[8192]=uniform:0,99 (=arange, @idx.npy).",
     ),
 ]
 DefineOption = Annotated[
