@@ -14,11 +14,18 @@ import typer
 from .given import (
     HEADLINE_TEXT,
     SMALL_TEXT,
+    ArgOption,
+    BlockOption,
     Commands,
+    DefineOption,
+    EntryOption,
+    GridOption,
     JsonOption,
     KnobOption,
+    LaunchAsked,
     RungArgument,
     RungAsked,
+    SmemOption,
     VerboseOption,
     WorkloadOption,
 )
@@ -121,6 +128,12 @@ def forecast(
         typer.Option(help="A data sheet, for example h200. Default: this GPU, else h200."),
     ] = None,
     knob: KnobOption = None,
+    entry: EntryOption = None,
+    grid: GridOption = None,
+    block: BlockOption = None,
+    smem: SmemOption = "0",
+    arg: ArgOption = None,
+    define: DefineOption = None,
     what_if: Annotated[
         float | None,
         typer.Option(
@@ -130,11 +143,27 @@ def forecast(
     verbose: VerboseOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how long it should take and what bounds it, from its machine code. Needs no GPU."""
+    """Say how long it should take and what bounds it, from its machine code. Needs no GPU.
+
+    Of any .cu or .cubin its launch is enough: --entry to --define.
+    """
     from .forecasting import forecast_rung
 
-    asked = RungAsked(rung, workload, knob)
+    launch = LaunchAsked(rung, entry, grid, block, smem, arg or (), define or (), workload, knob)
+    asked = launch if launch.is_meant else RungAsked(rung, workload, knob)
     present(partial(forecast_rung, asked, gpu, what_if), as_json, verbose)
+
+
+@app.command()
+def adopt(
+    kernel: Annotated[str, typer.Argument(metavar="FILE.cu|.cubin", help="The kernel's file.")],
+    entry: EntryOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write down how a kernel of yours is launched, as a file to fill in."""
+    from .adopting import adopt_kernel
+
+    present(partial(adopt_kernel, kernel, entry), as_json)
 
 
 @app.command()

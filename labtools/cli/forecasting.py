@@ -20,12 +20,15 @@ from labtools.predict import (
     waves,
     what_if,
 )
+from labtools.predict.launched import launched_code
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import how_many
+from labtools.toolchain import CompileError, CompilerMissing
+from labtools.toolchain.errors import DisassemblerMissing
 
-from .given import RungAsked
-from .outcome import Answer, plain, typed
+from .given import LaunchAsked, RungAsked
+from .outcome import Answer, UsageProblem, plain, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -174,7 +177,7 @@ class ForecastAnswer(Answer):
 
 
 def forecast_rung(
-    asked: RungAsked, gpu_name: str | None, factor: float | None, progress: Progress
+    asked: RungAsked | LaunchAsked, gpu_name: str | None, factor: float | None, progress: Progress
 ) -> ForecastAnswer:
     """The forecast of a rung, and with a factor what each kind of latency would do."""
     if factor is not None and not 0 < factor < math.inf:
@@ -184,16 +187,29 @@ def forecast_rung(
                 "a latency can only be made a positive number of times as long",
                 "name a factor such as 0.5",
             )
-    rung, workload, knobs = asked.read()
     with typed():
         gpu = gpu_or_default(gpu_name)
-    progress(f"reading the machine code of {rung.id} for {gpu.arch}")
-    counts = trip_counts_of(rung, workload, knobs, gpu.limits)
-    made = forecast(rung, workload, gpu, knobs, counts=counts)
+    code, counts, knobs = None, None, dict[str, int]()
+    workload: Problem
+    if isinstance(asked, LaunchAsked):
+        rung, launch = asked.read()
+        progress(f"reading the machine code of {rung.id} for {gpu.arch}")
+        try:
+            rung, code = launched_code(rung, launch, gpu.limits)
+        except (CompileError, CompilerMissing, DisassemblerMissing):
+            raise
+        except LabError as error:
+            raise UsageProblem(error) from error
+        workload = launch
+    else:
+        rung, workload, knobs = asked.read()
+        progress(f"reading the machine code of {rung.id} for {gpu.arch}")
+        counts = trip_counts_of(rung, workload, knobs, gpu.limits)
+    made = forecast(rung, workload, gpu, knobs, counts=counts, code=code)
     times: Mapping[str, float] = {}
     if factor is not None:
         progress("asking what if")
-        times = what_if(rung, workload, gpu, knobs, factor, counts=counts)
+        times = what_if(rung, workload, gpu, knobs, factor, counts=counts, code=code)
     return ForecastAnswer(rung.id, workload, knobs, gpu, made, factor, times)
 
 

@@ -15,6 +15,7 @@ from .outcome import typed
 if TYPE_CHECKING:
     from labtools.optimize.family import Family
     from labtools.problem import Baseline, Problem, Rung
+    from labtools.problem.launched import LaunchProblem
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 HEADLINE_TEXT = "8,32,8,4096,128"
@@ -185,6 +186,94 @@ class RungAsked:
         knobs = read_knobs(rung, self.knobs)
         check_supported(rung, workload, knobs)
         return rung, workload, knobs
+
+
+EntryOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Of a .cu or .cubin: the kernel, as 'softmax<float, 4>'.", show_default=False
+    ),
+]
+GridOption = Annotated[
+    str | None, typer.Option(help="Its blocks in x, y, z, as 8192 or 'cdiv(n,256),8'.")
+]
+BlockOption = Annotated[str | None, typer.Option(help="Its threads in x, y, z.")]
+SmemOption = Annotated[str, typer.Option(help="Its bytes of dynamic shared memory.")]
+ArgOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=TYPE...",
+        help="Each parameter in order: x=f32[8192,n], n=i32:4096, out=f32[8192,n]:out (:inout, "
+        ":part of which some is read), idx=i32[8192]=uniform:0,99 (=arange, @idx.npy).",
+    ),
+]
+DefineOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A preprocessor definition of a .cu; repeatable."),
+]
+
+
+@dataclass(frozen=True)
+class LaunchAsked:
+    """What was typed of a kernel that is told by its launch alone, as .cu, .cubin or .toml."""
+
+    name: str
+    entry: str | None
+    grid: str | None
+    block: str | None
+    smem: str
+    args: Sequence[str]
+    defines: Sequence[str]
+    workload: str | None
+    knobs: Sequence[str] | None
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether it is one, and no rung."""
+        return self._is_told or self.name.endswith((".cu", ".cuh", ".cubin", ".ptx", ".toml"))
+
+    @property
+    def _is_told(self) -> bool:
+        return any((self.entry, self.grid, self.block, self.args, self.defines, self.smem != "0"))
+
+    def read(self) -> tuple[Rung, LaunchProblem]:
+        """The kernel as a rung, and what it is launched with."""
+        from labtools.predict.launched import only_kernel, signatures
+        from labtools.problem import LabError
+        from labtools.problem.launched import (
+            AskedKernel,
+            AskedLaunch,
+            read_arguments,
+            read_launches,
+        )
+        from labtools.problem.text import given_path, is_file
+
+        with typed():
+            path = given_path(self.name)
+            if not is_file(path) or path.suffix not in (".cu", ".cuh", ".cubin", ".toml"):
+                what = f"{self.name} is no kernel that a launch can be told of."
+                why = "it is no .cu or .cubin file, and no .toml that names one and its launches"
+                raise LabError(what, why, "ptxas makes a .cubin of PTX; a rung needs no launch")
+            if self.workload is not None or self.knobs:
+                what = f"{path.name} has no workload and no knobs."
+                raise LabError(what, "it is told by its launch alone", "--arg and --define")
+            if path.suffix == ".toml":
+                if self._is_told:
+                    what = f"{path.name} says how its kernel is launched, and so does an option."
+                    raise LabError(what, "nobody knows which is meant", "one of the two")
+                return read_launches(path).rung()
+            said = {"grid": self.grid, "block": self.block, "arg": self.args or None}
+            if missing := [f"--{name}" for name, one in said.items() if one is None]:
+                raise LabError(
+                    f"How {path.name} is launched is not said: {', '.join(missing)}.",
+                    f"its kernels are {'; '.join(signatures(path).values()) or 'none'}",
+                    f"labtools adopt {self.name} writes down what its parameters say",
+                )
+            defines = [one.partition("=") for one in self.defines]
+            entry = self.entry or only_kernel(path)
+            launch = AskedLaunch(entry, self.grid or "", self.block or "", self.smem)
+            given = tuple((name, value or "1") for name, _, value in defines)
+            return AskedKernel(path, (launch,), read_arguments(self.args), defines=given).rung()
 
 
 def check_supported(

@@ -244,7 +244,8 @@ class _Call:
     def with_doubts(self, made: Forecast) -> Forecast:
         """The forecast, without a band where something says that the model does not know."""
         workload, launches, gpu = self.workload, self.launches, self.gpu
-        doubts = [doubt for launch in made.launches for doubt in launch.doubts]
+        doubts = [f"nobody said what {name} holds" for name in workload.unknown_contents]
+        doubts += [doubt for launch in made.launches for doubt in launch.doubts]
         least = least_call_bytes(workload, launches)
         floor_us = sheet_floor_us(least, gpu) or 0.0
         in_l2 = workload.cache_state == "warm" and least <= gpu.l2_bytes
@@ -277,13 +278,14 @@ def what_if(
     factor: float = 0.5,
     classes: Sequence[str] = (*CLASSES, "bandwidth"),
     counts: Callable[[], TripCounts] | None = None,
+    code: MachineCode | None = None,
 ) -> dict[str, float]:
     """Class to time, microseconds, if every latency of it were ``factor`` (above 0) times as long,
     for some of `CLASSES` and ``bandwidth``, whose ceiling is divided by it. Where many warps
     compete, two simulations differ by some percent for no reason; a shorter latency that would seem
     to make the kernel slower is said to change nothing."""
     _check_classes(dict.fromkeys(classes, factor))
-    call = _Call.of(rung, workload, gpu, knobs)
+    call = _Call.of(rung, workload, gpu, knobs, code)
     counted = counts and forecast(rung, workload, gpu, knobs, counts=counts).counted
     asked = counts() if counts and counted else None
 

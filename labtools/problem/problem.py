@@ -264,6 +264,11 @@ class Problem(ABC):
         return {}
 
     @property
+    def unknown_contents(self) -> tuple[str, ...]:
+        """Inputs of which nobody said what they hold, although that may decide what is executed."""
+        return ()
+
+    @property
     def forecast_note(self) -> str:
         """What a forecast takes for granted of the inputs, or nothing."""
         return ""

@@ -10,14 +10,19 @@ import io
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from labtools.problem import KernelError, LabError, Launch, Limits
 
 _INFO_MAX_THREADS, _INFO_REQUIRED_THREADS, _INFO_CLUSTER = 0x05, 0x10, 0x3D
+_INFO_REGISTERS, _INFO_STACK, _INFO_PARAMETER = 0x2F, 0x12, 0x17
 _INFO_SIZED = 0x04
+_ABI_OF_CUDA_13 = 8
+RESERVED_BYTES = 1024
+"""Of each block's shared memory, which a file that keeps them for the driver counts in."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +78,16 @@ def no_kernel(file: str, entry: str, kernels: Sequence[str], said: str = "") -> 
     return KernelError(f"{file} has no kernel called {entry}.", why + said, still)
 
 
-def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
+def read_entries(image: bytes, arch: str, log: str | None) -> dict[str, Resources]:
     """Resources of every kernel of a cubin.
 
     Registers, shared memory, stack and spills are what the assembler reported (``ptxas -v``);
-    the launch bound and the code are read from the file itself.
+    the launch bound and the code are read from the file itself. Without a report all is, but for
+    spills, of which the file says nothing but the stack that they need.
     """
     sections = _read_sections(image)
-    reported = parse_assembler_log(log)
     names = _entry_names(sections)
+    reported = _reported_by(sections, names) if log is None else parse_assembler_log(log)
     entries = {}
     for name in names:
         if name not in reported:
@@ -172,17 +178,69 @@ def _entry_names(sections: Sequence[Any]) -> list[str]:
 
 
 def _info_dims(sections: Sequence[Any], name: str, *wanted: int) -> tuple[int, int, int] | None:
-    """Three sizes that a ``.nv.info`` section says of a kernel under one of some attributes. Its
-    entries are a format, an attribute, then a value or a size and bytes."""
-    data, at = _data(_find_section(sections, f".nv.info.{name}")), 0
-    while at + 4 <= len(data):
-        form, attribute, value = struct.unpack_from("<BBH", data, at)
-        at += 4
-        body = data[at : at + value] if form == _INFO_SIZED else b""
-        at += len(body)
+    """Three sizes that a ``.nv.info`` section says of a kernel under one of some attributes."""
+    for attribute, body in _info(sections, f".nv.info.{name}"):
         if attribute in wanted and len(body) >= 12:
             return struct.unpack_from("<III", body)
     return None
+
+
+def _info(sections: Sequence[Any], name: str) -> Iterator[tuple[int, bytes]]:
+    """The attributes of a ``.nv.info`` section that have a size, each with its bytes. An entry is a
+    format, an attribute, then a value or a size and bytes."""
+    data, at = _data(_find_section(sections, name)), 0
+    while at + 4 <= len(data):
+        form, attribute, value = struct.unpack_from("<BBH", data, at)
+        at += 4
+        if form == _INFO_SIZED:
+            yield attribute, data[at : at + value]
+            at += value
+
+
+def _reported_by(sections: Sequence[Any], names: Sequence[str]) -> dict[str, Resources]:
+    """What a cubin itself says of its kernels' registers, shared memory and stack."""
+    symbols = _find_section(sections, ".symtab")
+    found: dict[str, dict[str, Any]] = {name: dict.fromkeys(_REPORTED, 0) for name in names}
+    attributes = {_INFO_REGISTERS: "registers", _INFO_STACK: "local_bytes"}
+    for attribute, body in _info(sections, ".nv.info"):
+        if attribute in attributes and symbols is not None:
+            symbol, value = struct.unpack_from("<II", body)
+            if (name := symbols.get_symbol(symbol).name) in found:
+                found[name][attributes[attribute]] = value
+    reserved = _find_section(sections, ".nv.shared.reserved.0") is not None
+    for name in names:
+        shared = _find_section(sections, f".nv.shared.{name}")
+        size = int(shared["sh_size"]) if shared is not None else 0
+        found[name]["shared_bytes"] = max(0, size - RESERVED_BYTES * reserved)
+    return {name: Resources(**one, entry=name) for name, one in found.items()}
+
+
+def parameter_bytes(image: bytes, symbol: str) -> list[int]:
+    """Bytes of each parameter of a kernel of a cubin, in order."""
+    sections = _read_sections(image)
+    found = {
+        struct.unpack_from("<H", body, 4)[0]: struct.unpack_from("<I", body, 8)[0] >> 18
+        for attribute, body in _info(sections, f".nv.info.{symbol}")
+        if attribute == _INFO_PARAMETER
+    }
+    return [found[place] for place in sorted(found)]
+
+
+def read_cubin(path: Path) -> Cubin:
+    """A file of machine code, whoever made it. Raises LabError: it is none, or holds no kernel."""
+    from elftools.elf.elffile import ELFFile
+
+    image = path.read_bytes()
+    sections = _read_sections(image)
+    elf = ELFFile(io.BytesIO(image))
+    if elf["e_machine"] != "EM_CUDA":
+        what = f"{path} is no machine code of a GPU."
+        raise LabError(what, f"it is an ELF file for {elf['e_machine']}", "a .cubin or a .cu")
+    flags, new = elf["e_flags"], elf["e_ident"]["EI_ABIVERSION"] >= _ABI_OF_CUDA_13
+    arch = f"sm_{flags >> 8 & 0xFF if new else flags & 0xFF}"
+    if not _entry_names(sections):
+        raise LabError(f"{path} holds no kernel.", "it has no function with parameters", "another")
+    return Cubin(image, arch, "", "", read_entries(image, arch, None), path.name)
 
 
 def _max_threads(sections: Sequence[Any], name: str) -> int | None:

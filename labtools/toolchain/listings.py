@@ -197,6 +197,28 @@ def _compile(
     )
 
 
+def code_of_cubin(cubin: Cubin) -> MachineCode:
+    """The typed machine code of a file that was compiled elsewhere.
+
+    Raises LabError: nvdisasm is missing, or refuses it.
+    """
+    began = time.perf_counter()
+    parts = (_READER, cubin.image, binary_mark(disassembler()))
+    sass = parse_listings(disassemble(cubin, None, LISTING_OPTIONS))
+    return MachineCode(
+        rung_id=cubin.name,
+        arch=cubin.arch,
+        entries=sass,
+        resources=cubin.entries,
+        origin="read from the file",
+        stored=False,
+        nvrtc_version="",
+        compile_s=time.perf_counter() - began,
+        source_hash="",
+        content=content_key(*parts),
+    )
+
+
 def portable_listing(cubin: Cubin, rung: Rung) -> str:
     """The listing of all kernels, its source lines named by paths that hold on every machine."""
     listing = disassemble(cubin, None, LISTING_OPTIONS)

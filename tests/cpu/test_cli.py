@@ -39,8 +39,8 @@ from labtools.toolchain import CompileError
 from labtools.toolchain.cache import SIZE_VARIABLE, kept
 
 COMMANDS = """
-    doctor run forecast compile profile sanitize bench record records journal reset sync claims
-    derive microbench ablate
+    doctor run forecast adopt compile profile sanitize bench record records journal reset sync
+    claims derive microbench ablate
 """.split()
 OF_A_LOOP = (*STEPS, "init", "run", "status", "summary", "diff", "restart", "export")
 

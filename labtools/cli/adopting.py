@@ -1,0 +1,115 @@
+"""``labtools adopt``: a stranger's kernel, as far as its parameters tell how it is launched."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labtools.predict.launched import signatures
+from labtools.problem import LabError
+from labtools.problem.text import given_path
+from labtools.record.whole import write_whole
+
+from .outcome import Answer, typed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from labtools.toolchain.progress import Progress
+
+_TYPES = {
+    **{"float": "f32", "double": "f64", "half": "f16", "__half": "f16", "__nv_bfloat16": "bf16"},
+    **{"int": "i32", "unsigned": "u32", "unsigned int": "u32", "uint": "u32", "char": "i8"},
+    **{"signed char": "i8", "unsigned char": "u8", "short": "i16", "unsigned short": "u16"},
+    **{"long long": "i64", "long": "i64", "size_t": "u64", "unsigned long long": "u64"},
+    **{
+        f"{sign}int{bits}_t": f"{sign or 'i'}{bits}"
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+    **{"nv_bfloat16": "bf16", "__nv_fp8_e4m3": "f8e4m3", "__nv_fp8_e5m2": "f8e5m2"},
+}
+_SIZES = {8: "f32[?]", 4: "i32:?", 2: "f16:?", 1: "i8:?"}
+
+
+@dataclass(frozen=True)
+class Adopted(Answer):
+    """Where the launch of a kernel was written down."""
+
+    kernel: str
+    wrote: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the JSON holds."""
+        return vars(self)
+
+    def show(self, console: Console) -> None:
+        """What is still to be done."""
+        console.print(f"Wrote {self.wrote}: put a number in the place of each ? in it, then")
+        console.print(f"  labtools forecast {self.wrote}")
+
+
+def adopt_kernel(name: str, entry: str | None, progress: Progress) -> Adopted:
+    """Write ``NAME.launch.toml`` beside a kernel's file. Raises LabError: it is there already, or
+    the kernel is not."""
+    with typed():
+        path = given_path(name)
+        if path.suffix not in (".cu", ".cuh", ".cubin") or not path.is_file():
+            raise LabError(f"{name} is no .cu or .cubin file.", "nothing is there to read", "one")
+        wrote = path.with_suffix(".launch.toml")
+        if wrote.exists():
+            why = "what somebody wrote there would be lost"
+            raise LabError(f"{wrote} is there already.", why, "the same when it is moved away")
+        known = signatures(path)
+        plain = (entry or "").partition("<")[0]
+        found = [one for one in known if entry is None or one.partition("<")[0] == plain]
+        if len(found) != 1:
+            why = f"its kernels are {', '.join(known) or 'none'}"
+            raise LabError(f"Which kernel of {path.name}?", why, "--entry NAME says it")
+    kernel = entry or found[0]
+    write_whole(wrote, _launch_of(path, kernel, known[found[0]]).encode())
+    return Adopted(kernel, str(wrote))
+
+
+def _launch_of(path: Path, kernel: str, signature: str) -> str:
+    args = _of_cubin(signature) if path.suffix == ".cubin" else _of_source(signature)
+    lines = [
+        f"# How {path.name} is launched. Put a number, a size of [args] or a sum of them in the",
+        "# place of each ?, and a type in the place of each TYPE.",
+        f'source = "{path.name}"',
+        "",
+        "[args]",
+        *(f'{name} = "{said}"' for name, said in args),
+        "",
+        "[[launch]]",
+        f'entry = "{kernel}"',
+        'grid = "?"',
+        'block = "?"',
+        'smem = "0"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _of_cubin(signature: str) -> list[tuple[str, str]]:
+    sizes = [int(size) for size in re.findall(r"\d+", signature.rpartition(" of ")[2])]
+    return [(f"p{place}", _SIZES.get(size, "TYPE:?")) for place, size in enumerate(sizes)]
+
+
+def _of_source(signature: str) -> list[tuple[str, str]]:
+    inside = signature[signature.index("(") + 1 : signature.rindex(")")]
+    found = []
+    for place, one in enumerate(filter(None, re.split(r",(?![^<]*>)", inside))):
+        words = re.sub(
+            r"\b(?:__restrict__|__restrict|restrict|volatile|__grid_constant__)\b", "", one
+        )
+        match = re.fullmatch(r"\s*(.*?)\s*(\w+)?\s*(?:\[\d*\])?(?:=.*)?\s*", words)
+        kind, name = (match[1], match[2]) if match else (words, None)
+        constant, pointer = re.search(r"\bconst\b", kind) is not None, "*" in kind
+        plain = re.sub(r"\bconst\b|\*|&", "", kind).strip()
+        plain = re.sub(r"^(?:std|cuda)::(?:std::)?", "", re.sub(r"\s+", " ", plain))
+        said = _TYPES.get(plain, "TYPE")
+        written = "" if constant or not pointer else ":out"
+        found.append((name or f"p{place}", f"{said}[?]{written}" if pointer else f"{said}:?"))
+    return found

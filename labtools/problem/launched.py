@@ -1,0 +1,431 @@
+"""A launch with its arguments and nothing else: enough to say how long a kernel will take, and too
+little to say whether it is right."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import operator
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from .errors import LabError
+from .problem import Buffer, Problem
+from .rung import Launch, Rung, Workspace
+from .storage import element_dtype
+from .text import first_line, read_given
+
+_SHORT_TYPES = {"half": "float16", "bf16": "bfloat16", "f8e4m3": "float8_e4m3fn"}
+_SHORT_TYPES |= {"f8e5m2": "float8_e5m2", "float": "float32", "double": "float64", "int": "int32"}
+_LETTERS = {"f": "float", "i": "int", "u": "uint"}
+_ARGUMENT = re.compile(
+    r"(?P<name>[A-Za-z_]\w*)=(?P<type>\w+)"
+    r"(?:\[(?P<shape>[^\]]*)\])?(?P<rest>(?::|=|@).*)?"
+)
+ROLES = ("in", "out", "inout", "part", "size")
+"""What a kernel does with a buffer: reads it, writes it, both, or reads a part of it, of which no
+one can say how many bytes that are. The last is no argument: a number that sizes are made of."""
+CONTENTS = "arange, uniform:LO,HI or @FILE.npy"
+_FORM = (
+    "an argument is NAME=TYPE[SHAPE] with :out or :inout behind it where the kernel writes it "
+    "and :part where it reads some of it, or NAME=TYPE:VALUE, for example x=f32[rows,n], "
+    "out=f32[rows,n]:out and n=i32:4096; rows=8192 names a size and is no argument"
+)
+
+
+@dataclass(frozen=True)
+class LaunchArgument:
+    """One argument of a launch: a buffer, or a number where it has no shape."""
+
+    name: str
+    dtype: str  # of its elements, as numpy or ml_dtypes name it
+    shape: tuple[int, ...] | None = None  # of a buffer
+    value: float | int = 0  # of a number
+    role: str = "in"  # one of `ROLES`
+    # what a buffer of integers holds, as it was written: ``arange`` or ``uniform:LO,HI``
+    content: str = ""
+    held: bytes = b""  # the same where a file says it
+
+    def contents(self) -> np.ndarray | None:
+        """What a buffer of integers holds, in its shape; None where that is not said."""
+        if self.shape is None or not (self.content or self.held):
+            return None
+        dtype = element_dtype(self.dtype)
+        if self.held:
+            return np.frombuffer(self.held, dtype).reshape(self.shape)
+        if self.content == "arange":
+            return np.arange(np.prod(self.shape)).astype(dtype).reshape(self.shape)
+        low, high = map(int, self.content.removeprefix("uniform:").split(","))
+        return np.random.default_rng(0).integers(low, high, self.shape, dtype)
+
+    def __str__(self) -> str:
+        if self.role == "size":
+            return f"{self.name}={self.value}"
+        if self.shape is None:
+            return f"{self.name}={self.dtype}:{self.value}"
+        shape = ",".join(map(str, self.shape))
+        return f"{self.name}={self.dtype}[{shape}]" + (f":{self.role}" * (self.role != "in"))
+
+
+@dataclass(frozen=True)
+class LaunchProblem(Problem):
+    """What a kernel is given, whatever it computes. Least bytes of memory are those of the buffers,
+    each read or written once, without those that are read in part."""
+
+    operation: ClassVar[str] = "launch"
+    shape_fields: ClassVar[tuple[str, ...]] = ()
+    letters: ClassVar[str] = "arguments"
+    example: ClassVar[str] = "launch"
+    axes: ClassVar[tuple[str, ...]] = ("element",)
+
+    arguments: tuple[LaunchArgument, ...] = ()
+    dtype: str = "float32"  # says nothing: each argument has its own
+    distribution: str = "normal"
+    seed: int = 0
+    cache_state: str = "cold"
+
+    def __post_init__(self) -> None:
+        self.check_kind()
+        if not self.outputs:
+            raise _wrong("no argument is marked as written", "put :out behind the one that is")
+        self.check_size()
+
+    def _of_roles(self, *roles: str) -> dict[str, Buffer]:
+        given = [one for one in self.arguments if one.shape is not None and one.role in roles]
+        return {one.name: Buffer(one.shape or (), one.dtype) for one in given}
+
+    @property
+    def inputs(self) -> dict[str, Buffer]:
+        return self._of_roles("in", "inout", "part")
+
+    @property
+    def _whole(self) -> dict[str, Buffer]:
+        return self._of_roles("in", "inout")
+
+    @property
+    def outputs(self) -> dict[str, Buffer]:
+        return self._of_roles("out", "inout")
+
+    @property
+    def output(self) -> Buffer:
+        return next(iter(self.outputs.values()))
+
+    @property
+    def minimal_bytes(self) -> int:
+        return sum(one.bytes for of in (self._whole, self.outputs) for one in of.values())
+
+    @property
+    def streamed_bytes(self) -> int:
+        return self.minimal_bytes
+
+    @property
+    def flops(self) -> int:
+        return 0
+
+    def call_bytes(self, read: Any) -> int:
+        """Of the buffers among ``read`` and the outputs."""
+        named = set(read)
+        inputs = sum(one.bytes for name, one in self._whole.items() if name in named)
+        return inputs + sum(one.bytes for one in self.outputs.values())
+
+    def traced_contents(self) -> dict[str, np.ndarray]:
+        found = {one.name: one.contents() for one in self.arguments}
+        return {name: held for name, held in found.items() if held is not None}
+
+    @property
+    def unknown_contents(self) -> tuple[str, ...]:
+        """The buffers of integers that are read and of which nobody said what they hold."""
+        known = self.traced_contents()
+        whole = (name for name, one in self.inputs.items() if "int" in one.dtype)
+        return tuple(name for name in whole if name not in known)
+
+    def defines(self) -> dict[str, str]:
+        """None."""
+        return {}
+
+    @property
+    def forecast_note(self) -> str:
+        return (
+            "the band is as wide as the guide's own kernels miss by; of others nobody has measured "
+            "how far they lie"
+        )
+
+    def usual_refusal(self) -> None:
+        """Nothing: the kernel is launched as it was told."""
+
+    def short(self) -> str:
+        return f"{self.operation}: " + " ".join(map(str, self.arguments))
+
+    def remarks(self) -> list[str]:
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"operation": self.operation, "arguments": [str(one) for one in self.arguments]}
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Refused: a launch has no short form."""
+        cls.refuse(repr(text), "a launch is told by --entry, --grid, --block and --arg")
+
+
+def read_arguments(texts: Sequence[str], folder: Path = Path()) -> tuple[LaunchArgument, ...]:
+    """Arguments as they are typed, in the kernel's order. A size may be computed of the numbers
+    among them, such as ``x=f32[rows,cdiv(n,8)]``; files are looked up in ``folder``.
+
+    Raises LabError: a text of another form, a size that is none, a file that does not fit.
+    """
+    found = [(text, _ARGUMENT.fullmatch(text.strip())) for text in texts]
+    for text, match in found:
+        if "?" in text:
+            raise _wrong(f"{text!r} has a ? still", "a number, or a sum of others, takes its place")
+        if match is None:
+            raise _wrong(f"{text!r} is no argument", _FORM)
+    matches = [match for _, match in found if match is not None]
+    names = [match["name"] for match in matches]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise _wrong(f"{twice[0]} is given twice", "an argument has one name of its own")
+    numbers = {one["name"]: _number(one) for one in matches if one["shape"] is None}
+    sizes = _whole(numbers.values())
+    return tuple(
+        numbers[one["name"]] if one["shape"] is None else _buffer(one, sizes, folder)
+        for one in matches
+    )
+
+
+def _wrong(what: str, why: str) -> LabError:
+    return LabError(f"This launch cannot be read: {what}.", why, "the same with that mended")
+
+
+def _type_of(match: re.Match[str]) -> str:
+    name = match["type"]
+    short = re.fullmatch(r"([fiu])(8|16|32|64)", name)
+    name = _SHORT_TYPES.get(name, f"{_LETTERS[short[1]]}{short[2]}" if short else name)
+    try:
+        element_dtype(name)
+    except TypeError:
+        types = "f16 bf16 f32 f64 f8e4m3 i8 to i64 and u8 to u64".replace(" ", ", ")
+        why = f"types are {types.replace(', to, ', ' to ').replace(', and, ', ' and ')}"
+        raise _wrong(f"{match[0]!r} has the type {match['type']!r}", why) from None
+    return name
+
+
+def _number(match: re.Match[str]) -> LaunchArgument:
+    if match["type"].isdecimal() and not match["rest"]:
+        return LaunchArgument(match["name"], "int64", value=int(match["type"][:18]), role="size")
+    dtype, text = _type_of(match), (match["rest"] or "").removeprefix(":")
+    whole = "int" in dtype
+    try:
+        value = int(text, 0) if whole else float(text)
+        if whole:
+            held = np.iinfo(dtype)
+            if not held.min <= value <= held.max:
+                raise _wrong(f"{match[0]!r}", f"{dtype} holds {held.min} to {held.max}")
+    except ValueError:
+        raise _wrong(f"{match[0]!r} has no value", _FORM) from None
+    return LaunchArgument(match["name"], dtype, value=value)
+
+
+def _buffer(match: re.Match[str], sizes: Mapping[str, int], folder: Path) -> LaunchArgument:
+    dtype, name = _type_of(match), match["name"]
+    shape = sizes_of(match["shape"], sizes)
+    rest = match["rest"] or ""
+    role = next((one for one in ROLES[:-1] if re.match(rf":{one}\b", rest)), "in")
+    content = re.sub(rf"^:{role}\b", "", rest)
+    if not content:
+        return LaunchArgument(name, dtype, shape, role=role)
+    if "int" not in dtype:
+        why = f"only what integers hold decides what a kernel does; behind them stands {CONTENTS}"
+        raise _wrong(f"{match[0]!r}", why)
+    if content.startswith("@"):
+        return LaunchArgument(
+            name, dtype, shape, role=role, held=_held(folder / content[1:], dtype, shape)
+        )
+    said = content.removeprefix("=")
+    between = re.fullmatch(r"uniform:(-?\d+),(-?\d+)", said)
+    if said != "arange" and not (between and int(between[1]) < int(between[2])):
+        raise _wrong(
+            f"{match[0]!r}", f"behind a shape may stand :out, :inout, :part, then = and {CONTENTS}"
+        )
+    return LaunchArgument(name, dtype, shape, role=role, content=said)
+
+
+def _held(path: Path, dtype: str, shape: tuple[int, ...]) -> bytes:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise _wrong(f"{path} is no array", first_line(str(error))) from error
+    if array.shape != shape or array.dtype != element_dtype(dtype):
+        why = f"it is {array.dtype} of {array.shape} and the argument {dtype} of {shape}"
+        raise _wrong(f"{path} does not fit", why)
+    return array.tobytes()
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul},
+    **{ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod},
+}
+_CALLS: Mapping[str, Callable[..., int]] = {
+    **{"cdiv": lambda a, b: -(-a // b), "min": min, "max": max},
+}
+
+
+def sizes_of(text: str, numbers: Mapping[str, int]) -> tuple[int, ...]:
+    """Sizes between commas, each of whole numbers and ``numbers`` by name, with ``+ - * // %``,
+    ``cdiv``, ``min`` and ``max``.
+
+    Raises LabError: something else, or a size below 1.
+    """
+    known = ", ".join(numbers) or "none"
+    if "?" in text:
+        raise _wrong(f"{text!r} has a ? still", "a number, or a sum of others, takes its place")
+    try:
+        tree = ast.parse(f"({text},)" if text.strip() else "", mode="eval").body
+        found = tuple(_size(one, numbers) for one in getattr(tree, "elts", ()))
+    except (SyntaxError, TypeError, ZeroDivisionError, ValueError, RecursionError):
+        found = ()
+    if not found or min(found) < 1 or max(found) >= 2**63:
+        why = (
+            f"a size is a whole number from 1 on, or computed of the numbers given ({known}) with "
+        )
+        raise _wrong(f"{text!r} are no sizes", why + "+ - * // % cdiv() min() max()")
+    return found
+
+
+def _size(node: ast.expr, numbers: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name) if name in numbers:
+            return numbers[name]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_size(left, numbers), _size(right, numbers))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
+            return _CALLS[name](*(_size(one, numbers) for one in args))
+    raise ValueError
+
+
+@dataclass(frozen=True)
+class AskedLaunch:
+    """One launch as it is told: sizes are texts that `sizes_of` reads."""
+
+    entry: str  # the kernel as C++ names it
+    grid: str  # blocks in x, y, z
+    block: str  # threads in x, y, z
+    smem: str = "0"  # bytes of dynamic shared memory
+    args: tuple[str, ...] | None = None  # names in the kernel's order; None: all, as they are given
+
+
+@dataclass(frozen=True)
+class AskedKernel:
+    """A kernel's file and how it is launched."""
+
+    source: Path
+    launches: tuple[AskedLaunch, ...]  # in order
+    arguments: tuple[LaunchArgument, ...]
+    workspace: tuple[LaunchArgument, ...] = ()  # what launches hand on and nobody reads afterwards
+    defines: tuple[tuple[str, str], ...] = ()  # preprocessor definitions
+
+    def rung(self) -> tuple[Rung, LaunchProblem]:
+        """A rung that is launched in this one way, and what it is launched with.
+
+        Raises LabError: a size that is none, an argument that is not there, or a launch that every
+        GPU refuses.
+        """
+        problem = LaunchProblem(self.arguments)
+        launches = [self._launch(one) for one in self.launches]
+        defines = dict(self.defines)
+        rung = Rung(
+            id=re.sub(r"[^A-Za-z0-9_.-]", "_", self.source.stem)[:60] or "kernel",
+            title=self.launches[0].entry,
+            source=self.source,
+            idea="",
+            limiter="",
+            cost="",
+            launch=lambda problem, limits, knobs: launches,
+            supports=lambda problem: None,
+            defines_extra=lambda problem, limits, knobs: defines,
+            operation=LaunchProblem.operation,
+        )
+        return rung, problem
+
+    def _launch(self, asked: AskedLaunch) -> Launch:
+        given = {one.name: one for one in (*self.arguments, *self.workspace)}
+        numbers = _whole(given.values())
+        names = asked.args
+        if names is None:
+            names = tuple(one.name for one in self.arguments if one.role != "size")
+        if missing := [name for name in names if name not in given]:
+            raise _wrong(f"{asked.entry} takes {missing[0]}", f"given are {', '.join(given)}")
+        used = [given[name] for name in names]
+        return Launch(
+            asked.entry,
+            sizes_of(asked.grid, numbers),  # type: ignore[arg-type]
+            sizes_of(asked.block, numbers),  # type: ignore[arg-type]
+            0 if asked.smem == "0" else sizes_of(asked.smem, numbers)[0],
+            tuple(
+                one.name if one.shape is not None else element_dtype(one.dtype).type(one.value)
+                for one in used
+            ),
+            tuple(
+                Workspace(one.name, one.shape, one.dtype)
+                for one in used
+                if one in self.workspace and one.shape is not None
+            ),
+        )
+
+
+def _whole(arguments: Iterable[LaunchArgument]) -> dict[str, int]:
+    numbers = (one for one in arguments if one.shape is None)
+    return {one.name: one.value for one in numbers if isinstance(one.value, int)}
+
+
+_FIELDS = {"source": str, "args": dict, "workspace": dict, "defines": dict, "launch": list}
+
+
+def read_launches(path: Path) -> AskedKernel:
+    """A kernel as a TOML file tells of it: ``source`` beside it, ``[args]`` and ``[workspace]`` as
+    name and type, ``[[launch]]`` with entry, grid, block, smem and args, and ``[defines]``.
+
+    Raises LabError: it is of another form.
+    """
+    try:
+        data = tomllib.loads(read_given(path))
+    except (OSError, ValueError) as error:
+        raise _wrong(f"{path} is no TOML", first_line(str(error))) from error
+    for name, value in data.items():
+        if name not in _FIELDS or not isinstance(value, _FIELDS[name]):
+            raise _wrong(f"{path} has {name!r}", f"it may have {', '.join(_FIELDS)}")
+    launches = data.get("launch", [])
+    if not launches or "source" not in data:
+        raise _wrong(f"{path} has no launch or no source", "it needs source and [[launch]]")
+    known = {one.name for one in dataclasses.fields(AskedLaunch)}
+    for one in launches:
+        if not isinstance(one, dict) or not {"entry", "grid", "block"} <= {*one} <= known:
+            raise _wrong(f"{path} has a launch {one!r}", f"it may have {', '.join(sorted(known))}")
+    texts = [
+        [f"{name}={said}" for name, said in data.get(of, {}).items()]
+        for of in ("args", "workspace")
+    ]
+    found = read_arguments([*texts[0], *texts[1]], path.parent)
+    return AskedKernel(
+        path.parent / data["source"],
+        tuple(_asked(one) for one in launches),
+        found[: len(texts[0])],
+        found[len(texts[0]) :],
+        tuple((name, str(value)) for name, value in data.get("defines", {}).items()),
+    )
+
+
+def _asked(one: Mapping[str, Any]) -> AskedLaunch:
+    def text(value: Any) -> str:
+        return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    args = tuple(map(str, one["args"])) if "args" in one else None
+    sizes = {name: text(one[name]) for name in ("grid", "block", "smem") if name in one}
+    return AskedLaunch(str(one["entry"]), args=args, **sizes)

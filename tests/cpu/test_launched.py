@@ -1,0 +1,326 @@
+"""Any kernel by its launch alone: the same forecast as that of a rung, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labtools.cli import main
+from labtools.predict import forecast, load_gpu
+from labtools.predict.launched import forecast_asked, forecast_launch, signatures
+from labtools.problem import LabError, Rung, Workload, load_rung, operation_of
+from labtools.problem.launched import (
+    AskedKernel,
+    AskedLaunch,
+    LaunchArgument,
+    read_arguments,
+    read_launches,
+    sizes_of,
+)
+from labtools.toolchain import CompileError, nvcc
+from labtools.toolchain.compiler import compile_cubin, compile_rung
+from labtools.toolchain.cubin import parameter_bytes, read_entries
+
+H200 = load_gpu("h200")
+SOFTMAX = """
+template <typename T, int VEC>
+__global__ void softmax(const T* __restrict__ x, T* out, int n) {
+  __shared__ float part[8];
+  float most = -1e30f;
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    most = fmaxf(most, (float)x[size_t(blockIdx.x) * n + i]);
+  for (int by = 16; by; by >>= 1) most = fmaxf(most, __shfl_xor_sync(~0u, most, by));
+  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = most;
+  __syncthreads();
+  for (int w = 0; w < 8; ++w) most = fmaxf(most, part[w]);
+  for (int i = threadIdx.x; i < n; i += blockDim.x)
+    out[size_t(blockIdx.x) * n + i] = (T)(expf((float)x[size_t(blockIdx.x) * n + i] - most));
+}
+"""
+GATHER = """
+extern "C" __global__ void gather(const float* table, const int* rows, float* out, int width) {
+  for (int c = threadIdx.x; c < width; c += blockDim.x)
+    out[size_t(blockIdx.x) * width + c] = table[size_t(rows[blockIdx.x]) * width + c];
+}
+"""
+ARGS = ("x=f32[4096,n]", "out=f32[4096,n]:out", "n=i32:1024")
+
+
+@pytest.fixture
+def softmax(tmp_path: Path) -> Path:
+    return write(tmp_path / "softmax.cu", SOFTMAX)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command in this process: its status, and what it wrote to each stream."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = main(arguments)
+        return int(status), *capsys.readouterr()
+
+    return call
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def as_launches(rung: Rung, problem: Any, folder: Path) -> AskedKernel:
+    """What a rung launches, told without the rung."""
+    contents, launches = problem.traced_contents(), rung.launches(problem, H200.limits)
+    texts, numbers, asked = [], [], []
+    for name, one in problem.buffers.items():
+        said = ",".join(map(str, one.shape))
+        text = f"{name}={one.dtype}[{said}]" + ":out" * (name in problem.outputs)
+        if name in contents:
+            np.save(folder / f"{name}.npy", contents[name])
+            text += f"@{folder / name}.npy"
+        texts.append(text)
+    for launch in launches:
+        names = []
+        for place, arg in enumerate(launch.args):
+            if isinstance(arg, str):
+                names.append(arg)
+                continue
+            names.append(f"{launch.entry}_{place}")
+            numbers.append(f"{names[-1]}={arg.dtype}:{arg!s}")
+        sizes = (",".join(map(str, of)) for of in (launch.grid, launch.block))
+        asked.append(AskedLaunch(launch.entry, *sizes, str(launch.smem_bytes), tuple(names)))
+    spaces = {one.name: one for launch in launches for one in launch.workspace}
+    workspace = tuple(LaunchArgument(one.name, one.dtype, one.shape) for one in spaces.values())
+    defines = tuple(rung.defines(problem, H200.limits).items())
+    given = read_arguments([*texts, *numbers])
+    return AskedKernel(rung.source, tuple(asked), given, workspace, defines)
+
+
+@pytest.mark.parametrize("name", ["r03", "r04", "r05", "row_sum"])
+def test_a_launch_alone_has_the_forecast_of_its_rung(name: str, tmp_path: Path) -> None:
+    rung = load_rung(name)
+    problem = operation_of(rung).headline
+    if rung.operation == "decode":
+        problem = Workload(3, 8, 2, 700, 128, seq_lens=(700, 33, 350))
+    wanted = forecast(rung, problem, H200)
+    asked = as_launches(rung, problem, tmp_path)
+    found = forecast_asked(asked, H200)
+    assert found.time_us == pytest.approx(wanted.time_us, rel=1e-9)
+    assert (found.bound, found.in_flight_bytes) == (wanted.bound, wanted.in_flight_bytes)
+    assert [one.entry for one in found.launches] == [one.entry for one in wanted.launches]
+
+
+def test_machine_code_has_the_forecast_of_its_source(softmax: Path) -> None:
+    entry = "softmax<float, 4>"
+    cubin = compile_cubin(SOFTMAX, "sm_90", name=str(softmax), entries=[entry])
+    path = softmax.with_suffix(".cubin")
+    path.write_bytes(cubin.image)
+    launch = ("cdiv(4096, 1)", 256, ARGS)
+    of_source = forecast_launch(softmax, entry, *launch)
+    for named in ("softmax", cubin.symbol_of(entry)):
+        assert forecast_launch(path, named, *launch).time_us == of_source.time_us
+    assert of_source.floor.bytes == 2 * 4 * 4096 * 1024
+    with pytest.raises(LabError, match="does not run on sm_80"):
+        forecast_launch(path, "softmax", *launch, gpu="a100-80gb")
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_120"])
+def test_a_file_says_what_the_assembler_said(arch: str) -> None:
+    rung, seen = load_rung("r04"), 0
+    cubin = compile_rung(rung, Workload(2, 8, 2, 300, 128), H200.limits, arch=arch)
+    read = read_entries(cubin.image, arch, None)
+    for entry, told in cubin.entries.items():
+        found = read[cubin.symbol_of(entry)]
+        for field in ("registers", "shared_bytes", "local_bytes", "max_threads"):
+            assert getattr(found, field) == getattr(told, field), (entry, field)
+            seen += getattr(told, field) or 0
+    assert seen
+    (launch, *_) = rung.launches(Workload(2, 8, 2, 300, 128), H200.limits)
+    sizes = [8 if isinstance(one, str) else one.nbytes for one in launch.args]
+    assert parameter_bytes(cubin.image, cubin.symbol_of(launch.entry)) == sizes
+
+
+def test_what_integers_hold_decides_and_without_it_there_is_no_band(tmp_path: Path) -> None:
+    path = write(tmp_path / "gather.cu", GATHER)
+
+    def of(rows: str, table: str = ":part") -> Any:
+        args = [f"table=f32[50000,n]{table}", f"rows=i32[8192]{rows}", "out=f32[8192,n]:out"]
+        return forecast_launch(path, "gather", 8192, 128, [*args, "n=i32:1024"])
+
+    unknown, drawn = of(""), of("=uniform:0,50000")
+    assert unknown.band_us is None and "rows" in unknown.doubts[0]
+    assert drawn.band_us is not None and not drawn.doubts
+    np.save(tmp_path / "same.npy", np.zeros(8192, np.int32))
+    one_row = of(f"@{tmp_path / 'same.npy'}")
+    assert one_row.time_us < drawn.time_us
+    assert one_row.launches[0].dram_bytes < drawn.launches[0].dram_bytes / 1.8
+    assert drawn.floor.bytes == 4 * 8192 * 1025
+    assert any("the trace does not see" in one for one in of("=arange", "").doubts)
+
+
+LAUNCHES = """
+source = "two.cu"
+[args]
+rows = 64
+n = "i32:2048"
+x = "f32[rows,n]"
+out = "f32[rows]:out"
+[workspace]
+sums = "f32[rows,cdiv(n,1024)]"
+[defines]
+PARTS = 2
+[[launch]]
+entry = "part"
+grid = ["rows", "PLACE"]
+block = 128
+args = ["x", "sums", "n"]
+[[launch]]
+entry = "merge"
+grid = "cdiv(rows,32)"
+block = 32
+args = ["sums", "out"]
+"""
+TWO = """
+extern "C" __global__ void part(const float* x, float* sums, int n) {
+  float sum = 0;
+  for (int i = threadIdx.x; i < 1024; i += blockDim.x)
+    sum += x[blockIdx.x * n + blockIdx.y * 1024 + i];
+  for (int by = 16; by; by >>= 1) sum += __shfl_xor_sync(~0u, sum, by);
+  if (threadIdx.x == 0) sums[blockIdx.x * PARTS + blockIdx.y] = sum;
+}
+extern "C" __global__ void merge(const float* sums, float* out) {
+  const int row = blockIdx.x * 32 + threadIdx.x;
+  float sum = 0;
+  for (int i = 0; i < PARTS; ++i) sum += sums[row * PARTS + i];
+  out[row] = sum;
+}
+"""
+
+
+def test_several_launches_are_told_in_a_file(cli: Any, tmp_path: Path) -> None:
+    write(tmp_path / "two.cu", TWO)
+    text = LAUNCHES.replace("PLACE", "n // 1024")
+    status, out, told = cli("forecast", str(write(tmp_path / "two.toml", text)), "--json")
+    assert status == 0, told
+    made = json.loads(out)
+    assert [(one["entry"], one["blocks"]) for one in made["launches"]] == [
+        ("part", 128),
+        ("merge", 2),
+    ]
+    assert made["floor"]["bytes"] == 4 * (64 * 2048 + 64)
+    rung, problem = read_launches(tmp_path / "two.toml").rung()
+    assert rung.launches(problem, H200.limits)[1].workspace[0].shape == (64, 2)
+
+
+def test_what_is_adopted_is_filled_in_and_forecast(cli: Any, softmax: Path) -> None:
+    assert list(signatures(softmax).values()) == ["softmax(const T* __restrict__ x, T* out, int n)"]
+    status, _, told = cli("adopt", str(softmax), "--entry", "softmax<float, 4>")
+    assert status == 0, told
+    written = softmax.with_suffix(".launch.toml")
+    text = written.read_text()
+    assert 'n = "i32:?"' in text and 'out = "TYPE[?]:out"' in text and 'x = "TYPE[?]"' in text
+    status, _, told = cli("forecast", str(written))
+    assert status == 2 and "?" in told
+    for old, new in (("TYPE[?]", "f32[512,n]"), ("i32:?", "i32:256"), ('grid = "?"', "grid = 512")):
+        text = text.replace(old, new)
+    written.write_text(text.replace('block = "?"', "block = 256"))
+    status, out, told = cli("forecast", str(written))
+    assert status == 0 and "softmax<float, 4>" in out, told
+    status, _, told = cli("adopt", str(softmax), "--entry", "softmax<float, 4>")
+    assert status == 2 and "already" in told
+
+
+REFUSED: list[tuple[list[str], str]] = [
+    (["--grid", "4"], "--block, --arg"),
+    (["--block", "4", "--arg", "x=f32[4]:out"], "--grid"),
+    (["--grid", "4", "--block", "256", "--arg", "x=f32[4]:out"], "softmax(const T*"),
+    (["--grid", "4", "--block", "256", "--arg", "x=f33[4]:out"], "f33"),
+    (["--grid", "4", "--block", "256", "--arg", "x=f32[0]:out"], "size"),
+    (["--grid", "4", "--block", "256", "--arg", "x=f32[__import__('os')]:out"], "sizes"),
+    (["--grid", "4", "--block", "256", "--arg", "x=f32[9**9**9]:out"], "sizes"),
+    (["--grid", "4", "--block", "256", "--arg", "x=f32[4]"], ":out"),
+    (["--grid", "4", "--block", "256", "--arg", "x=f32[4]=arange:out"], "integers"),
+    (["--grid", "4", "--block", "256", "--arg", "x=i32[4]@none.npy"], "none.npy"),
+    (["--grid", "4", "--block", "256", "--arg", "x=i32[4]=uniform:4,4"], "uniform:LO,HI"),
+    (["--grid", "4", "--block", "256", "--arg", "n=i8:300"], "127"),
+    (["--grid", "0", "--block", "256", *ARGS], "sizes"),
+    (["--grid", "4", "--block", "2048", *ARGS], "1024"),
+    (["--grid", "4", "--block", "256", "--smem", "300000", *ARGS], "shared memory"),
+    (["--grid", "4", "--block", "256", "-w", "1,1,1,1,64", *ARGS], "workload"),
+    (["--grid", "4", "--block", "256", *ARGS, "n=i32:4"], "twice"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), REFUSED)
+def test_a_launch_that_does_not_fit_is_refused(
+    cli: Any, softmax: Path, options: list[str], told: str
+) -> None:
+    given = [f"--arg={one}" if re.match(r"\w+=", one) else one for one in options if one != "--arg"]
+    status, out, said = cli("forecast", str(softmax), "--entry", "softmax<float, 4>", *given)
+    assert (status, out) == (2, "") and told in said, said
+
+
+def test_sizes_are_computed_of_numbers_and_nothing_else() -> None:
+    assert sizes_of("cdiv(n, 8) * 2, max(n, 3), n % 7 + 1", {"n": 17}) == (6, 17, 4)
+    for text in ("", "n", "-1", "1.5", "n()", "[1]", "1,,2", "1 if 1 else 2", "True"):
+        with pytest.raises(LabError):
+            sizes_of(text, {})
+
+
+HOST = (
+    "#include <vector>\n#include <iostream>\n"
+    + SOFTMAX
+    + """
+int main() {
+  std::vector<float> rows(4);
+  softmax<float, 4><<<4, 256>>>(nullptr, nullptr, 4);
+  softmax<float, 8><<<4, 256>>>(nullptr, nullptr, 4);
+}
+"""
+)
+AS_NVCC = """#!{python}
+import sys
+from pathlib import Path
+from labtools.toolchain.compiler import compile_cubin
+made, source = Path(sys.argv[-2]), Path(sys.argv[-1])
+lines = source.read_text().partition("int main")[0].splitlines()
+text = "\\n".join("" if "#include" in line else line for line in lines)
+if "no_such_word" in text:
+    sys.exit(f"{{source}}(3): error: identifier \\"no_such_word\\" is undefined")
+entries = ["softmax<float, 4>", "softmax<float, 8>"]
+made.write_bytes(compile_cubin(text, "sm_90", entries=entries).image)
+"""
+
+
+def test_a_file_with_host_code_is_compiled_by_nvcc_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, launch = write(tmp_path / "host.cu", HOST), ("softmax<float, 8>", 4096, 256, ARGS)
+    monkeypatch.setattr(nvcc, "find_tool", lambda name: None)
+    with pytest.raises(CompileError, match="where nvcc is found"):
+        forecast_launch(source, *launch)
+    tool = write(tmp_path / "nvcc", AS_NVCC.format(python=sys.executable))
+    tool.chmod(0o755)
+    monkeypatch.setattr(nvcc, "find_tool", lambda name: tool)
+    made = forecast_launch(source, *launch)
+    plain = write(tmp_path / "plain.cu", SOFTMAX)
+    assert made.time_us == pytest.approx(forecast_launch(plain, *launch).time_us)
+    source.write_text(HOST.replace("most = -1e30f", "most = no_such_word"))
+    with pytest.raises(CompileError) as wrong:
+        forecast_launch(source, *launch)
+    assert wrong.value.line is not None and wrong.value.file == str(source)
+
+
+def test_headers_that_are_not_here_are_not_missed(softmax: Path) -> None:
+    launch = ("softmax<float, 4>", 4096, 256, ARGS)
+    plain = forecast_launch(softmax, *launch)
+    softmax.write_text("#pragma once\n#include <cublas_v2.h>\n# include <iostream>\n" + SOFTMAX)
+    assert forecast_launch(softmax, *launch).time_us == pytest.approx(plain.time_us)
+    softmax.write_text('#include "mine.h"\n' + SOFTMAX)
+    with pytest.raises(CompileError, match=r"mine\.h"):
+        forecast_launch(softmax, *launch)
