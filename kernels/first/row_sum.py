@@ -137,6 +137,14 @@ class RowSums(Operation[Matrix, MatrixDrawn]):
 register_operation(RowSums())
 
 
+def supports(problem):
+    """Of float32, no more elements than an int counts."""
+    if problem.dtype != "float32":
+        return "it is written for float32"
+    elements = problem.rows * problem.columns
+    return f"it counts elements in an int, and here are {elements}" if elements > 2**31 else None
+
+
 def launch(problem, limits, knobs):
     """One block for each row."""
     args = ("x", "out", np.int32(problem.columns))
@@ -149,7 +157,7 @@ RUNG = Rung.beside(
     idea="the threads of a block share a row, and join their sums as a tree",
     limiter="memory bandwidth",
     cost="a barrier for each level of the tree",
-    supports=lambda problem: None if problem.dtype == "float32" else "it is written for float32",
+    supports=supports,
     launch=launch,
     operation="row_sums",
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,16 +24,19 @@ from labtools.problem import (
     LabError,
     Problem,
     Rung,
+    kernels_dir,
     merge_comparisons,
     operation_of,
     timed_launches,
 )
 from labtools.problem.isolated import RISING, VALUES_UP_TO, IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
+from labtools.problem.text import read_given
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
+from labtools.toolchain.compiler import expanded_text
 from labtools.toolchain.cubin import refuse_launch
 from labtools.toolchain.progress import Progress, silent
-from labtools.toolchain.sources import gpu_only_lines
+from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
 from .case import CheckCase, Fault, checked_limits, second_draw
 from .residency import refuse_kept_lines
@@ -79,6 +83,14 @@ ASCENDING = (
     "a block waits for one of a lower index, and is right if that one has begun. GPUs begin blocks "
     "in ascending order, but nothing promises it: a number that every block draws with atomicAdd() "
     "is sure, in place of blockIdx"
+)
+UNFENCED = (
+    "{} reads what another block wrote and an atomic or a flag told of, without a __threadfence() "
+    "between the two: CUDA orders them only with a fence on both sides"
+)
+ALIASED = (
+    "{} is launched with `{}` as {}, of which one is __restrict__: where both reach an element "
+    "that is written, what is read is undefined"
 )
 MOST_PRINTED = 12  # lines of what a kernel prints that are shown
 
@@ -219,8 +231,8 @@ class CheckReport:
             )
         if not wrong and len(self.cases) == self.planned:
             return (
-                f"{self.rung} on {where}: wrong with {NOT_FAR}, for which an index is too narrow; "
-                f"right in {every}, which are smaller"
+                f"{self.rung} on {where}: wrong with {NOT_FAR}, where an index is too narrow, or "
+                f"computed in floats; right in {every}, which are smaller"
             )
         lines = [f"{self.rung} on {where}: wrong in {len(wrong)} of {len(self.cases)} cases"]
         if len(self.cases) < self.planned:
@@ -297,7 +309,7 @@ def check_rung(
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
     gpu_only, remarks = "", []
     if on == "cpu":
-        from .cpu.runner import needs_ascending
+        from .cpu.runner import needs_ascending, unfenced_line
 
         compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
         gpu_only = _gpu_only(rung, batteries, knobs)
@@ -312,8 +324,12 @@ def check_rung(
             cases += [case.workload for case in others_done]
             if all(case.ok for case in done):
                 remarks = _remarks(rung, batteries[0], knobs)
-        if all(case.ok for case in done) and any(needs_ascending(one) for _, one in compiled):
-            remarks.append(ASCENDING)
+        if all(case.ok for case in done):
+            programs = [one for _, one in compiled]
+            remarks += [ASCENDING] * any(map(needs_ascending, programs))
+            read = [line for one in programs if (line := unfenced_line(one, rung))]
+            remarks += [UNFENCED.format(f"line {line.line}") for line in read[:1]]
+            remarks += _aliased(rung, workload, knobs)
         whole = not quick and len(done) == len(cases)
         # The given kind, and others that lie otherwise in memory: in pages.
         lain = {battery[0].layout: battery[0] for battery in reversed(batteries)}
@@ -477,12 +493,40 @@ def _gpu_only(
     """The lines of a kernel's own that only a GPU runs, in words; "" for none."""
     from .cpu import build_for_cpu
 
+    for path in sorted(rung.source.parent.glob("*.cuh")):
+        named = re.search(rf'#\s*include\s*"{re.escape(path.name)}"', rung.source_text)
+        ours = kernels_dir() / "include" / path.name
+        if not named or (ours.is_file() and read_given(ours) == read_given(path)):
+            continue
+        if hidden := gpu_only_lines(read_given(path)):
+            return f"lines {_say_lines(hidden)} of {path.name}, under __CUDA_ARCH__"
     hidden = gpu_only_lines(rung.source_text)
     firsts = [battery[0] for battery in batteries] if hidden else []
     if all(build_for_cpu(rung, one, knobs, checked_limits()).as_gpu for one in firsts):
         return ""
-    lines = ", ".join(f"{first} to {last}" for first, last in hidden)
-    return f"its lines {lines}, under __CUDA_ARCH__"
+    return f"its lines {_say_lines(hidden)}, under __CUDA_ARCH__"
+
+
+def _say_lines(parts: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(f"{first} to {last}" for first, last in parts)
+
+
+def _aliased(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[str]:
+    """Buffers that a kernel gets under two names, of which one is restricted and one is written."""
+    told = []
+    words = normalise_source(expanded_text(rung))
+    for launch in rung.launches(workload, checked_limits(), knobs):
+        parameters = parameters_in(words, launch.entry)
+        named = [one if isinstance(one, str) else None for one in launch.args]
+        if len(parameters) != len(named):
+            continue
+        for name in dict.fromkeys(filter(None, named)):
+            used = [one for one, of in zip(parameters, named, strict=True) if of == name]
+            written = any("const" not in one.split("*")[0].split() for one in used)
+            if len(used) > 1 and written and any("__restrict" in one for one in used):
+                both = " and ".join(re.findall(r"\w+", one)[-1] for one in used)
+                told.append(ALIASED.format(launch.entry, name, both))
+    return list(dict.fromkeys(told))
 
 
 def _compile_for_gpu(

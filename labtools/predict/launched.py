@@ -22,7 +22,7 @@ from labtools.toolchain.errors import CompileError
 from labtools.toolchain.listings import MachineCode, code_of_cubin, machine_code
 from labtools.toolchain.nvcc import compile_with_nvcc
 from labtools.toolchain.options import split_arch
-from labtools.toolchain.sources import kernels_in, normalise_source
+from labtools.toolchain.sources import kernels_in, normalise_source, signature_in
 
 from .forecasting import forecast
 from .result import Forecast
@@ -178,12 +178,7 @@ def signatures(source: Path) -> dict[str, str]:
         sizes = {name: parameter_bytes(cubin.image, name) for name in cubin.entries}
         return {name: f"{name} of {_say(of)} bytes" for name, of in sizes.items()}
     text = normalise_source(read_given(source))
-    found = {}
-    for name in kernels_in(text):
-        plain = re.escape(name.partition("<")[0].rpartition("::")[2])
-        told = re.search(rf"\b__global__\b[^;{{}}]*?\b({plain} ?\([^{{;]*\))", text)
-        found[name] = re.sub(r"([*&])(?=\w)|(,)", r"\1\2 ", told[1]) if told else name
-    return found
+    return {name: signature_in(text, name) or name for name in kernels_in(text)}
 
 
 def only_kernel(source: Path) -> str:

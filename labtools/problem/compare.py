@@ -124,10 +124,12 @@ def compare_output(
     worst_error = float(error[worst])
     wrong = int((error > tolerance).sum())
     if wrong and not problems:
-        problems.append(
-            f"{wrong} of {len(parts)} {name_parts(axes)} are off, the worst by "
-            f"{worst_error:.1e} relative at {_where(worst_index, axes)} (limit {tolerance:g})"
-        )
+        which = f"{wrong} of {len(parts)} {name_parts(axes)} are off, the worst"
+        where = f" at {_where(worst_index, axes)}"
+        if len(axes) == 1:
+            which, where = "the output is off", ""
+        limit = f"(limit {tolerance:g})"
+        problems.append(f"{which} by {worst_error:.1e} relative{where} {limit}")
     seen = (not problems, worst_error, worst_index, tolerance, problems)
     return Comparison(*seen, pairs=len(parts), bias=None if problems else _bias(found, wanted))
 

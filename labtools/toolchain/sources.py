@@ -179,6 +179,20 @@ def kernels_in(words: str) -> list[str]:
     return list(found)
 
 
+def signature_in(words: str, kernel: str) -> str:
+    """A kernel with its parameters, as a text as of `source_words` has it; empty where it has
+    not."""
+    plain = re.escape(kernel.partition("<")[0].rpartition("::")[2].strip())
+    found = re.search(rf"\b__global__\b[^;{{}}]*?\b({plain} ?\([^{{;]*\))", words)
+    return re.sub(r"([*&])(?=\w)|(,)", r"\1\2 ", found[1]) if found else ""
+
+
+def parameters_in(words: str, kernel: str) -> list[str]:
+    """The parameters of `signature_in`, each with its type."""
+    inside = signature_in(words, kernel).partition("(")[2].rpartition(")")[0]
+    return [one.strip() for one in re.split(r",(?![^<(]*[>)])", inside) if one.strip()]
+
+
 @functools.lru_cache(maxsize=256)
 def has_cpp_kernels(text: str) -> bool:
     """Whether a source, its own headers within it, has kernels that machine code calls otherwise

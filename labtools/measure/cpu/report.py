@@ -32,6 +32,7 @@ REPORT = np.dtype(
         ("num_faults", "<u4"),
         ("stop", "<u4"),
         ("faults", _FAULT, MAX_FAULTS),
+        ("unfenced", "<u8"),
     ]
 )
 

@@ -45,7 +45,7 @@ from labtools.toolchain.sources import normalise_source
 from ..case import CheckCase, checked_limits
 from ..resident import largest_resident
 from .build import Executable, build_kernel
-from .faults import CpuFault, explain_faults, line_table
+from .faults import CpuFault, KernelLine, explain_faults, line_table
 from .memory import check_host_memory, most_bytes, too_large
 from .report import MAX_COUNTED, REPORT, TRIPS, read_faults
 
@@ -463,11 +463,20 @@ def _source_texts(rung: Rung) -> dict[str, list[str]]:
 _NEEDS: dict[int, set[Path]] = {NEEDS_FINE: set(), NEEDS_ALONE: set()}  # programs known to need it
 _ASCENDING: set[Path] = set()  # hung where blocks began in another order
 _CHAINED: set[Path] = set()  # of those, what then ended soon: it was no long block
+_UNFENCED: dict[Path, int] = {}  # by program, where it reads what it learnt of without a fence
 
 
 def needs_ascending(executable: Executable) -> bool:
     """Whether a run of this program was seen to hang only where blocks began in another order."""
     return executable.path in _CHAINED
+
+
+def unfenced_line(executable: Executable, rung: Rung) -> KernelLine | None:
+    """Where a run of this program read what another block had written, of which it had learnt by an
+    atomic or a flag, without a fence between the two."""
+    address = _UNFENCED.get(executable.path)
+    table = line_table(executable.path, source_name(rung), rung.include_dirs)
+    return table.innermost(address) if address else None
 
 
 @dataclass(frozen=True)
@@ -583,6 +592,8 @@ def _run_order(
 
         while isinstance(death := run(), int):
             _NEEDS[death].add(job.executable.path)
+        if address := int(report["unfenced"][0]):
+            _UNFENCED[job.executable.path] = address
         return _Result(
             outputs={name: buffers[name].part().copy() for name in before},
             faults=read_faults(report.copy()),

@@ -480,6 +480,9 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
       report_race(r, a, c.write, true, !reads, address);
     }
   }
+  const bool of_others = c.write.block >= S.launch_serial && c.write.block != S.block_serial;
+  if (__builtin_expect(access == READ && of_others && !S.acquire_fenced, 0) && &r != &shared_region)
+    report->unfenced = address;
   if (__builtin_expect(early, 0)) {
     doubts.push_back({&r, a, {}, address, value_at(r, a), false, true});
     memcpy(reinterpret_cast<void*>(a), &before_launch[a], size_t(1) << r.shift);

@@ -44,6 +44,7 @@ struct Report {
   uint32_t num_faults;
   uint32_t stop;
   FaultRecord faults[MAX_FAULTS];
+  uint64_t unfenced;  // a read of what another block wrote, behind no fence of the reader's own
 };
 
 static_assert(sizeof(Place) == 104 && sizeof(FaultRecord) == 1192, "report.py has this layout");

@@ -108,6 +108,7 @@ struct State {
   const uint64_t* arguments = nullptr;
   uint32_t dynamic_bytes = 0;
   uint32_t acquire_epoch = NEVER, acquire_time = 0, acquire_warp = 0;  // of the block's first acquire
+  bool acquire_fenced = false;  // a thread has come by a fence since
   const char* entry = "";
 };
 

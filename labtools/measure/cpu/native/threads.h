@@ -469,6 +469,7 @@ static void run_block(int order) {
   S.epoch = 0;
   S.time = 0;
   S.acquire_epoch = NEVER;
+  S.acquire_fenced = false;
   S.has_told = false;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     Warp& w = S.warps[i];
@@ -732,6 +733,7 @@ void lab_fence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   lab_fence_block();
   lab::Fiber& me = *lab::S.current;
+  lab::S.acquire_fenced |= lab::S.acquire_epoch != lab::NEVER;
   me.device_time = me.fenced;
   me.device_epoch = lab::S.epoch;
   me.device_warp_epoch = lab::S.warps[me.warp].epoch;
