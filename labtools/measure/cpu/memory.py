@@ -8,14 +8,14 @@ from labtools.toolchain.apart import read_setting
 from ..resident import machine_bytes, most_of_machine
 
 GIB_VARIABLE = "LABTOOLS_CHECK_GIB"
-USUAL_GIB = 2.0
+USUAL_GIB = 3.0
 HOST_BYTES_PER_BYTE = 8  # of the inputs: what drawing them and the float64 oracle need
 
 
 def most_bytes() -> int:
     """What each process of a check may have in memory beside the inputs.
 
-    ``LABTOOLS_CHECK_GIB``, 2 GiB without it; the inputs may take what the machine has.
+    ``LABTOOLS_CHECK_GIB``, 3 GiB without it; the inputs may take what the machine has.
     """
     gib = read_setting(GIB_VARIABLE, USUAL_GIB, "what a check on the CPU may take, in GiB")
     return most_of_machine(int(min(gib, 2.0**30) * 2**30))

@@ -58,9 +58,11 @@ LARGER = (
     *((1, 1, 190, 128, "rising", True), (1, 1, 144, 144, "late_peaked", True)),
     *((1, 1, 700, 33, "late_peaked", True), (4, 2, 2049, 5, "sink", True)),
     *((1, 1, 33003, 2, "normal", False), (7, 1, 17, 2051, "normal", False)),
+    (1, 1, 70_001, 1, "equal_keys", False),
 )
 """Heads, KV heads, keys, queries, inputs and whether there is a mask: one that ends a key behind
-the end of a tile of any size, or before it; many tiles of keys, and of queries."""
+the end of a tile of any size, or before it; many tiles of keys, and of queries; more weights of one
+than a half counts."""
 OTHER_SHAPES = ((7, 33, True), (150, 150, True), (129, 70, False), (1, 271, False))
 """Queries, keys and the mask with each distribution that is not telling."""
 MANY_SEQUENCES = 67
@@ -173,8 +175,9 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
     def widening(
         self, problem: Prefill, supports: Supports = takes_all
     ) -> list[tuple[Prefill, str]]:
-        """One query of any number of sequences."""
-        return problem.replace(qo_len=1).widening(supports)
+        """One query of any number of sequences, and any number of queries of one."""
+        ((narrow, along),) = problem.replace(qo_len=1, causal=False).widening(supports)
+        return [(narrow, along), (narrow.replace(batch=1), "qo_len")]
 
     def levels_of(self, problem: Prefill) -> Levels:
         """As of every operation, the group, keys ahead of the first query, and the mask."""
