@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from labtools.predict.launched import signatures
 from labtools.problem import LabError
-from labtools.problem.text import given_path
+from labtools.problem.text import given_path, read_given
 from labtools.record.whole import write_whole
 
 from .outcome import Answer, typed
@@ -67,17 +67,21 @@ def adopt_kernel(name: str, entry: str | None, progress: Progress) -> Adopted:
         found = [one for one in known if entry is None or one.partition("<")[0] == plain]
         if len(found) != 1:
             why = f"its kernels are {', '.join(known) or 'none'}"
-            raise LabError(f"Which kernel of {path.name}?", why, "--entry NAME says it")
-    kernel = entry or found[0]
+            what = f"Which kernel of {path.name}?" if entry is None or found else ""
+            what = what or f"{path.name} has no kernel called {entry}."
+            raise LabError(what, why, "--entry NAME says it")
+    kernel = entry or re.sub("<.*", "<?>", found[0])
     write_whole(wrote, _launch_of(path, kernel, known[found[0]]).encode())
     return Adopted(kernel, str(wrote))
 
 
 def _launch_of(path: Path, kernel: str, signature: str) -> str:
     args = _of_cubin(signature) if path.suffix == ".cubin" else _of_source(signature)
+    text = "" if path.suffix == ".cubin" else read_given(path)
+    smem = "?" if re.search(r"\bextern\b[^;]*\b__shared__\b", text) else "0"
     lines = [
         f"# How {path.name} is launched. Put a number, a size of [args] or a sum of them in the",
-        "# place of each ?, and a type in the place of each TYPE.",
+        "# place of each ?, a type in the place of each TYPE, and :out behind what is written.",
         f'source = "{path.name}"',
         "",
         "[args]",
@@ -87,7 +91,7 @@ def _launch_of(path: Path, kernel: str, signature: str) -> str:
         f'entry = "{kernel}"',
         'grid = "?"',
         'block = "?"',
-        'smem = "0"',
+        f'smem = "{smem}"',
     ]
     return "\n".join(lines) + "\n"
 
@@ -100,6 +104,7 @@ def _of_cubin(signature: str) -> list[tuple[str, str]]:
 def _of_source(signature: str) -> list[tuple[str, str]]:
     inside = signature[signature.index("(") + 1 : signature.rindex(")")]
     found = []
+    single = sum("*" in one and "const" not in one.split() for one in inside.split(",")) == 1
     for place, one in enumerate(filter(None, re.split(r",(?![^<]*>)", inside))):
         words = re.sub(
             r"\b(?:__restrict__|__restrict|restrict|volatile|__grid_constant__)\b", "", one
@@ -110,6 +115,6 @@ def _of_source(signature: str) -> list[tuple[str, str]]:
         plain = re.sub(r"\bconst\b|\*|&", "", kind).strip()
         plain = re.sub(r"^(?:std|cuda)::(?:std::)?", "", re.sub(r"\s+", " ", plain))
         said = _TYPES.get(plain, "TYPE")
-        written = "" if constant or not pointer else ":out"
+        written = "" if constant or not pointer else ":out" if single else ":out?"
         found.append((name or f"p{place}", f"{said}[?]{written}" if pointer else f"{said}:?"))
     return found

@@ -257,6 +257,9 @@ class LaunchAsked:
             if self.workload is not None or self.knobs:
                 what = f"{path.name} has no workload and no knobs."
                 raise LabError(what, "it is told by its launch alone", "--arg and --define")
+            if path.suffix == ".cubin" and self.defines:
+                what = f"{path.name} is compiled already."
+                raise LabError(what, "a definition changes nothing in it", "no --define")
             if path.suffix == ".toml":
                 if self._is_told:
                     what = f"{path.name} says how its kernel is launched, and so does an option."

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from labtools.problem import LabError, Launch, Limits, Rung
+from labtools.problem import KernelError, LabError, Launch, Limits, Rung
 from labtools.problem.launched import AskedKernel, AskedLaunch, LaunchProblem, read_arguments
 from labtools.problem.rung import is_arch_since
 from labtools.problem.text import read_given
-from labtools.toolchain.compiler import compile_rung
+from labtools.toolchain.cache import cache_dir
+from labtools.toolchain.compiler import compile_rung, expanded_text
 from labtools.toolchain.cubin import Cubin, no_kernel, parameter_bytes, read_cubin, refuse_launch
 from labtools.toolchain.errors import CompileError
 from labtools.toolchain.listings import MachineCode, code_of_cubin, machine_code
-from labtools.toolchain.nvcc import compile_with_nvcc
+from labtools.toolchain.nvcc import MOST_ABSENT, absent_header, add_header, compile_with_nvcc
 from labtools.toolchain.options import split_arch
-from labtools.toolchain.sources import kernels_in, normalise_source, signature_in
+from labtools.toolchain.sources import device_part, kernels_in, normalise_source, signature_in
 
 from .forecasting import forecast
 from .result import Forecast
 from .sheets import Gpu, load_gpu
-
-MOST_ABSENT = 20
-"""Headers of a kernel's file, at most, that are looked for in vain."""
 
 
 def forecast_launch(
@@ -82,16 +82,24 @@ def launched_code(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[R
             what = f"{cubin.name} is for {cubin.arch} and does not run on {limits.arch}."
             raise LabError(what, "machine code is that of one GPU", "another --gpu, or the source")
     else:
+        entries = [one.entry for one in launches]
         rung = _without_absent_headers(rung, problem, limits)
         try:
             own = compile_rung(rung, problem, limits)
-        except CompileError as error:
-            with contextlib.suppress(CompileError):  # what NVRTC says has the kernel's line
-                cubin = compile_with_nvcc(rung.source, limits.arch, rung.defines(problem, limits))
+        except KernelError as error:
+            defines, why = rung.defines(problem, limits), error
+            try:
+                cubin = compile_with_nvcc(rung.source, limits.arch, defines, entries)
+            except KernelError as other:
+                why = other
             if cubin is None:
-                error.still_works = "where nvcc is found it takes host code too; the .cubin that "
-                error.still_works += f"nvcc -cubin -arch={limits.arch} makes is forecast as well"
-                raise
+                found = _device_part(rung, problem, limits)
+                if found is None:
+                    why.still_works = "where nvcc is found it takes host code too; the .cubin that "
+                    why.still_works += f"nvcc -cubin -arch={limits.arch} makes is forecast as well"
+                    raise why from error
+                rung = found
+                own = compile_rung(rung, problem, limits)
     if cubin is not None:
         launches = [replace(one, entry=_symbol(cubin, one.entry)) for one in launches]
         named = launches
@@ -102,24 +110,47 @@ def launched_code(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[R
     return rung, code_of_cubin(cubin) if cubin else machine_code(rung, problem, limits)
 
 
+@dataclass(frozen=True)
+class _WithHeaders(Rung):
+    """A kernel of which some headers are empty, those of a folder."""
+
+    empty: Path = Path()
+
+    @property
+    def include_dirs(self) -> tuple[Path, ...]:
+        """The usual folders, then that one."""
+        return (*super().include_dirs, self.empty)
+
+
 def _without_absent_headers(rung: Rung, problem: LaunchProblem, limits: Limits) -> Rung:
-    """The kernel without the headers in angle brackets that are not here, such as those of cuBLAS:
-    what launches a kernel needs them, and the kernel seldom does."""
+    """The kernel with headers that are not here, such as those of cuBLAS, taken as empty: what
+    launches a kernel needs them, and the kernel seldom does."""
+    empty = cache_dir("headers") or Path(tempfile.mkdtemp())
+    fields = {one.name: getattr(rung, one.name) for one in dataclasses.fields(rung)}
     for _ in range(MOST_ABSENT):
         try:
             compile_rung(rung, problem, limits)
         except CompileError as error:
-            absent = re.search(r'cannot open source file "([^"]+)"', error.log)
-            line = absent and rf"^([ \t]*#[ \t]*include[ \t]*<{re.escape(absent[1])}>)"
-            text = re.sub(line, r"// \1", rung.source_text, flags=re.MULTILINE) if line else ""
-            if text in ("", rung.source_text):
+            absent = absent_header(error.log, rung.source_text)
+            if absent is None or not (add_header(empty, absent) or type(rung) is Rung):
                 break
-            rung = replace(rung, read_text=text)
+            rung = _WithHeaders(**fields, empty=empty)
         except LabError:
             break
         else:
             break
     return rung
+
+
+def _device_part(rung: Rung, problem: LaunchProblem, limits: Limits) -> Rung | None:
+    """The kernel without host code, in its file alone or in its own headers too, if it compiles."""
+    for text in (rung.source_text, expanded_text(rung)):
+        part = replace(rung, read_text=device_part(text))
+        part = _without_absent_headers(part, problem, limits)
+        with contextlib.suppress(KernelError):
+            compile_rung(part, problem, limits)
+            return part
+    return None
 
 
 def _runs(arch: str, on: str) -> bool:
@@ -129,26 +160,48 @@ def _runs(arch: str, on: str) -> bool:
 
 def _symbol(cubin: Cubin, name: str) -> str:
     """What a file calls a kernel: the name itself, or the only one that C++ makes of it."""
+    if name in cubin.entries:
+        return name
     plain = name.partition("<")[0].rpartition("::")[2].strip()
     found = [one for one in cubin.entries if f"{len(plain)}{plain}" in one]
-    if name in cubin.entries:
-        found = [name]
-    elif len(found) > 1:
-        told = re.compile(rf"(?:^|[ :]){re.escape(name.replace(' ', ''))}\(")
-        found = [one for one in found if told.search(_demangled(one))]
+    named = {one: _plain_name(_demangled(one)) for one in found}
+    if "<" in name:
+        wanted = _plain_name(name)
+        found = [one for one in found if named[one].endswith(wanted)]
     if len(found) != 1:
-        raise no_kernel(cubin.name, name, sorted(found or cubin.entries))
+        raise no_kernel(cubin.name, name, sorted(named.values()) or sorted(cubin.entries))
     return found[0]
 
 
+_ALIASES = {
+    **{"uint8_t": "unsigned char", "int8_t": "signed char", "uint16_t": "unsigned short"},
+    **{
+        "int16_t": "short",
+        "uint32_t": "unsigned int",
+        "int32_t": "int",
+        "uint64_t": "unsigned long",
+    },
+    **{"int64_t": "long", "size_t": "unsigned long", "half": "__half"},
+}
+
+
+def _plain_name(name: str) -> str:
+    """A kernel of C++ with its template's arguments in one form: no blanks, no suffix of a number,
+    types by their own names."""
+    name = re.sub(
+        r"\b(\d+)[uUlL]+\b", r"\1", re.sub(r"\((?:unsigned|long|[\w:]+)\)(?=\d)", "", name)
+    )
+    name = re.sub(r"\w+", lambda one: _ALIASES.get(one[0], one[0]), name)
+    return re.sub(r"\s+", "", name)
+
+
 def _demangled(symbol: str) -> str:
-    """A kernel as C++ names it, without blanks in it but that before its name."""
+    """A kernel as C++ names it, without its parameters."""
     tool = shutil.which("c++filt") or shutil.which("llvm-cxxfilt")
     if tool is None:
         return symbol
-    said = subprocess.run([tool, symbol], capture_output=True, text=True, timeout=10, check=False)
-    kind, blank, rest = said.stdout.strip().partition(" ")
-    return f"{kind}{blank}{rest.replace(' ', '')}" if kind == "void" else said.stdout.strip()
+    said = subprocess.run([tool, "-p", symbol], capture_output=True, text=True, check=False)
+    return said.stdout.strip().removeprefix("void ")
 
 
 def _check_arguments(rung: Rung, launch: Launch, cubin: Cubin) -> None:
@@ -162,7 +215,8 @@ def _check_arguments(rung: Rung, launch: Launch, cubin: Cubin) -> None:
         raise LabError(
             f"The arguments do not fit {takes}, which takes {_say(wanted)} bytes.",
             f"those given have {_say(given)} bytes, a buffer's address 8",
-            "one --arg for each parameter, in order; a number has the type of its parameter",
+            "one --arg for each parameter, in order; a number has the type of its parameter, and a "
+            "structure by value cannot be told",
         )
 
 
@@ -177,7 +231,12 @@ def signatures(source: Path) -> dict[str, str]:
         cubin = read_cubin(source)
         sizes = {name: parameter_bytes(cubin.image, name) for name in cubin.entries}
         return {name: f"{name} of {_say(of)} bytes" for name, of in sizes.items()}
-    text = normalise_source(read_given(source))
+    try:
+        text = normalise_source(read_given(source))
+    except (OSError, ValueError) as error:
+        raise LabError(
+            f"{source} cannot be read.", f"{error}", "a source is text in UTF-8"
+        ) from error
     return {name: signature_in(text, name) or name for name in kernels_in(text)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 import operator
 import re
 import tomllib
@@ -19,11 +20,15 @@ from .errors import LabError
 from .problem import Buffer, Problem
 from .rung import Launch, Rung, Workspace
 from .storage import element_dtype
-from .text import first_line, read_given
+from .text import first_line, is_file, read_given
 
 _SHORT_TYPES = {"half": "float16", "bf16": "bfloat16", "f8e4m3": "float8_e4m3fn"}
 _SHORT_TYPES |= {"f8e5m2": "float8_e5m2", "float": "float32", "double": "float64", "int": "int32"}
 _LETTERS = {"f": "float", "i": "int", "u": "uint"}
+_TYPES = {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)}
+_TYPES |= {"float16", "float32", "float64", *_SHORT_TYPES.values()}
+MOST_BLOCKS = 2**27
+"""Of a grid whose blocks are followed; more would take the machine's memory."""
 _ARGUMENT = re.compile(
     r"(?P<name>[A-Za-z_]\w*)=(?P<type>\w+)"
     r"(?:\[(?P<shape>[^\]]*)\])?(?P<rest>(?::|=|@).*)?"
@@ -206,12 +211,10 @@ def _type_of(match: re.Match[str]) -> str:
     name = match["type"]
     short = re.fullmatch(r"([fiu])(8|16|32|64)", name)
     name = _SHORT_TYPES.get(name, f"{_LETTERS[short[1]]}{short[2]}" if short else name)
-    try:
-        element_dtype(name)
-    except TypeError:
+    if name not in _TYPES:
         types = "f16 bf16 f32 f64 f8e4m3 i8 to i64 and u8 to u64".replace(" ", ", ")
         why = f"types are {types.replace(', to, ', ' to ').replace(', and, ', ' and ')}"
-        raise _wrong(f"{match[0]!r} has the type {match['type']!r}", why) from None
+        raise _wrong(f"{match[0]!r} has the type {match['type']!r}", why)
     return name
 
 
@@ -247,8 +250,13 @@ def _buffer(match: re.Match[str], sizes: Mapping[str, int], folder: Path) -> Lau
             name, dtype, shape, role=role, held=_held(folder / content[1:], dtype, shape)
         )
     said = content.removeprefix("=")
-    between = re.fullmatch(r"uniform:(-?\d+),(-?\d+)", said)
-    if said != "arange" and not (between and int(between[1]) < int(between[2])):
+    between = re.fullmatch(r"uniform:(-?\d{1,20}),(-?\d{1,20})", said)
+    ends = (0, math.prod(shape)) if said == "arange" else (0, 0)
+    low, high = (int(between[1]), int(between[2])) if between else ends
+    limits = np.iinfo(dtype)
+    if low < high and (low < limits.min or high - 1 > limits.max):
+        raise _wrong(f"{match[0]!r}", f"{dtype} holds {limits.min} to {limits.max}")
+    if low >= high:
         raise _wrong(
             f"{match[0]!r}", f"behind a shape may stand :out, :inout, :part, then = and {CONTENTS}"
         )
@@ -257,6 +265,8 @@ def _buffer(match: re.Match[str], sizes: Mapping[str, int], folder: Path) -> Lau
 
 def _held(path: Path, dtype: str, shape: tuple[int, ...]) -> bytes:
     try:
+        if not is_file(path):
+            raise OSError("it is no file")
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise _wrong(f"{path} is no array", first_line(str(error))) from error
@@ -291,9 +301,9 @@ def sizes_of(text: str, numbers: Mapping[str, int]) -> tuple[int, ...]:
         found = ()
     if not found or min(found) < 1 or max(found) >= 2**63:
         why = (
-            f"a size is a whole number from 1 on, or computed of the numbers given ({known}) with "
+            "a size is a whole number from 1 on, or computed with + - * // % cdiv() min() max() of "
         )
-        raise _wrong(f"{text!r} are no sizes", why + "+ - * // % cdiv() min() max()")
+        raise _wrong(f"{text!r} are no sizes", f"{why}the whole numbers given: {known}")
     return found
 
 
@@ -338,7 +348,10 @@ class AskedKernel:
         GPU refuses.
         """
         problem = LaunchProblem(self.arguments)
-        launches = [self._launch(one) for one in self.launches]
+        try:
+            launches = [self._launch(one) for one in self.launches]
+        except LabError as error:
+            raise LabError(error.what, error.why, "the same launch with that mended") from error
         defines = dict(self.defines)
         rung = Rung(
             id=re.sub(r"[^A-Za-z0-9_.-]", "_", self.source.stem)[:60] or "kernel",
@@ -363,11 +376,18 @@ class AskedKernel:
         if missing := [name for name in names if name not in given]:
             raise _wrong(f"{asked.entry} takes {missing[0]}", f"given are {', '.join(given)}")
         used = [given[name] for name in names]
+        grid, block = sizes_of(asked.grid, numbers), sizes_of(asked.block, numbers)
+        smem = (0,) if asked.smem == "0" else sizes_of(asked.smem, numbers)
+        if len(smem) > 1 or max(len(grid), len(block)) > 3 or math.prod(grid) > MOST_BLOCKS:
+            why = (
+                f"a grid has one to three sizes, of at most {MOST_BLOCKS} blocks here, a block one "
+            )
+            raise _wrong(f"{asked.entry} on {grid} blocks", why + "to three, shared memory one")
         return Launch(
             asked.entry,
-            sizes_of(asked.grid, numbers),  # type: ignore[arg-type]
-            sizes_of(asked.block, numbers),  # type: ignore[arg-type]
-            0 if asked.smem == "0" else sizes_of(asked.smem, numbers)[0],
+            grid,  # type: ignore[arg-type]
+            block,  # type: ignore[arg-type]
+            smem[0],
             tuple(
                 one.name if one.shape is not None else element_dtype(one.dtype).type(one.value)
                 for one in used
@@ -396,7 +416,7 @@ def read_launches(path: Path) -> AskedKernel:
     """
     try:
         data = tomllib.loads(read_given(path))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _wrong(f"{path} is no TOML", first_line(str(error))) from error
     for name, value in data.items():
         if name not in _FIELDS or not isinstance(value, _FIELDS[name]):
@@ -406,8 +426,10 @@ def read_launches(path: Path) -> AskedKernel:
         raise _wrong(f"{path} has no launch or no source", "it needs source and [[launch]]")
     known = {one.name for one in dataclasses.fields(AskedLaunch)}
     for one in launches:
-        if not isinstance(one, dict) or not {"entry", "grid", "block"} <= {*one} <= known:
-            raise _wrong(f"{path} has a launch {one!r}", f"it may have {', '.join(sorted(known))}")
+        whole = isinstance(one, dict) and {"entry", "grid", "block"} <= {*one} <= known
+        if not whole or not isinstance(one.get("args", []), list):
+            why = f"it has entry, grid and block, and may have {', '.join(sorted(known))}"
+            raise _wrong(f"{path} has a launch {one!r}", f"{why}; args is a list of names")
     texts = [
         [f"{name}={said}" for name, said in data.get(of, {}).items()]
         for of in ("args", "workspace")

@@ -228,9 +228,20 @@ def parameter_bytes(image: bytes, symbol: str) -> list[int]:
 
 def read_cubin(path: Path) -> Cubin:
     """A file of machine code, whoever made it. Raises LabError: it is none, or holds no kernel."""
-    from elftools.elf.elffile import ELFFile
+    from elftools.common.exceptions import ELFError
 
     image = path.read_bytes()
+    damaged = (ELFError, OverflowError, UnicodeError, struct.error, LookupError, AssertionError)
+    try:
+        return _read_image(image, path)
+    except damaged as error:
+        what, why = f"{path} cannot be read.", f"its ELF is damaged: {error}"
+        raise LabError(what, why, "the file as the compiler made it") from error
+
+
+def _read_image(image: bytes, path: Path) -> Cubin:
+    from elftools.elf.elffile import ELFFile
+
     sections = _read_sections(image)
     elf = ELFFile(io.BytesIO(image))
     if elf["e_machine"] != "EM_CUDA":
@@ -239,7 +250,8 @@ def read_cubin(path: Path) -> Cubin:
     flags, new = elf["e_flags"], elf["e_ident"]["EI_ABIVERSION"] >= _ABI_OF_CUDA_13
     arch = f"sm_{flags >> 8 & 0xFF if new else flags & 0xFF}"
     if not _entry_names(sections):
-        raise LabError(f"{path} holds no kernel.", "it has no function with parameters", "another")
+        why = "no function in it has parameters; of a template only what is launched is there"
+        raise LabError(f"{path} holds no kernel.", why, "a file that launches its kernel")
     return Cubin(image, arch, "", "", read_entries(image, arch, None), path.name)
 
 

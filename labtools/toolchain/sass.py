@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from labtools.problem import LabError
 
@@ -456,7 +456,8 @@ def _run_nvdisasm(tool: Path, image: bytes, options: Sequence[str]) -> str:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(image)
         command = [str(tool), *options, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_LIMIT_S)
+        how: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace"}
+        done = subprocess.run(command, timeout=_TIME_LIMIT_S, **how)
     if done.returncode != 0:
         why = done.stderr.strip() or f"it ended with status {done.returncode}"
         newer = "an nvdisasm of the compiler's own version or a later one reads it"

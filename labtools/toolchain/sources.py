@@ -193,6 +193,73 @@ def parameters_in(words: str, kernel: str) -> list[str]:
     return [one.strip() for one in re.split(r",(?![^<(]*[>)])", inside) if one.strip()]
 
 
+_TOKEN = re.compile(
+    r"(?P<idle>//[^\n]*|/\*.*?\*/|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'"
+    r"|^[ \t]*#(?:[^\n\\]|\\.)*)|(?P<mark>[{}();])",
+    re.DOTALL | re.MULTILINE,
+)
+_INSIDE = re.compile(r"\s*(?:inline\s+)?namespace\b[^(){};]*|\s*extern\s*\"C\"\s*")
+_ENDS_FUNCTION = re.compile(r"\)\s*(?:const|noexcept|override|->[\s\w:<>*&]+)?\s*$")
+_MACRO = re.compile(r"\s*[A-Z][A-Z0-9_]+\s*\(.*\)", re.DOTALL)
+"""A macro of the host's, behind which no semicolon stands."""
+_FOR_GPU = re.compile(r"__(?:global|device|constant|shared)__")
+_DECLARES = re.compile(r"\b(?:using|typedef|struct|class|enum|union|constexpr|const)\b")
+
+
+def device_part(source: str) -> str:
+    """A source without the functions and objects of the host, each line where it was."""
+    kept, start, depth, is_function = [], 0, 0, False
+
+    def end(at: int) -> None:
+        nonlocal start, is_function
+        part = source[start:at]
+        head = _without_comments(part)
+        head = head.partition("{")[0] if is_function else head
+        ours = _FOR_GPU.search(head) or (_DECLARES.search(head) and not is_function)
+        kept.append(part if ours else _directives(part))
+        start, is_function = at, False
+
+    for token in _TOKEN.finditer(source):
+        mark, at = token["mark"], token.start()
+        if mark is None:
+            continue
+        before = _without_comments(source[start:at]) if depth == 0 or mark == ")" else ""
+        if mark == "{" and depth == 0 and _INSIDE.fullmatch(before):
+            kept.append(source[start : at + 1])
+            start = at + 1
+        elif mark in "{(":
+            if mark == "{" and depth == 0:
+                is_function = _ENDS_FUNCTION.search(before) is not None
+            depth += 1
+        elif mark in "})" and depth:
+            depth -= 1
+            if depth == 0 and (is_function if mark == "}" else _MACRO.fullmatch(f"{before})")):
+                end(at + 1)
+        elif mark == "}":
+            end(at)
+            kept.append("}")
+            start = at + 1
+        elif mark == ";" and depth == 0:
+            end(at + 1)
+    return "".join([*kept, _directives(source[start:])])
+
+
+def _without_comments(text: str) -> str:
+    """And without what is for the preprocessor."""
+    idle = r"//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n\\]|\\.)*"
+    return re.sub(idle, "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def _directives(part: str) -> str:
+    """A part of which only the lines for the preprocessor are kept."""
+    lines = part.split("\n")
+    for place, line in enumerate(lines):
+        continues = place and lines[place - 1].endswith("\\")
+        if not line.lstrip().startswith("#") and not continues:
+            lines[place] = ""
+    return "\n".join(lines)
+
+
 @functools.lru_cache(maxsize=256)
 def has_cpp_kernels(text: str) -> bool:
     """Whether a source, its own headers within it, has kernels that machine code calls otherwise

@@ -25,7 +25,8 @@ from labtools.problem.launched import (
 )
 from labtools.toolchain import CompileError, nvcc
 from labtools.toolchain.compiler import compile_cubin, compile_rung
-from labtools.toolchain.cubin import parameter_bytes, read_entries
+from labtools.toolchain.cubin import parameter_bytes, read_cubin, read_entries
+from labtools.toolchain.sources import device_part
 
 H200 = load_gpu("h200")
 SOFTMAX = """
@@ -253,6 +254,13 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--grid", "4", "--block", "256", "--smem", "300000", *ARGS], "shared memory"),
     (["--grid", "4", "--block", "256", "-w", "1,1,1,1,64", *ARGS], "workload"),
     (["--grid", "4", "--block", "256", *ARGS, "n=i32:4"], "twice"),
+    (["--grid", "4", "--block", "256", "--arg", "x=i8[4]=uniform:0,1000"], "-128 to 127"),
+    (["--grid", "4", "--block", "256", "--arg", "x=u32[4]=uniform:-5,5"], "uint32 holds 0"),
+    (["--grid", "4", "--block", "256", "--arg", "x=i8[4096]=arange"], "-128 to 127"),
+    (["--grid", "4", "--block", "256", "--arg", "x=i32[4]@/dev/zero"], "no file"),
+    (["--grid", "4", "--block", "256", "--arg", "x=object[4]:out"], "types are"),
+    (["--grid", "2147483647", "--block", "256", *ARGS], "134217728"),
+    (["--grid", "4", "--block", "256", "--smem", "1,2", *ARGS], "shared memory one"),
 ]
 
 
@@ -263,6 +271,103 @@ def test_a_launch_that_does_not_fit_is_refused(
     given = [f"--arg={one}" if re.match(r"\w+=", one) else one for one in options if one != "--arg"]
     status, out, said = cli("forecast", str(softmax), "--entry", "softmax<float, 4>", *given)
     assert (status, out) == (2, "") and told in said, said
+
+
+BAD_TOML = (
+    LAUNCHES.replace('args = ["x", "sums", "n"]', "args = 5"),
+    "a = " + "[" * 5000,
+    "source = 5",
+    LAUNCHES.replace("PLACE", "2").replace("two.cu", "none.cu"),
+    LAUNCHES.replace("PLACE", "2").replace('["x", "sums", "n"]', '["x", "nobody"]'),
+)
+
+
+@pytest.mark.parametrize("text", BAD_TOML)
+def test_a_file_of_another_form_is_refused(cli: Any, tmp_path: Path, text: str) -> None:
+    write(tmp_path / "two.cu", TWO)
+    status, out, said = cli("forecast", str(write(tmp_path / "two.toml", text)))
+    assert status in (2, 3) and not out and "mistake" not in said, said
+
+
+def test_damaged_machine_code_and_odd_sources_are_refused(cli: Any, softmax: Path) -> None:
+    image = compile_cubin(SOFTMAX, "sm_90", entries=["softmax<float, 4>"]).image
+    path, rng = softmax.with_name("bad.cubin"), np.random.default_rng(7)
+    for length in (0, 20, 100, len(image) // 2):
+        path.write_bytes(image[:length])
+        status, _, said = cli("forecast", str(path), "--grid=4", "--block=4", "--arg=x=f32[4]:out")
+        assert status in (2, 3) and "mistake" not in said, said
+    for _ in range(20):
+        torn = np.frombuffer(image, np.uint8).copy()
+        torn[rng.integers(64, len(torn), 40)] = rng.integers(0, 256, 40)
+        path.write_bytes(torn.tobytes())
+        status, _, said = cli("adopt", str(path))
+        assert "mistake" not in said, said
+        path.with_suffix(".launch.toml").unlink(missing_ok=True)
+    softmax.write_bytes(b"\xff\xfe__global__")
+    for command in ("adopt", "forecast"):
+        status, _, said = cli(command, str(softmax))
+        assert status in (2, 3) and "mistake" not in said, said
+
+
+def test_a_template_is_named_by_its_arguments(tmp_path: Path) -> None:
+    kernels = """
+template <typename T, unsigned N> __global__ void scale(T* x) { x[threadIdx.x] *= N; }
+template __global__ void scale<float, 256>(float*);
+template __global__ void scale<unsigned short, 3>(unsigned short*);
+"""
+    path = tmp_path / "scale.cubin"
+    path.write_bytes(compile_cubin(kernels, "sm_90").image)
+    for entry, dtype in (("scale<float,256>", "f32"), ("scale<uint16_t, 3u>", "u16")):
+        made = forecast_launch(path, entry, 1, 32, [f"x={dtype}[32]:inout"])
+        assert made.launches[0].entry in read_cubin(path).entries
+    for entry in ("scale", "scale<double, 256>", "scale<float, 25>"):
+        with pytest.raises(LabError, match="scale<float,256>"):
+            forecast_launch(path, entry, 1, 32, ["x=f32[32]:inout"])
+
+
+OF_HOST = """#pragma once
+#include <torch/extension.h>
+#define BIND(name, type)                        \\
+  const auto bound_##name = torch::name(type);  \\
+  std::cout << bound_##name
+namespace ours {
+template <const int WIDTH>
+struct alignas(16) Pack {
+  float at[WIDTH];
+  __device__ float sum() const { return at[0] + at[1]; }
+};
+static std::vector<float> made(const char* name) { return {1.f, name[0] == '}' ? 2.f : 3.f}; }
+__constant__ float by = 2.f;
+using Two = Pack<2>;
+extern "C" __global__ void scale(const Two* x, float* out) {
+  out[threadIdx.x] = by * x[threadIdx.x].sum();  // }
+}
+}  // namespace ours
+BIND(half, torch::kHalf)
+void check(cudaError_t error, const char* file) {
+  if (error != cudaSuccess) { printf("%s {\\n", file); }
+}
+torch::Tensor other;
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &check); }
+"""
+
+
+def test_of_a_file_with_host_code_the_rest_is_taken_without_nvcc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = device_part(OF_HOST)
+    assert part.count("\n") == OF_HOST.count("\n")
+    for kept in ("struct alignas(16) Pack", "using Two", "__constant__", "out[threadIdx.x] = by"):
+        assert kept in part
+    for gone in ("made(", "kHalf)", "cudaError_t", "Tensor other", "PYBIND11_MODULE"):
+        assert gone not in part
+    monkeypatch.setattr(nvcc, "find_tool", lambda name: None)
+    launch = ("scale", 1, 32, ["x=f32[32,2]", "out=f32[32]:out"])
+    assert forecast_launch(write(tmp_path / "torch.cu", OF_HOST), *launch).time_us > 0
+    write(tmp_path / "own.h", OF_HOST.partition("extern")[0] + "}\n")
+    rest = "namespace ours {\nextern" + OF_HOST.partition("extern")[2]
+    path = write(tmp_path / "two.cu", f'#include "own.h"\n{rest}')
+    assert forecast_launch(path, *launch).time_us > 0
 
 
 def test_sizes_are_computed_of_numbers_and_nothing_else() -> None:
@@ -287,7 +392,7 @@ AS_NVCC = """#!{python}
 import sys
 from pathlib import Path
 from labtools.toolchain.compiler import compile_cubin
-made, source = Path(sys.argv[-2]), Path(sys.argv[-1])
+made, source = Path(sys.argv[-2]), Path(Path(sys.argv[-1]).read_text().split('"')[1])
 lines = source.read_text().partition("int main")[0].splitlines()
 text = "\\n".join("" if "#include" in line else line for line in lines)
 if "no_such_word" in text:
@@ -302,8 +407,10 @@ def test_a_file_with_host_code_is_compiled_by_nvcc_where_there_is_one(
 ) -> None:
     source, launch = write(tmp_path / "host.cu", HOST), ("softmax<float, 8>", 4096, 256, ARGS)
     monkeypatch.setattr(nvcc, "find_tool", lambda name: None)
+    source.write_text(HOST.replace("most = -1e30f", "most = no_such_word"))
     with pytest.raises(CompileError, match="where nvcc is found"):
         forecast_launch(source, *launch)
+    source.write_text(HOST)
     tool = write(tmp_path / "nvcc", AS_NVCC.format(python=sys.executable))
     tool.chmod(0o755)
     monkeypatch.setattr(nvcc, "find_tool", lambda name: tool)
