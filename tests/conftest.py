@@ -72,7 +72,7 @@ _taken_s: dict[str, float] = {}
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out slow, gpu and browser tests")
     parser.addoption(
-        "--drawn", action="store_true", help="take one in eight of the slow tests, as drawn"
+        "--drawn", action="store_true", help="take one in ten of the slow tests, as drawn"
     )
     parser.addoption("--write-slow", action="store_true", help="measure tests/slow.txt anew")
 
