@@ -27,7 +27,7 @@ _SHORT_TYPES |= {"f8e5m2": "float8_e5m2", "float": "float32", "double": "float64
 _LETTERS = {"f": "float", "i": "int", "u": "uint"}
 _TYPES = {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)}
 _TYPES |= {"float16", "float32", "float64", *_SHORT_TYPES.values()}
-MOST_FOLLOWED_BLOCKS = 2**27
+MOST_IN_GRID = 2**27
 """Of a grid whose blocks are followed; more would take the machine's memory."""
 _ARGUMENT = re.compile(
     r"(?P<name>[A-Za-z_]\w*)=(?P<type>\w+)"
@@ -378,13 +378,9 @@ class AskedKernel:
         used = [given[name] for name in names]
         grid, block = sizes_of(asked.grid, numbers), sizes_of(asked.block, numbers)
         smem = (0,) if asked.smem == "0" else sizes_of(asked.smem, numbers)
-        if (
-            len(smem) > 1
-            or max(len(grid), len(block)) > 3
-            or math.prod(grid) > MOST_FOLLOWED_BLOCKS
-        ):
-            why = f"a grid has one to three sizes, of at most {MOST_FOLLOWED_BLOCKS} blocks here, a block one "
-            raise _wrong(f"{asked.entry} on {grid} blocks", why + "to three, shared memory one")
+        if len(smem) > 1 or max(len(grid), len(block)) > 3 or math.prod(grid) > MOST_IN_GRID:
+            why = f"a grid has one to three sizes, and at most {MOST_IN_GRID} blocks here; a block "
+            raise _wrong(f"{asked.entry} on {grid} blocks", f"{why}has as many, shared memory one")
         return Launch(
             asked.entry,
             grid,  # type: ignore[arg-type]
