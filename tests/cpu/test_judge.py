@@ -25,6 +25,7 @@ from labtools.problem import (
     Workspace,
     attention_oracle,
     battery,
+    kernels_dir,
     load_rung,
     make_inputs,
     operation_of,
@@ -593,3 +594,78 @@ def test_what_a_kernel_prints_is_shown() -> None:
     report = check_rung(edited((STORE, says + STORE)), SMALL, quick=True)
     assert report.ok
     assert "the kernel printed:\n  sum " in report.summary
+
+
+PIECES = """
+extern "C" __global__ void pieces(const float* x, float* parts, unsigned* done, float* out, int n) {
+  __shared__ bool last;
+  float sum = 0.f;
+  for (int c = blockIdx.y + 4 * threadIdx.x; c < n; c += 128) sum += x[(size_t)blockIdx.x * n + c];
+  for (int by = 16; by; by /= 2) sum += __shfl_xor_sync(~0u, sum, by);
+  if (threadIdx.x == 0) {
+    parts[4 * blockIdx.x + blockIdx.y] = sum;
+    __threadfence();
+    last = atomicInc(done + blockIdx.x, 3) == 3;
+    /* of the reader */
+  }
+  __syncthreads();
+  if (last && threadIdx.x == 0) {
+    float total = 0.f;
+    for (int i = 0; i < 4; ++i) total += parts[4 * blockIdx.x + i];
+    out[blockIdx.x] = total;
+  }
+}
+extern "C" __global__ void clear(unsigned* done) { done[blockIdx.x] = 0; }
+"""
+
+
+def test_a_reader_without_a_fence_of_its_own_is_told_so() -> None:
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        rows, columns = problem.rows, np.int32(problem.columns)
+        spaces = Workspace("parts", (rows, 4), "float32"), Workspace("done", (rows,), "uint32")
+        first = Launch("clear", (rows, 1, 1), (1, 1, 1), args=("done",), workspace=spaces[1:])
+        args = ("x", "parts", "done", "out", columns)
+        main = Launch("pieces", (rows, 4, 1), (32, 1, 1), args=args, workspace=spaces)
+        return [dataclasses.replace(first, prepare=True), main]
+
+    usual = load_rung("row_sum")
+    problem = operation_of(usual).small
+    for fence, told in (("__threadfence();", ()), ("", ("without a __threadfence()",))):
+        text = PIECES.replace("/* of the reader */", fence)
+        rung = dataclasses.replace(usual, text=text, launch=launch, edited=True)
+        report = check_rung(rung, problem, quick=True)
+        assert report.ok, report.summary
+        assert len(report.remarks) == len(told)
+        assert all(words in one for words, one in zip(told, report.remarks, strict=True))
+
+
+def test_a_restricted_buffer_under_two_names_is_told() -> None:
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        args = ("x", "out", "out", np.int32(problem.columns))
+        return [Launch("row_sum", (problem.rows, 1, 1), (64, 1, 1), args=args)]
+
+    usual = load_rung("row_sum")
+    for told in (True, False):
+        mark = "__restrict__ " if told else ""
+        names = f"float* {mark}out,\n    const float* {mark}old,"
+        text = usual.source_text.replace("float* out,", names)
+        assert names in text
+        rung = dataclasses.replace(usual, text=text, launch=launch, edited=True)
+        report = check_rung(rung, operation_of(usual).small, quick=True)
+        assert report.ok and len(report.remarks) == told
+        assert not told or "`out` as out and old" in report.remarks[0]
+
+
+def test_a_header_of_a_reader_s_own_that_a_gpu_reads_otherwise_leaves_it_open(
+    tmp_path: Path,
+) -> None:
+    usual = load_rung("row_sum")
+    ours = (kernels_dir() / "include" / "async_copy.cuh").read_text()
+    assert "__CUDA_ARCH__" in ours
+    source = tmp_path / "row_sum.cu"
+    source.write_text(f'#include "async_copy.cuh"\n{usual.source_text}')
+    rung = dataclasses.replace(usual, source=source, read_text=None, edited=True)
+    for more, verdict in (("", "right"), ("// mine\n", "undecided")):
+        (tmp_path / "async_copy.cuh").write_text(ours + more)
+        report = check_rung(rung, operation_of(usual).small, quick=True)
+        assert report.verdict == verdict, report.summary
