@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
-from labtools.record.bound import CHAIN_REASONS
+from labtools.record.bound import CHAIN_REASONS, SHORT_REASON
 from labtools.toolchain.sass import Instruction, Sass
 
-from .machine import Machine
+from .machine import Machine, unit_of
 from .result import ChainLink, LaunchForecast, Slice
 from .sm_model import Event, SmRun
 from .streams import BlockStreams, LoopNode, Node, count_ops, each_op, first_of
@@ -140,7 +141,44 @@ def profiler_states(launch: LaunchForecast, schedulers: int) -> dict[str, float]
 def chain_share(stack: Sequence[Slice]) -> float:
     """Share of a warp's time in what counts as a chain, 0..1, by its stack alone: accesses to
     global memory that the load/store unit kept waiting are in contention there."""
-    return sum(one.share for one in stack if REASON_OF_SLICE.get(one.name) in CHAIN_REASONS)
+    reasons = (*CHAIN_REASONS, SHORT_REASON)
+    return sum(one.share for one in stack if REASON_OF_SLICE.get(one.name) in reasons)
+
+
+PIPE_OF_UNIT = {
+    "fp32": "fma",
+    "fp16": "fma",
+    "imad": "imad",
+    "alu": "alu",
+    "xu": "xu",
+    "fp64": "fp64",
+    "tensor": "tensor",
+}
+"""The pipe of `record.bound.FULL_UNITS` by the unit of a sub-partition that it is here."""
+
+
+def pipe_shares(
+    streams: BlockStreams, run: SmRun, blocks: int, machine: Machine, working: float
+) -> dict[str, float]:
+    """Share of its time in which each pipe of an SM works, 0..1, while ``blocks`` share it: its
+    cycles for all instructions over those that the SM takes; ``working`` is a factor on each."""
+    parts, instructions = machine.sub_partitions, streams.sass.instructions
+    spent = dict.fromkeys(("lsu", *PIPE_OF_UNIT.values()), 0.0)
+    equal = Counter(map(id, streams.warps))
+    for stream in {id(one): one for one in streams.warps}.values():
+        for op, times in each_op(stream):
+            if not op.on:
+                continue
+            one = instructions[op.index]
+            unit, count = unit_of(one), times * equal[id(stream)]
+            if unit in PIPE_OF_UNIT:
+                spent[PIPE_OF_UNIT[unit]] += count * machine.interval(unit, one) / parts
+            spent["lsu"] += count * machine.shared_interval(one, op.request)
+    whole = max(1.0, run.cycles) / blocks
+    found = {name: working * min(1.0, cycles / whole) for name, cycles in spent.items()}
+    # Products of warpgroups are queued in the simulation; the pipe that starts them is not theirs.
+    found["tensor"] = max(found["tensor"], run.tensor_share * working)
+    return found
 
 
 def find_main_loop(sass: Sass, events: Sequence[Event]) -> tuple[int, int] | None:

@@ -11,7 +11,14 @@ from typing import Any
 
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
-from labtools.record.bound import FULL_UNITS, LAUNCH_FACTOR, Bound, decide_bound, nearest_bound
+from labtools.record.bound import (
+    FULL_UNITS,
+    LAUNCH_FACTOR,
+    Bound,
+    busiest_unit,
+    decide_bound,
+    nearest_bound,
+)
 from labtools.toolchain.apart import copies_at_once, each_apart, threads
 from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, kept
 from labtools.toolchain.cubin import no_kernel
@@ -314,7 +321,7 @@ def _find_bound(
         times = f"{LAUNCH_FACTOR:g} times an empty launch ({empty_us:.2f} us)"
         return bound, f"the whole call takes less than {times}"
     if bound in FULL_UNITS:
-        unit = max(FULL_UNITS[bound], key=lambda name: shares[name])
+        unit = busiest_unit(bound, shares)
         return bound, FULL_UNITS[bound][unit].foretold.format(shares[unit])
     top = main.stack[0] if main.stack else None
     waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"
@@ -331,8 +338,10 @@ def _terms(
     rate = machine.dram_bytes_per_cycle * machine.clock_ghz * 1e3
     l2 = machine.l2_bytes_per_cycle * machine.clock_ghz * 1e3
     units: dict[str, float] = {
-        bound: sum(result.busy[unit] * result.time_us for result in results)
-        for bound, (unit, *_) in FULL_UNITS.items()
+        bound: sum(
+            result.busy[busiest_unit(bound, result.busy)] * result.time_us for result in results
+        )
+        for bound in FULL_UNITS
         if bound != "bandwidth"
     }
     return {

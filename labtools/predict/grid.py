@@ -355,7 +355,7 @@ class LaunchModel:
             dram_share=self._rate(run.dram_bytes, run, sms, True),
             l2_share=self._rate(run.l2_bytes, run, sms, False) * working,
             issue_share=run.issued / slots * working,
-            tensor_share=run.tensor_share * working,
+            pipe_shares=explain.pipe_shares(streams, run, on_sm, machine, working),
             in_flight_bytes=run.in_flight_bytes,
             load_latency_cycles=run.load_latency,
             stack=explain.stack_time(self.sass, run.events, machine),

@@ -29,6 +29,9 @@ from .latencies import REFERENCE, Latencies, load_latencies
 from .sheets import Gpu
 from .streams import Request, matrices
 
+FP64_CYCLES = {"sm_80": 4.0, "sm_90": 2.0, "sm_100": 2.0, "sm_103": 2.0}
+"""Cycles of a sub-partition for a double-precision instruction of a warp; 64 elsewhere. CUDA C++
+Programming Guide 13.0, throughput of native arithmetic instructions."""
 PRODUCT_FLOPS = 4096
 """Operations of dense 16-bit products a cycle of an SM of sm_90: 989.4e12 a second of an H100 SXM
 at its 1830 MHz for tensor cores, over 132 SMs (NVIDIA H100 Tensor Core GPU Architecture, 2022)."""
@@ -53,6 +56,7 @@ _OPCODES = {
     "imad": "IMAD UIMAD",
     "fp16": "HFMA2 HADD2 HMUL2 HFMA2_MMA HMNMX2 HSET2 HSETP2",
     "xu": "MUFU I2F F2I F2F POPC FLO BREV FRND I2FP_XU",
+    "fp64": "DFMA DADD DMUL DSETP",
     "lsu": " ".join((*GLOBAL_ACCESSES, *SHARED_ACCESSES, "LDL STL SHFL REDUX")),
     "tensor": "HMMA IMMA QMMA BMMA DMMA HGMMA IGMMA QGMMA",
     "control": (
@@ -87,7 +91,7 @@ _LATENCIES = {
 _LATENCY_OF = {opcode: name for name, opcodes in _LATENCIES.items() for opcode in opcodes.split()}
 """The name in `Machine.variable` by opcode, where it follows from that alone."""
 
-UNITS = ("fp32", "imad", "fp16", "xu", "lsu", "tensor", "control", "uniform", "alu", "none")
+UNITS = ("fp32", "imad", "fp16", "xu", "fp64", "lsu", "tensor", "control", "uniform", "alu", "none")
 """The pipes of a sub-partition; an instruction whose guard holds nowhere goes to none."""
 
 
@@ -414,6 +418,7 @@ def _intervals(known: Latencies) -> dict[str, float]:
     same = ("fp32", "imad", "fp16", "half_to_float", "alu", "xu")
     others = {"lsu": "lds32", "global": "ldg32", "tensor": "hmma", "uniform": "alu"}
     found = {ours: known.interval(theirs) for ours, theirs in others.items()}
+    found["fp64"] = FP64_CYCLES.get(known.arch.rstrip("af"), 64.0)
     return {**{name: known.interval(name) for name in same}, **found, "control": 1.0}
 
 

@@ -85,8 +85,9 @@ class LaunchForecast:
     true_chain_cycles: float | None
     notes: tuple[str, ...]  # branches on data and what was assumed
     doubts: tuple[str, ...] = ()  # those of them that may change the time by much
-    # share of the tensor cores' time that products of warpgroups take, 0..1
-    tensor_share: float = 0.0
+    # share of its time in which each pipe of a busy SM works, 0..1, by the names in
+    # `record.bound.FULL_UNITS`
+    pipe_shares: Mapping[str, float] = field(default_factory=dict)
     # term to microseconds of a kernel whose warps have roles: the phases of a block
     # (`explain.BLOCK_TERMS`), ``waves and tail`` (SMs that have no block left), ``memory's rate``
     # (more than the schedule, where memory or the L2 gives no more), ``atomics``. Together they are
@@ -99,7 +100,7 @@ class LaunchForecast:
     @property
     def busy(self) -> dict[str, float]:
         """Share of its peak of each unit that may be a bound (`record.bound.FULL_UNITS`)."""
-        return {"l2": self.l2_share, "issue": self.issue_share, "tensor": self.tensor_share}
+        return {"l2": self.l2_share, "issue": self.issue_share, **self.pipe_shares}
 
 
 @dataclass(frozen=True)

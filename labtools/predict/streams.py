@@ -353,12 +353,13 @@ def _per_warp(coded: np.ndarray) -> np.ndarray:
     return np.bincount((coded & np.uint64(63)).astype(np.int64), minlength=64)
 
 
-def _word_turns(words: np.ndarray, width: int) -> int:
-    """64-bit accesses go in halves of a warp, 128-bit ones in quarters."""
+def _word_turns(words: np.ndarray, lanes: np.ndarray, width: int) -> int:
+    """Turns of the banks for accesses of ``width`` bytes by some of a warp's ``lanes``: all lanes
+    go together, with 64 bits in halves of a warp and with 128 in quarters."""
     parts = max(1, width // 4)
-    pieces = [piece for piece in np.array_split(words, parts) if len(piece)]
-    turns = sum(max(bank_turns(piece, len(piece), parts)) for piece in pieces)
-    return turns if len(words) > 32 // parts else min(turns, parts)
+    together = np.flatnonzero(lanes) * parts // 32
+    pieces = (words[together == part] for part in range(parts))
+    return sum(max(bank_turns(piece, len(piece), parts)) for piece in pieces if len(piece))
 
 
 class _Requests:
@@ -378,7 +379,7 @@ class _Requests:
         self.total_bytes = 0.0
         self.firsts = np.arange(0, trace.lanes.count, 32)
         self._any_lane: dict[int, list[bool]] = {}
-        self._turns: dict[tuple[str, int, bytes], int] = {}
+        self._turns: dict[tuple[str, int, bytes, bytes], int] = {}
 
     def warps_at(self, step: Execution) -> tuple[list[bool], list[bool]]:
         """[warps] whether a lane of each came by a step, and whether one executed it."""
@@ -484,25 +485,25 @@ class _Requests:
             if one.base in ("LDSM", "STSM"):
                 least = matrices(one)
                 if address is not None and bool(lanes.all()):
-                    least = self._turns_of("matrix", least, address[mine])
+                    least = self._turns_of("matrix", least, address[mine], lanes)
             elif address is not None and width <= 16:
-                least = max(1, self._turns_of("word", width, address[mine][lanes]))
+                least = max(1, self._turns_of("word", width, address[mine][lanes], lanes))
             else:
                 least = max(1, int(lanes.sum()) * width // 128)
             found[warp] = least
         return found
 
-    def _turns_of(self, kind: str, size: int, address: np.ndarray) -> int:
+    def _turns_of(self, kind: str, size: int, address: np.ndarray, lanes: np.ndarray) -> int:
         """Turns of the banks for one warp's addresses; the banks come round every 128 bytes."""
         place = (address - (address[0] & ~np.uint64(127))).astype(np.int64)
-        key = (kind, size, place.tobytes())
+        key = (kind, size, place.tobytes(), lanes.tobytes())
         found = self._turns.get(key)
         if found is None:
             words = place // 4
             if kind == "matrix":  # lanes 8i to 8i+7 name the rows of matrix i, read together
                 found = sum(bank_turns(words[: 8 * size], 8, 4))
             else:
-                found = _word_turns(words, size)
+                found = _word_turns(words, lanes, size)
             self._turns[key] = found
         return found
 

@@ -842,7 +842,8 @@ class _Follower:
             if near is None or near[0] != wanted:
                 return none
             far = self._probe(period, none + 1, within)
-            if far is None or far[0] != wanted:
+            # With other comparisons, one is of a number that only the first of them knows.
+            if far is None or far[0] != wanted or len(far[1]) != len(near[1]):
                 return none + 1
             next_two = near[1], far[1]
         looping = now.groups[period.head]

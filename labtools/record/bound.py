@@ -1,12 +1,14 @@
 """The rule that names a kernel's bound, what counters show by it, why a forecast may differ.
 
 `decide_bound` is the only rule. Counters and forecasts both give it shares: of the peak of memory,
-of the L2's and of the issue slots, and of a warp's time in `CHAIN_REASONS`. A counter without a
-value is missing: it is never read as zero.
+of the L2's, of each pipe's and of the issue slots, and of a warp's time in `CHAIN_REASONS`. A
+counter without a value is missing: it is never read as zero.
 
-The limits are those of the rule "GPU Speed Of Light Throughput" of NVIDIA Nsight Compute: a unit at
-80 % of its peak or more is what to look at, and where all stand below 60 % the kernel waits for
-latency. In between neither is said. On the NVIDIA H200 of this project's microbenchmarks the queue
+The limits of memory and of the issue slots are those of the rule "GPU Speed Of Light Throughput" of
+NVIDIA Nsight Compute: a unit at 80 % of its peak or more is what to look at, and where all stand
+below 60 % the kernel waits for latency. In between neither is said. A pipe counts as full from 70 %
+on, since instructions come to it in bursts: of kernels whose pipe's work was doubled on an NVIDIA
+H200 (``tests/bounds``) those with more than that took at least one and a half times as long. On the NVIDIA H200 of this project's microbenchmarks the queue
 at the memory adds a sixth to an idle load's latency at 60 % of the peak, and more than a third at
 80 %, where it grows without limit from.
 """
@@ -18,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-Bound = Literal["bandwidth", "issue", "chain", "launch"]
+Bound = Literal["bandwidth", "pipe", "issue", "chain", "launch"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ class Unit:
     needed: bool = False  # without the counter's value nothing but a full unit can be told
 
 
+FULL = 0.80
+"""From this share of its peak on, memory, the L2 or issuing is the bound."""
+PIPE_FULL = 0.70
+"""The same of a pipe."""
+
+
 FULL_UNITS: Mapping[Bound, Mapping[str, Unit]] = {
     "bandwidth": {
         "dram": Unit(
@@ -39,7 +47,31 @@ FULL_UNITS: Mapping[Bound, Mapping[str, Unit]] = {
             "dram_throughput_pct",
             needed=True,
         ),
-        "l2": Unit("{:.0%} of the L2's ceiling is in use"),
+        "l2": Unit(
+            "{:.0%} of the L2's ceiling is in use",
+            "the L2 is at {:.0%} of its peak",
+            "l2_throughput_pct",
+        ),
+    },
+    "pipe": {
+        "lsu": Unit(
+            "the load/store unit, with shared memory and the L1, works in {:.0%} of the time",
+            "the load/store unit, with shared memory and the L1, is at {:.0%} of its peak",
+            "l1_data_pct",
+        ),
+        **{
+            name: Unit(
+                f"{said} work in {{:.0%}} of the time", f"{said} are at {{:.0%}} of their peak", of
+            )
+            for name, said, of in (
+                ("fma", "the multiply-add pipes", "pipe_fma_pct"),
+                ("imad", "the pipes of whole multiply-adds", "pipe_imad_pct"),
+                ("alu", "the integer and logic pipes", "pipe_alu_pct"),
+                ("xu", "the pipes of special functions and conversions (MUFU)", "pipe_xu_pct"),
+                ("fp64", "the double-precision pipes", "pipe_fp64_pct"),
+                ("tensor", "the tensor cores", "pipe_tensor_pct"),
+            )
+        },
     },
     "issue": {
         "issue": Unit(
@@ -48,26 +80,24 @@ FULL_UNITS: Mapping[Bound, Mapping[str, Unit]] = {
             "issue_slot_pct",
             needed=True,
         ),
-        "tensor": Unit(
-            "the tensor cores multiply in {:.0%} of the time",
-            "the tensor cores work in {:.0%} of its cycles",
-            "pipe_tensor_pct",
-        ),
     },
 }
 """The bounds that mean a full unit, in the order in which they are asked, with the shares that
-count. The time of a bound's first unit is its term in a forecast."""
+count."""
+FULL_SHARES: Mapping[Bound, float] = {"bandwidth": FULL, "pipe": PIPE_FULL, "issue": FULL}
+"""From which share of its peak on a unit of a bound is full."""
 
 LAUNCH_FACTOR = 3.0
 """A kernel shorter than this many empty launches is bound by its launch."""
-FULL = 0.80
-"""From this share of its peak on, memory, the L2 or issuing is the bound."""
 MEMORY_LOW = 0.60
 """Only below this share of the peak of memory and of the L2 may waiting be called a chain."""
 CHAIN_STALLS = 0.50
 """From this share of a warp's time on, spent in `CHAIN_REASONS`, the bound is the chain."""
 CHAIN_REASONS = ("long_scoreboard", "barrier", "wait")
 """A load's result, another warp at a barrier, and the fixed latency of an instruction."""
+SHORT_REASON = "short_scoreboard"
+"""The result of shared memory, a shuffle or a special function: it is one of a chain where the pipe
+that gives it is known to have room."""
 LONGEST_EMPTY_LAUNCH_US = 10.0
 """No GPU takes longer for an empty kernel. Where the empty launch was not measured, a kernel of
 more than `LAUNCH_FACTOR` times this is still known not to be bound by its launch."""
@@ -88,18 +118,18 @@ def decide_bound(shares: Mapping[str, float], empty_launches: float | None = Non
 
     1. ``launch``: the time is under `LAUNCH_FACTOR` empty launches, over which averages say little.
     2. ``bandwidth``: device memory or the L2 at `FULL` of its peak or more.
-    3. ``issue``: a scheduler issues in `FULL` of its cycles or more, or the tensor cores work in as
-       many: one instruction keeps them busy for long.
-    4. ``chain``: memory and the L2 below `MEMORY_LOW`, and at least `CHAIN_STALLS` of a warp's
+    3. ``pipe``: one at `PIPE_FULL` of its peak or more.
+    4. ``issue``: a scheduler issues in `FULL` of its cycles or more.
+    5. ``chain``: memory and the L2 below `MEMORY_LOW`, and at least `CHAIN_STALLS` of a warp's
        time in `CHAIN_REASONS`.
 
-    Otherwise it is None. ``shares`` are of 1: ``dram``, ``l2``, ``issue``, ``tensor`` and
-    ``chain``, without what is not known.
+    Otherwise it is None. ``shares`` are of 1: those of `FULL_UNITS` and ``chain``, without what is
+    not known.
     """
     if empty_launches is not None and empty_launches < LAUNCH_FACTOR:
         return "launch"
-    for bound in FULL_UNITS:
-        if _busiest(bound, shares) >= FULL:
+    for bound, full in FULL_SHARES.items():
+        if _busiest(bound, shares) >= full:
             return bound
     known = "dram" in shares and "chain" in shares
     if known and _busiest("bandwidth", shares) < MEMORY_LOW and shares["chain"] >= CHAIN_STALLS:
@@ -112,15 +142,19 @@ def nearest_bound(shares: Mapping[str, float]) -> Bound:
 
     For a forecast, which names a bound even where the shares are ambiguous.
     """
-    short = {bound: FULL - _busiest(bound, shares) for bound in FULL_UNITS}
+    short = {bound: full - _busiest(bound, shares) for bound, full in FULL_SHARES.items()}
     memory = _busiest("bandwidth", shares)
     short["chain"] = max(memory - MEMORY_LOW, CHAIN_STALLS - shares["chain"])
     return min(short, key=lambda bound: short[bound])
 
 
+def busiest_unit(bound: Bound, shares: Mapping[str, float]) -> str:
+    """The unit of a bound with the largest share."""
+    return max(FULL_UNITS[bound], key=lambda name: shares.get(name, 0.0))
+
+
 def _busiest(bound: Bound, shares: Mapping[str, float]) -> float:
-    """The largest share of the units of a bound."""
-    return max(shares.get(name, 0.0) for name in FULL_UNITS[bound])
+    return shares.get(busiest_unit(bound, shares), 0.0)
 
 
 @dataclass(frozen=True)
@@ -128,8 +162,8 @@ class CountedBound:
     """The bound that counters show."""
 
     bound: Bound | None  # None where the counters are ambiguous or missing
-    # of 1, without what was not measured: ``dram``, ``issue`` and ``tensor`` of their peaks,
-    # ``long_scoreboard``, ``barrier``, ``wait`` and their sum ``chain`` of a warp's time
+    # of 1, without what was not measured: the units of `FULL_UNITS` of their peaks, each of
+    # `CHAIN_REASONS` and their sum ``chain`` of a warp's time
     shares: dict[str, float] = field(default_factory=dict)
     reason: str = ""  # one sentence: what decided, or what is in the way
     # duration over that of an empty launch; None where one was not measured
@@ -252,13 +286,14 @@ def counted_bound(
         said = f"{APART}: {why}"
         return CountedBound(None, shares, said, empty_launches, apart=True)
 
-    for name, unit in FULL_UNITS.get(bound, {}).items() if bound else ():
-        if shares.get(name, 0.0) >= FULL:
-            return result(bound, f"{unit.counted.format(shares[name])}, {FULL:.0%} or more")
+    if bound in FULL_UNITS:
+        name = busiest_unit(bound, shares)
+        said = FULL_UNITS[bound][name].counted.format(shares[name])
+        return result(bound, f"{said}, {FULL_SHARES[bound]:.0%} or more")
     dram, chain = shares.get("dram"), shares.get("chain")
     if bound == "chain":
         low = f"device memory is at {dram:.0%} of its peak, below {MEMORY_LOW:.0%}"
-        waits = f"spends {chain:.0%} of its time on {_join(CHAIN_REASONS)}"
+        waits = f"spends {chain:.0%} of its time on {_join(_reasons_of(shares))}"
         return result(bound, f"{low}, and a warp {waits}, {CHAIN_STALLS:.0%} or more")
     if dram is not None and dram >= MEMORY_LOW:
         # Then it is no chain, whatever the stalls are.
@@ -274,15 +309,20 @@ def _say_ambiguous(shares: Mapping[str, float], values: Mapping[str, float | Non
     dram = shares["dram"]
     said = f"device memory is at {dram:.0%} of its peak, issue slots are at {shares['issue']:.0%}"
     if "chain" in shares:
-        said += f", {_join(CHAIN_REASONS)} take {shares['chain']:.0%} of a warp's time"
+        said += f", {_join(_reasons_of(shares))} take {shares['chain']:.0%} of a warp's time"
     if dram >= MEMORY_LOW:
         between = f"memory stands between {MEMORY_LOW:.0%} and {FULL:.0%}"
         return f"{said}; {between}: too busy for a chain, not busy enough for bandwidth"
     rest = stall_shares(values).items()
-    others = (item for item in rest if item[0] not in (*CHAIN_REASONS, "selected"))
+    others = (item for item in rest if item[0] not in (*_reasons_of(shares), "selected"))
     reason, share = next(others, ("", 0.0))
     other = f"; the largest other wait is {reason.replace('_', ' ')} with {share:.0%}"
     return f"{said}; no rule holds{other if reason else ''}"
+
+
+def _reasons_of(shares: Mapping[str, float]) -> tuple[str, ...]:
+    """The states that make a chain, by what is known of the pipes."""
+    return (*CHAIN_REASONS, SHORT_REASON) if "lsu" in shares and "xu" in shares else CHAIN_REASONS
 
 
 APART = "the counters do not belong together"
@@ -309,9 +349,9 @@ def _measured_shares(
             shares[name] = value / 100
         elif unit.needed:
             missing.append(unit.counter)
-    found = stall_shares(values)
-    shares.update({reason: found[reason] for reason in CHAIN_REASONS if reason in found})
-    needed = [f"stall_{reason}_cycles" for reason in CHAIN_REASONS]
+    found, reasons = stall_shares(values), _reasons_of(shares)
+    shares.update({reason: found[reason] for reason in reasons if reason in found})
+    needed = [f"stall_{reason}_cycles" for reason in reasons]
     absent = [name for name in needed if values.get(name) is None]
     if not known_value(values, "warp_latency_cycles"):
         # Without the total a share is one of the states that were measured. That is the whole
@@ -321,7 +361,7 @@ def _measured_shares(
         if "selected" not in found and values.get("warp_latency_cycles") is None:
             absent.append("warp_latency_cycles")
     if not absent:  # counters that add up to nothing are shares of nothing
-        shares["chain"] = sum(shares.setdefault(reason, 0.0) for reason in CHAIN_REASONS)
+        shares["chain"] = sum(shares.setdefault(reason, 0.0) for reason in reasons)
     return shares, (*missing, *absent)
 
 
@@ -413,8 +453,8 @@ def _explain_pair(forecast_bound: str, counted: CountedBound) -> str:
         if chain < CHAIN_STALLS:
             return text
         return (
-            f"{text}; here {_join(CHAIN_REASONS)} are {chain:.0%} of a warp's time although the "
-            "memory is the limit"
+            f"{text}; here {_join(_reasons_of(counted.shares))} are {chain:.0%} of a warp's time "
+            "although the memory is the limit"
         )
     if (forecast_bound, counted.bound) == ("bandwidth", "chain"):
         return (

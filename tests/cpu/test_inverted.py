@@ -59,7 +59,12 @@ LAID_OUT = (
     ("r09 r10 r11", "2,32,8,4096,128", {"cluster": 8, "pairs": 16, "blocks_per_sm": 2}),
     # Blocks that share a multiprocessor are smaller.
     ("r09 r10 r11", "24,32,8,2048,128", {"pieces": 1, "warps": 4, "blocks_per_sm": 2}),
-    ("r09 r10 r11", "37,32,8,2048,128", {"pieces": 1, "warps": 4, "blocks_per_sm": 3}),
+    ("r09", "37,32,8,2048,128", {"pieces": 1, "warps": 4, "blocks_per_sm": 3}),
+    # Twelve warps would have too few registers each.
+    ("r10 r11", "37,32,8,2048,128", {"pieces": 1, "warps": 2, "blocks_per_sm": 3}),
+    # No warp has much more than its share of the keys, and one alone never has.
+    ("r11", "24,32,8,1400,128", {"piece_len": 1536, "warps": 4, "run": 2}),
+    ("r10 r11", "128,32,8,300,128", {"piece_len": 320, "warps": 1, "blocks_per_sm": 8}),
     ("r09 r10 r11", "64,32,8,2048,128", {"pieces": 1, "warps": 2, "blocks_per_sm": 4}),
     ("r09 r10 r11", "128,32,8,2048,128", {"pieces": 1, "warps": 4, "blocks_per_sm": 2}),
 )

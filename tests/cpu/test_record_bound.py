@@ -77,7 +77,7 @@ def test_shares_are_of_one_and_say_what_decided() -> None:
     assert "30%" in found.reason and "50%" in found.reason
     found = counted_bound(_values(pipe_tensor_pct=85.0), 100.0, 2.0)
     assert found.shares["tensor"] == pytest.approx(0.85)
-    assert "tensor cores work in 85%" in found.reason
+    assert "tensor cores are at 85%" in found.reason
 
 
 @pytest.mark.parametrize("name", ["dram", "issue", "long_scoreboard", "barrier", "wait"])

@@ -37,6 +37,11 @@ RESULT_US = 0.012
 """To read one partial result of one head from memory; the blocks of a cluster divide them."""
 REST_US = 2.2
 """What a call takes besides, so that times can be said to be near to each other."""
+MOST_IDLE_FACTOR = 1.2
+"""Keys that the turns of four warps take room for, over those that there are: of more, and where
+blocks wait for others to end, a block of one warp leaves no warp idle."""
+SCALING_BYTES = 2500
+"""What it costs a warp to scale q for keys that share scales, as bytes of K and V."""
 CLOSE_FACTOR, NEAR_US = 1.05, 0.3
 """Times within such a factor or difference are not told apart: then the fewest clusters of a pair
 are taken, so that the least goes through memory, and after that the largest ones."""
@@ -90,15 +95,18 @@ class RingKernel:
     ringless: bool = False  # a warp that takes one tile needs no room for a second one
     registers_of_warp: int = REGISTERS_OF_WARP  # with fewer it keeps some of them in memory
 
-    def most_warps(self, limits: Limits, *, with_all_registers: bool = True) -> int:
+    def most_warps(self, limits: Limits) -> int:
         """Warps that shall share a multiprocessor, at most."""
-        needed = self.registers_of_warp if with_all_registers else REGISTERS_OF_WARP
-        return limits.registers_per_sm // needed
+        return limits.registers_per_sm // self.registers_of_warp
 
     @property
     def key_bytes(self) -> float:
         """Of K and V in memory, with their scales."""
         return self.slot_bytes / self.tile
+
+    def scaling(self, keys: int) -> float:
+        """Time of a warp that scales q for so many keys at a time, over that without scaling."""
+        return 1 + SCALING_BYTES / self.key_bytes / keys if self.scale_rows else 1.0
 
 
 @dataclass(frozen=True)
@@ -294,10 +302,13 @@ def _divide(
     whole = clusters * cluster == 1 and _are_many(pairs, limits)
     longest = workload.kv_len if whole else piece_len
 
+    # The rates were measured with as many keys as can share scales.
+    scaling = kernel.scaling(plan.run * kernel.tile) / kernel.scaling(kernel.scale_rows or 1)
+
     def through_us(held: int) -> float:
         """As long as a multiprocessor takes for the blocks that it holds at once."""
         rate = kernel.sm_gb_per_s[8 if held * plan.warps >= 8 else 4] * memory
-        return held * longest * kernel.key_bytes / rate
+        return held * longest * kernel.key_bytes / rate * scaling
 
     keys = sum(workload.seq_lens or (workload.batch * workload.kv_len,)) * workload.num_kv_heads
     join_us = CLUSTER_JOIN_US * math.log2(cluster)
@@ -318,12 +329,19 @@ def _divide(
 
 
 def _piece_len(kv_len: int, pieces: int, kernel: RingKernel, warps: int) -> int:
-    """Keys of a piece: whole turns of the warps, each with all rows that share scales."""
+    """Keys of a piece: whole turns of the warps. A warp takes as many keys in a row that share
+    scales as leave the busiest one about as soon done as any other number."""
     keys = -(-kv_len // pieces)
-    least = warps * kernel.tile
-    step = max(least, warps * kernel.scale_rows)
-    while step >= 2 * keys and step > least:
-        step //= 2
+    steps = [warps * kernel.tile]
+    while 2 * steps[-1] <= warps * kernel.scale_rows:
+        steps.append(2 * steps[-1])
+
+    def longest(step: int) -> float:
+        """Keys that the warps take room for, and what scaling q costs."""
+        return -(-keys // step) * step * kernel.scaling(step // warps)
+
+    least = min(map(longest, steps))
+    step = next(step for step in reversed(steps) if longest(step) <= CLOSE_FACTOR * least)
     return -(-keys // step) * step
 
 
@@ -342,11 +360,17 @@ def _wanted_warps(
     """Blocks that a multiprocessor must hold so that all start at once, and warps of a block."""
     tiles = -(-workload.kv_len // kernel.tile)
     blocks, sms = _pairs(workload) * pieces, limits.num_sms
-    even = pieces > 1 and workload.seq_lens is None
-    warps_of_sm = kernel.most_warps(limits, with_all_registers=even)
+    warps_of_sm = kernel.most_warps(limits)
     needed = -(-blocks // sms)
     alone = cluster * limits.clusters_that_fit(cluster)
-    if blocks > alone and (needed == 1 or needed > warps_of_sm // LEAST_BLOCK_WARPS):
+    late = needed > warps_of_sm // LEAST_BLOCK_WARPS
+    if (
+        late
+        and pieces == 1
+        and _piece_len(workload.kv_len, 1, kernel, 4) > MOST_IDLE_FACTOR * (workload.kv_len)
+    ):
+        return 8, 1
+    if blocks > alone and (needed == 1 or late):
         needed = 2  # those that do not fit share, or come after the others
     if needed > 1:
         return needed, 4 if 4 * needed <= warps_of_sm else LEAST_BLOCK_WARPS
@@ -437,7 +461,7 @@ def _fit_rings(
         warp_bytes += kernel.block_bytes // sharers + 32 * 16
     block_bytes = kernel.block_bytes + warps * warp_bytes
     room = limits.smem_per_block_bytes - static - block_bytes
-    most_warps = kernel.most_warps(limits, with_all_registers=False)
+    most_warps = kernel.most_warps(limits)
     at_once = max(1, min(needed, most_warps // warps))
     reserved = static + limits.smem_reserved_per_block_bytes
     share = min(room, limits.smem_per_sm_bytes // at_once - reserved - block_bytes)
