@@ -127,6 +127,14 @@ class ForecastAnswer(Answer):
             f"          {made.bound_reason}",
             f"computed  floor {floor.time_us:.2f} us: {floor.bytes:,} bytes at "
             f"{floor.dram_gb_per_s:,.0f} GB/s",
+            *(
+                [
+                    f"computed  floor {floor.compute_us:.2f} us: {floor.flops:,} operations at "
+                    f"{floor.compute_tflops:,.1f} TFLOP/s"
+                ]
+                if floor.compute_us and floor.bound == "compute"
+                else []
+            ),
             f"forecast  {made.gb_per_s:,.0f} GB/s from memory, "
             f"{made.in_flight_bytes:,.0f} bytes in flight per SM",
         ]

@@ -17,6 +17,7 @@ class Term:
 TERMS = {
     "bandwidth": Term("DRAM bytes at the ceiling", "memory's bytes at its ceiling", "memory"),
     "l2_bandwidth": Term("L2 bytes at the ceiling", "L2's bytes at its ceiling", "the L2"),
+    "pipe": Term("the busiest pipe", "the busiest pipe's work, never idle", "a pipe"),
     "issue": Term("issue slots", "instructions, every slot in use", "issue"),
     "chain": Term("the simulated chain, waits for memory included"),
     "launch": Term("launch overhead"),

@@ -32,7 +32,7 @@ from .grid import LaunchModel
 from .machine import Machine, machine_of, measured_band
 from .memory import CallMemory
 from .result import Forecast, LaunchForecast
-from .roofline import floors, sheet_floor_us
+from .roofline import floors
 from .sheets import Gpu, load_gpu
 from .trace import TraceError
 
@@ -244,24 +244,28 @@ class _Call:
             in_flight_bytes=main.in_flight_bytes,
             launches=tuple(results),
             code=self.code.origin,
-            floor=floors(self.workload, gpu),
+            floor=floors(self.workload, gpu, call_bytes=self._least_bytes),
             note="; ".join(notes),
         )
+
+    @property
+    def _least_bytes(self) -> float:
+        """That no call can do without, as they are stored."""
+        return least_call_bytes(self.workload, self.launches)
 
     def with_doubts(self, made: Forecast) -> Forecast:
         """The forecast, without a band where something says that the model does not know."""
         workload, launches, gpu = self.workload, self.launches, self.gpu
         doubts = [f"nobody said what {name} holds" for name in workload.unknown_contents]
         doubts += [doubt for launch in made.launches for doubt in launch.doubts]
-        least = least_call_bytes(workload, launches)
-        floor_us = sheet_floor_us(least, gpu) or 0.0
-        in_l2 = workload.cache_state == "warm" and least <= gpu.l2_bytes
-        if made.time_us < floor_us and not in_l2:
+        floor = made.floor
+        if made.time_us < floor.time_us <= floor.least_us:
             doubts.append(
-                f"{made.time_us:.4g} us is less than the {floor_us:.4g} us in which the memory of "
-                f"{gpu.title} moves the {least:,.0f} bytes of a call: the trace does not see all "
-                "that is read"
+                f"{made.time_us:.4g} us is less than the {floor.time_us:.4g} us in which the memory "
+                f"of {gpu.title} moves the {floor.bytes:,.0f} bytes of a call: the trace does not "
+                "see all that is read"
             )
+        made = _above_floor(made)
         workspaces = sum(one.bytes for launch in launches for one in launch.workspace)
         needed = workload.set_bytes + workspaces
         if needed > gpu.memory_gb * 1e9:
@@ -308,6 +312,13 @@ def what_if(
 
     said_by = asked.content if asked else None
     return kept("what_if", (*call.content, factor, classes, said_by), make)
+
+
+def _above_floor(made: Forecast) -> Forecast:
+    """The forecast with nothing of it below what the card can do."""
+    least = made.floor.least_us
+    band = made.band_us and (max(made.band_us[0], least), max(made.band_us[1], least))
+    return dataclasses.replace(made, time_us=max(made.time_us, least), band_us=band)
 
 
 def _find_bound(

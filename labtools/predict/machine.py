@@ -29,6 +29,8 @@ from .latencies import REFERENCE, Latencies, load_latencies
 from .sheets import Gpu
 from .streams import Request, matrices
 
+PRODUCT_OF_WARP_FLOPS = 4096
+"""Operations of a product of m16 n8 k16 by a warp."""
 FP64_CYCLES = {"sm_80": 4.0, "sm_90": 2.0, "sm_100": 2.0, "sm_103": 2.0}
 """Cycles of a sub-partition for a double-precision instruction of a warp; 64 elsewhere. CUDA C++
 Programming Guide 13.0, throughput of native arithmetic instructions."""
@@ -351,7 +353,7 @@ def machine_of(gpu: Gpu) -> Machine:
         sm_count=gpu.sm_count,
         sub_partitions=gpu.sub_partitions,
         variable=_variable(known),
-        intervals=_intervals(known),
+        intervals=_intervals(known, gpu),
         shared_intervals={
             name: known.interval(f"{of}_sm")
             for name, of in (("shuffle", "shfl"), ("shared", "lds32"), ("global", "ldg32"))
@@ -414,10 +416,21 @@ def _variable(known: Latencies) -> dict[str, float]:
     return found
 
 
-def _intervals(known: Latencies) -> dict[str, float]:
+def _intervals(known: Latencies, gpu: Gpu) -> dict[str, float]:
+    """Cycles between two instructions of a pipe. Where they were not measured on the GPU itself, a
+    pipe is no faster than its data sheet says: GeForce multiplies at half the rate where it adds up
+    in fp32."""
     same = ("fp32", "imad", "fp16", "half_to_float", "alu", "xu")
     others = {"lsu": "lds32", "global": "ldg32", "tensor": "hmma", "uniform": "alu"}
     found = {ours: known.interval(theirs) for ours, theirs in others.items()}
+    clock = (gpu.boost_clock_mhz or 0) * 1e6 * gpu.sm_count
+    for name, tflops, flops in (
+        ("tensor", gpu.fp16_tensor_tflops, PRODUCT_OF_WARP_FLOPS),
+        ("fp32", gpu.fp32_tflops, 64),
+    ):
+        if tflops and clock and not known.calibrated:
+            least = flops * gpu.sub_partitions * clock / (tflops * 1e12)
+            found[name] = max(found.get(name, known.interval(name, 1.0)), least)
     found["fp64"] = FP64_CYCLES.get(known.arch.rstrip("af"), 64.0)
     return {**{name: known.interval(name) for name in same}, **found, "control": 1.0}
 

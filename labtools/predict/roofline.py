@@ -14,7 +14,8 @@ from .sheets import Gpu, load_gpu
 class Floors:
     """Lower bounds of a workload on a GPU."""
 
-    bytes: int  # least traffic with memory: `Problem.minimal_bytes`
+    # least traffic with memory: `Problem.minimal_bytes`, or of a call what it reads as it is stored
+    bytes: int
     dram_gb_per_s: float  # the data sheet's memory rate, 10^9 bytes a second
     time_us: float  # ``bytes`` at that rate
     given_gb_per_s: float | None  # a rate given by the caller (the best one read that day), or None
@@ -27,6 +28,11 @@ class Floors:
     fits_l2: bool  # the bytes fit the L2 cache
     note: str  # what limits the meaning of these numbers, or an empty string
 
+    @property
+    def least_us(self) -> float:
+        """What no call is faster than: of data that may stay in the L2 the operations alone say."""
+        return max(0.0 if self.note else self.time_us, self.compute_us or 0.0)
+
 
 def sheet_floor_us(read_bytes: float, gpu: Gpu | str) -> float | None:
     """Microseconds that bytes take at the data sheet's memory rate; None where none is known. No
@@ -38,9 +44,14 @@ def sheet_floor_us(read_bytes: float, gpu: Gpu | str) -> float | None:
     return read_bytes / rate / 1e3 if rate else None
 
 
-def floors(workload: Problem, gpu: Gpu | str, gb_per_s: float | None = None) -> Floors:
-    """Least time that a workload can take; a measured ``gb_per_s`` (10^9 bytes) adds a tighter
-    floor."""
+def floors(
+    workload: Problem,
+    gpu: Gpu | str,
+    gb_per_s: float | None = None,
+    call_bytes: float | None = None,
+) -> Floors:
+    """Least time that a workload can take, or a call that moves so many bytes; a measured
+    ``gb_per_s`` (10^9 bytes) adds a tighter floor."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     if gb_per_s is not None and not gb_per_s > 0:
         raise LabError(
@@ -52,7 +63,8 @@ def floors(workload: Problem, gpu: Gpu | str, gb_per_s: float | None = None) -> 
             "there is no data sheet for it and the driver does not report its memory clock",
             "occupancy, waves, and every measurement on the GPU itself",
         )
-    moved, flops = workload.minimal_bytes, workload.flops
+    moved = workload.minimal_bytes if call_bytes is None else round(call_bytes)
+    flops = workload.flops
     time_us = moved / (gpu.dram_gb_per_s * 1e9) * 1e6
     tflops = gpu.fp16_tensor_tflops or gpu.fp32_tflops
     compute_us = flops / (tflops * 1e12) * 1e6 if tflops else None

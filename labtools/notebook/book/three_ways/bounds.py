@@ -161,7 +161,7 @@ def plot_crossing(
         bands = np.array([forecasts[x].band_us or (np.nan, np.nan) for x in xs])
         axes.fill_between(xs, bands[:, 0], bands[:, 1], color=SHADES[3], label="forecast, band")
         axes.plot(xs, times, color=SHADES[0], label="forecast")
-        for style, (name, term) in zip(LINES[1:], LIMITS.items(), strict=True):
+        for style, (name, term) in zip((*LINES[1:], (0, (6, 1))), LIMITS.items(), strict=True):
             line: dict[str, Any] = {
                 "color": SHADES[1],
                 "linestyle": style,
