@@ -375,10 +375,18 @@ def _moved_by(deviations: float) -> Callable[[np.ndarray, Rng], np.ndarray]:
     return lambda values, rng: values + deviations * values.std()
 
 
+def _sunk(values: np.ndarray, rng: Rng) -> np.ndarray:
+    return -SUNK_TO * (1 + np.abs(values) / (np.abs(values).max(initial=0) or 1))
+
+
 def _up_to(most: float, values: np.ndarray) -> np.ndarray:
-    """Values whose largest is ``most``, or half of what their type holds."""
-    wide, held = values.astype(np.float64), largest_of(values.dtype) / 2
-    return (wide * (min(most, held) / (np.abs(wide).max(initial=0) or 1))).astype(values.dtype)
+    """Values whose largest is ``most``, or half of what their type holds; of several rows every
+    other one lies below zero, half as far at least."""
+    wide, most = values.astype(np.float64), min(most, largest_of(values.dtype) / 2)
+    wide /= np.abs(wide).max(initial=0) or 1
+    if wide.ndim > 1:
+        wide[::2] = -(1 + np.abs(wide[::2])) / 2
+    return (most * wide).astype(values.dtype)
 
 
 def _rising(values: np.ndarray, rng: Rng) -> np.ndarray:
@@ -402,6 +410,7 @@ def _with_repeats(values: np.ndarray, rng: Rng) -> np.ndarray:
     return made.reshape(values.shape)
 
 
+SUNK_TO = 1e6
 RISING, TIES = "values in rising order", "values that are often equal"
 OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "values below zero": _below_zero,
@@ -409,6 +418,7 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "rows of all sizes": _of_all_sizes,
     "values far from zero": _moved_by(300),
     "values far below zero": _moved_by(-300),
+    "values below minus a million": _sunk,
     RISING: _rising,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
@@ -443,7 +453,9 @@ def _with_kinds(
         else:
             change = OTHER_VALUES[kind]
             made = {
-                name: change(one.astype(np.float64), rng).astype(one.dtype)
+                name: np.clip(
+                    change(one.astype(np.float64), rng), -(most := largest_of(one.dtype) / 2), most
+                ).astype(one.dtype)
                 for name, one in floats.items()
             }
             yield kind, {**arrays, **made}

@@ -736,6 +736,11 @@ class Operation(ABC, Generic[P, D]):
         ``keeps`` None is what the libraries with few bits keep."""
         raise NotImplementedError(f"{self.name} has no such schemes")
 
+    def other_values(self, problem: P, kinds: Iterable[str] = ()) -> list[tuple[str, Any]]:
+        """Inputs of one problem of the battery with numbers that no scheme could keep, each with
+        what is then said of them; of an operation that is not ours, those of some kinds."""
+        return []
+
     def expect(
         self, inputs: D, scheme: StoredAs | None = None, parts: Iterable[Part] | None = None
     ) -> dict[str, np.ndarray]:

@@ -155,27 +155,32 @@ def test_a_grid_that_stops_growing_too_late_to_be_run_is_said(
         assert sum("its grid grows no further" in one for one in open_ones) == said
 
 
+def far_ok(rung: Rung, workload: Problem, knobs: None) -> bool | None:
+    case = check._check_far_apart(rung, workload, knobs)
+    return case and case.ok
+
+
 def test_the_pages_of_a_large_pool_are_reached() -> None:
     right, one = load_rung("r09"), Workload.parse("2,8,2,48,64/paged16")
     number = "page_table[n / PAGE_SIZE]"
     wrong = edited((number, f"(unsigned short){number}"), base=right)
-    assert check._check_far_apart(right, one, None) is True
-    assert check._check_far_apart(wrong, one, None) is False
+    assert far_ok(right, one, None) is True
+    assert far_ok(wrong, one, None) is False
 
 
 def test_the_last_of_many_queries_are_reached() -> None:
     right, one = load_rung("p00"), operation_of("prefill").small
     wide = "const size_t qo_head = (size_t)sequence"
     wrong = edited((wide, "const int qo_head = sequence"), base=right)
-    assert check._check_far_apart(right, one, None) is True
-    assert check._check_far_apart(wrong, one, None) is False
+    assert far_ok(right, one, None) is True
+    assert far_ok(wrong, one, None) is False
 
 
 def test_blocks_that_are_given_out_in_another_order_are_no_fault() -> None:
     usual, turned = "(size_t)blockIdx.x", "(size_t)(gridDim.x - 1 - blockIdx.x)"
     backwards, one = edited((usual, turned), base=load_rung("n00")), operation_of("rows").small
     assert run_on_cpu(backwards, one, orders=(0,)).ok
-    assert check._check_far_apart(backwards, one, None) is None
+    assert far_ok(backwards, one, None) is None
 
 
 def test_a_large_problem_may_take_more_launches() -> None:
@@ -185,23 +190,25 @@ def test_a_large_problem_may_take_more_launches() -> None:
         return usual.launch(problem, limits, knobs) * (2 if problem.rows > 1000 else 1)
 
     again = dataclasses.replace(usual, launch=launch)
-    assert check._check_far_apart(again, one, None) is None
+    assert far_ok(again, one, None) is None
 
 
 @pytest.mark.parametrize("narrow", ["int", "unsigned"])
 def test_the_last_of_many_rows_is_reached(narrow: str) -> None:
     right, one = load_rung("n00"), operation_of("rows").small
     wrong = edited(("const size_t first = (size_t)", f"const {narrow} first = "), base=right)
-    assert check._check_far_apart(right, one, None) is True
-    assert check._check_far_apart(wrong, one, None) is False
+    assert far_ok(right, one, None) is True
+    assert far_ok(wrong, one, None) is False
 
 
 def test_an_index_that_is_too_narrow_makes_a_kernel_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
     wrong = edited(("const size_t kv_head", "const int kv_head"), base=R03)
     found = check_rung(wrong, SMALL, seed=5)
-    assert all(case.ok for case in found.cases) and not found.ok
-    assert "wrong" in found.summary.splitlines()[0]
+    *near, far = found.cases
+    assert all(case.ok for case in near) and not far.ok and not found.ok
+    assert "wrong in 1 of" in found.summary.splitlines()[0]
+    assert f"{far.workload}: wrong: {check.FAR}" in found.summary
     assert check.NOT_FAR not in found.not_checked and check_rung(R03, SMALL, seed=5).ok
 
 

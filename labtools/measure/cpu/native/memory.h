@@ -597,6 +597,7 @@ LAB_COLD void other_access(uintptr_t a, size_t n, Access access,
 
 static inline __attribute__((always_inline)) void check(uintptr_t a, size_t n, Access access,
                                                         uint64_t address, const void* frame) {
+  if (S.current) ++S.current->accesses;
   const uint64_t slot = (a - slots_base) >> SLOT_SHIFT;
   if (__builtin_expect(slot < uint64_t(num_buffers), 1)) {
     Region& r = buffers[slot];

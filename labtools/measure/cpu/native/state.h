@@ -51,6 +51,7 @@ struct alignas(64) Fiber {  // what each switch touches lies in one line of the 
   bool acquired = false;     // by an atomic or a flag, what other blocks released
   uint64_t spin_at = 0;      // the place of its last atomic or volatile read, and how often in a row
   uint32_t spins = 0;
+  uint32_t accesses = 0;     // to memory since all of its block or warp last met
   std::vector<AsyncCopy> open;
   std::vector<std::vector<AsyncCopy>> groups;
 };

@@ -98,20 +98,23 @@ static const char* operation_name(Waiting waiting, int operation) {
 
 // Lanes that ask who is active wait until nobody else can run: by then every lane that comes the
 // same way is there, which is what a GPU, running a warp in step, would answer. Once lanes have gone
-// different ways it need not be in step: in a drawn order some of them are answered alone.
+// different ways, or one way more often, it need not be in step: in a drawn order some of them are
+// answered alone.
 static bool answer_active_masks() {
   bool any = false;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     uint32_t lanes = 0;
     uint64_t address = 0;
+    bool parted = S.warps[i].parted;
     for (uint32_t t = i * 32; t < std::min(S.num_threads, i * 32 + 32); ++t) {
       const Fiber& f = S.fibers[t];
       if (f.waiting != AT_ACTIVE_MASK || (lanes && f.address != address)) continue;
+      parted |= lanes && f.accesses != S.fibers[t - 1].accesses;
       address = f.address;
       lanes |= 1u << f.lane;
     }
     const bool all = uint32_t(__builtin_popcount(lanes)) == std::min(32u, S.num_threads - i * 32);
-    if (S.order == RANDOM && (!all || S.warps[i].parted)) lanes &= next_random() | (lanes & -lanes);
+    if (S.order == RANDOM && (!all || parted)) lanes &= next_random() | (lanes & -lanes);
     for (uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int l = __builtin_ctz(rest);
       Fiber& f = S.fibers[i * 32 + unsigned(l)];
@@ -228,6 +231,7 @@ static void release_barrier() {
     Fiber& t = S.fibers[i];
     if (t.waiting != AT_BARRIER) continue;
     t.predicate = S.barrier_result;
+    t.accesses = 0;
     go_on(t);
   }
 }
@@ -275,6 +279,7 @@ static void sync_clocks(Warp& w, uint32_t lanes) {
   if (lanes == w.live) {  // everybody knows everything: start afresh
     ++w.epoch;
     w.parted = false;
+    for (int l = 0; l < 32; ++l) S.fibers[32 * (&w - S.warps) + l].accesses = 0;
     if (w.partial) {
       memset(w.clock, 0, sizeof w.clock);
       memset(w.seen, 0, sizeof w.seen);
@@ -495,7 +500,7 @@ static void run_block(int order) {
     f.fenced = f.device_time = 0;
     f.acquired = false;
     f.spin_at = 0;
-    f.spins = 0;
+    f.spins = f.accesses = 0;
     f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
     f.open.clear();
     f.groups.clear();
