@@ -276,13 +276,14 @@ def draw_qkv(
     return q, k, v
 
 
-def sunk_deeper(q: np.ndarray, k: np.ndarray) -> dict[str, np.ndarray]:
+def sunk_deeper(q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """q and k of ``sunk`` with scores below -10^9, of the largest halves that there are."""
-    times = {"q": (q, DEEPER), "k": (k, 2 * DEEPER)}
-    return {
-        name: np.clip(one.astype(np.float32) * by, -LARGEST_HALF, LARGEST_HALF).astype(one.dtype)
-        for name, (one, by) in times.items()
-    }
+
+    def up(one: np.ndarray, times: int) -> np.ndarray:
+        larger = one.astype(np.float32) * times
+        return np.clip(larger, -LARGEST_HALF, LARGEST_HALF).astype(one.dtype)
+
+    return up(q, DEEPER), up(k, 2 * DEEPER)
 
 
 def score_profile(

@@ -385,7 +385,7 @@ def _up_to(most: float, values: np.ndarray) -> np.ndarray:
     wide, most = values.astype(np.float64), min(most, largest_of(values.dtype) / 2)
     wide /= np.abs(wide).max(initial=0) or 1
     if wide.ndim > 1:
-        wide[::2] = -(1 + np.abs(wide[::2])) / 2
+        wide[1::2] = -(1 + np.abs(wide[1::2])) / 2
     return (most * wide).astype(values.dtype)
 
 
@@ -575,7 +575,8 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         except LabError:
             return False
         return all(
-            one.shape == problem.outputs[name].shape and np.isfinite(one.astype(float)).all()
+            one.shape == (known := problem.outputs[name]).shape
+            and (np.abs(one.astype(float)) <= largest_of(element_dtype(known.dtype))).all()
             for name, one in expected.items()
         )
 
@@ -620,9 +621,9 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
 
     def other_integers(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
         """A problem with other values in one of its inputs that are integers, where its reference
-        says a finite answer: every value of a byte, or else those of a row, with repeats; and where
-        no order holds, one value throughout. Where the output is integers, `TIES` too: a sum that
-        is rounded otherwise may decide them otherwise."""
+        says a finite answer: every value of a byte, or else those of a row, with repeats; where
+        some are below zero, larger ones; and where no order holds, one value throughout. Where the
+        output is integers, `TIES` too: a sum that is rounded otherwise may decide them otherwise."""
         drawn = self.draw(problem)
         rng = np.random.default_rng(problem.seed)
         tried: list[tuple[str, Mapping[str, np.ndarray]]] = []
@@ -637,6 +638,9 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
                 made = rng.integers(least, most, one.shape, one.dtype, endpoint=True)
                 kind = f"every value of a byte in `{name}`"
             tried.append((kind, {**drawn.arrays, name: made}))
+            if one.min() < 0 and one.dtype.itemsize > 2:  # no index, then
+                kind, made = f"values of `{name}` a thousand times as large", one * 1000
+                tried.append((kind, {**drawn.arrays, name: made}))
             if not _is_in_order(one):
                 made = np.full_like(one, one.min())
                 tried.append((f"one value throughout in `{name}`", {**drawn.arrays, name: made}))

@@ -434,7 +434,34 @@ def test_an_answer_that_is_looked_up_is_found_out() -> None:
     assert not run.comparison.ok
 
 
-@pytest.mark.parametrize(("those", "kinds"), [("true", set()), ("threadIdx.x & 1", {"collective"})])
+def test_a_maximum_that_starts_at_a_thousand_million_below_zero_is_found() -> None:
+    small = [one for one in battery(SMALL) if one.distribution == "sunk"]
+    for start, right in (("-INFINITY", True), ("-1e9f", False)):
+        rung = edited((FIRST, f"float score_max = {start}"))
+        (case,) = check._check_other_values(rung, [SMALL, *small], None)
+        assert case.ok is right, case.told
+    (same,) = check._check_other_values(load_rung("r09"), [SMALL, *small], None)
+    assert same.ok and not check._check_other_values(load_rung("r06"), [SMALL, *small], None)
+
+
+def test_values_of_knobs_that_nobody_asked_for_are_tried_where_the_code_stays() -> None:
+    pieces = "rows_of_piece(seq_lens[sequence]"
+    wrong = edited((pieces, f"{pieces} - (gridDim.z == 16)"), base=load_rung("r04"))
+    found = check_rung(wrong, SMALL, quick=True)
+    assert not found.ok and "with split=16" in found.summary
+    asked = check_rung(wrong, SMALL, {"split": 8}, quick=True)
+    assert asked.ok and "other values of unroll, launch_bounds, split" in asked.not_checked
+
+
+UNEVEN = "for (int i = dim; i < 128; ++i) x += __half2float(k[i]);"
+LANES: list[tuple[str, set[str]]] = [
+    ("true", set()),
+    ("threadIdx.x & 1", {"collective"}),
+    (f"[&] {{ float x = 0; {UNEVEN} return x != 1; }}()", {"collective"}),
+]
+
+
+@pytest.mark.parametrize(("those", "kinds"), LANES, ids=["all", "odd", "uneven"])
 def test_lanes_of_a_branch_need_not_be_active_together(those: str, kinds: set[str]) -> None:
     score = "warp_sum(dot(q_rmem, k_rmem))"
     told = f"{those} ? __shfl_sync(__activemask(), sum, 31) : sum"
@@ -644,6 +671,56 @@ def test_a_reader_without_a_fence_of_its_own_is_told_so() -> None:
         assert report.ok, report.summary
         assert len(report.remarks) == len(told)
         assert all(words in one for words, one in zip(told, report.remarks, strict=True))
+
+
+CHAIN = """
+extern "C" __global__ void chain(
+    const float* x, volatile float* sums, volatile unsigned* done, unsigned* drawn,
+    float* out, int n) {
+  if (threadIdx.x) return;
+  const int row = atomicAdd(drawn, 1);
+  float sum = 0.f, before = 0.f;
+  for (int c = 0; c < n; ++c) sum += x[(size_t)row * n + c];
+  if (row > 0) {
+    while (!done[row - 1]) {}
+    __threadfence();
+    before = sums[row - 1];
+  }
+  sums[row] = sum;
+  __threadfence();
+  done[row] = 1;
+  out[row] = sum + 0.f * before;
+}
+extern "C" __global__ void clear(unsigned* done, unsigned* drawn) {
+  done[blockIdx.x] = 0;
+  if (!blockIdx.x) *drawn = 0;
+}
+"""
+CHAINS = {
+    "right": ("", ""),
+    "the flag of another": ("while (!done[row - 1])", "while (row > 1 && !done[row - 2])"),
+    "the flag first": ("sums[row] = sum;\n  __threadfence();\n  done[row] = 1;",
+                       "done[row] = 1;\n  __threadfence();\n  sums[row] = sum;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_block_may_rely_on_what_was_released_before_it_learnt_of_it(name: str) -> None:
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        rows = problem.rows
+        sums, done = Workspace("sums", (rows,), "float32"), Workspace("done", (rows,), "uint32")
+        spaces = sums, done, Workspace("drawn", (1,), "uint32")
+        clear = Launch(
+            "clear", (rows, 1, 1), (1, 1, 1), args=("done", "drawn"), workspace=spaces[1:]
+        )
+        args = ("x", "sums", "done", "drawn", "out", np.int32(problem.columns))
+        return [clear, Launch("chain", (rows, 1, 1), (64, 1, 1), args=args, workspace=spaces)]
+
+    usual = load_rung("row_sum")
+    text = CHAIN.replace(*CHAINS[name])
+    rung = dataclasses.replace(usual, text=text, launch=launch, edited=True)
+    run = run_on_cpu(rung, operation_of(usual).small)
+    assert run.ok is (name == "right"), run.told
 
 
 def test_a_restricted_buffer_under_two_names_is_told() -> None:

@@ -44,6 +44,7 @@ def test_other_values_are_of_the_kind_they_are_called() -> None:
     assert (made["values below zero"] <= 0).all()
     assert all(len(np.unique(row)) < 20 for row in made["values that are often equal"])
     assert made["values far below zero"].max() < 0
+    assert made["values below minus a million"].max() <= -1e6
     assert made["values far from zero"].mean() > 100 * made["values far from zero"].std()
     largest = np.abs(made["rows of all sizes"]).max(axis=1)
     assert largest.max() > 50 and largest.min() < 1

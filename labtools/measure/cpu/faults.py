@@ -185,7 +185,7 @@ def _explain(
         place = lines[index] if index < len(lines) else None
         if place is None:
             return "an unknown line"
-        text = place.told_beside(first and first.file)
+        text = place.told_beside(first.file if first else None)
         text += f" (in {place.within})" if place.within else ""
         again = fault.kind in ("barrier", "collective") and place in lines[:index]
         return f"{text} too, in another call or trip of a loop" if again else text

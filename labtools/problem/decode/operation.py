@@ -61,8 +61,8 @@ class DecodeAttention(Operation[Workload, Inputs]):
         if problem.distribution != "sunk":
             return []
         drawn = self.draw(problem)
-        deeper = dataclasses.replace(drawn, **sunk_deeper(drawn.q, drawn.k))
-        return [("scores below -10^9", deeper)]
+        q, k = sunk_deeper(drawn.q, drawn.k)
+        return [("scores below -10^9", dataclasses.replace(drawn, q=q, k=k))]
 
     def far_apart(self, problem: Workload) -> list[tuple[Workload, ...]]:
         """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows, and the last of

@@ -172,8 +172,8 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
         if problem.distribution != "sunk":
             return []
         drawn = self.draw(problem)
-        deeper = dataclasses.replace(drawn, **attention.sunk_deeper(drawn.q, drawn.k))
-        return [("scores below -10^9", deeper)]
+        q, k = attention.sunk_deeper(drawn.q, drawn.k)
+        return [("scores below -10^9", dataclasses.replace(drawn, q=q, k=k))]
 
     def far_apart(self, problem: Prefill) -> list[tuple[Prefill, ...]]:
         """The last of many sequences, of many keys and of many queries."""

@@ -94,7 +94,8 @@ struct State {
   uint32_t linear_block = 0;
   uint32_t time = 0;  // fences of this block so far
   bool alone = true;  // no other process runs blocks of this launch
-  bool has_told = false;  // a thread of the block has written by an atomic or a volatile write
+  uint32_t writes_told = 0;  // by atomics or volatile writes of this launch so far
+  uint32_t learnt = 0;       // how many of them the block may rely on: they are behind a fence
   // Barrier
   uint32_t arrived = 0, epoch = 0;
   uint64_t barrier_address = 0;

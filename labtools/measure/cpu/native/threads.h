@@ -475,7 +475,7 @@ static void run_block(int order) {
   S.time = 0;
   S.acquire_epoch = NEVER;
   S.acquire_fenced = false;
-  S.has_told = false;
+  S.learnt = 0;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     Warp& w = S.warps[i];
     const uint32_t lanes = std::min(32u, n - i * 32);
