@@ -299,7 +299,9 @@ def check_rung(
         seed = secrets.randbelow(2**31) if seed is None else seed
         for battery in batteries if every_kind else batteries[:1]:
             cases += _draw_cases(rung, battery[0], battery, knobs, seed)
-    not_checked = _not_checked(rung, () if every_kind else others, quick, on, knobs or ())
+    not_checked = _not_checked(
+        rung, () if every_kind else others, quick, on, knobs or (), every_kind and on == "cpu"
+    )
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
@@ -318,6 +320,9 @@ def check_rung(
         if not quick and len(done) == len(cases) and all(case.ok for case in done):
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
             cases += [case.workload for case in others_done]
+            if every_kind and all(case.ok for case in done):
+                values = _check_other_knobs(rung, batteries[0], knobs)
+                done, cases = [*done, *values], [*cases, *(case.workload for case in values)]
             if all(case.ok for case in done):
                 remarks = _remarks(rung, batteries[0], knobs)
         if all(case.ok for case in done):
@@ -470,13 +475,19 @@ def _far_longer(
 
 
 def _not_checked(
-    rung: Rung, others: Sequence[Problem], quick: bool, on: str, asked: Collection[str]
+    rung: Rung,
+    others: Sequence[Problem],
+    quick: bool,
+    on: str,
+    asked: Collection[str],
+    every_kind: bool,
 ) -> list[str]:
     said = [f"{name}: {why}" for name, why in rung.refuses.items()]
     said.append("other sizes than these")
     compiled = [one.name for one in rung.knobs if one.compiled or on != "cpu" or one.name in asked]
     if compiled:
-        said.append(f"other values of {', '.join(compiled)}")
+        together = " together" if every_kind else ""
+        said.append(f"other values of {', '.join(compiled)}{together}")
     if others:
         kinds = ", ".join(f"{one.dtype} {one.layout}" for one in others)
         few, also = ("", "too") if quick else ("more than a few cases of ", "as much")
@@ -605,33 +616,33 @@ def _check_on_cpu(
 
 
 def _own_problems(battery: Sequence[Problem]) -> tuple[IsolatedOperation, Any, Any] | None:
-    """Of a reader's own operation: it, and the problems behind the first with most parts and with
-    most inputs; None for an operation of ours, whose battery has all kinds of values."""
+    """Of a reader's own operation: it, and the problems behind the first with most parts of many
+    inputs and with most inputs; None for an operation of ours, whose battery has all values."""
     operation: Any = operation_of(battery[0])
     if not isinstance(operation, IsolatedOperation):
         return None
     others = battery[1:] or battery
-    largest: Any = max(others, key=lambda one: one.num_parts)
-    widest: Any = max(others, key=lambda one: sum(each.elements for each in one.inputs.values()))
-    return operation, largest, widest
+
+    def inputs(one: Any) -> int:
+        return sum(each.elements for each in one.inputs.values())
+
+    largest = max(others, key=lambda one: min(one.num_parts, inputs(one) // one.num_parts))
+    return operation, largest, max(others, key=inputs)
 
 
 def _check_other_values(
     rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
 ) -> list[CheckCase]:
-    """Numbers that the operation's author did not draw, or that are no matter of a battery."""
+    """Numbers that the operation's author did not draw."""
     from .cpu import run_on_cpu
 
+    if (own := _own_problems(battery)) is None:
+        return []
+    operation, largest, widest = own
     done: list[CheckCase] = []
-    if own := _own_problems(battery):
-        operation, largest, widest = own
-        given = [(largest, *one) for one in operation.other_values(largest)]
-        if widest != largest:
-            given += [(widest, *one) for one in operation.other_values(widest, [RISING])]
-    else:
-        plain = [one for one in battery[1:] if rung.scheme(one, knobs) is None]
-        found = ((one, operation_of(one).other_values(one)) for one in plain)
-        given = next(([(one, *each) for each in others] for one, others in found if others), [])
+    given = [(largest, *one) for one in operation.other_values(largest)]
+    if widest != largest:
+        given += [(widest, *one) for one in operation.other_values(widest, [RISING])]
     for problem, kind, inputs in given:
         run = run_on_cpu(rung, problem, knobs, orders=(0,), inputs=inputs)
         if run.comparison:
@@ -643,10 +654,16 @@ def _check_other_values(
 def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None) -> list[str]:
     """Of a reader's own operation: sizes that `supports` takes and no GPU launches, and integers
     and large numbers that its author never drew, and may have ruled out, with which the kernel is
-    wrong. The verdict does not count them."""
+    wrong; of ours the largest numbers. The verdict does not count them."""
     from .cpu import run_on_cpu
 
     if (own := _own_problems(battery)) is None:
+        plain = (one for one in battery if rung.scheme(one, knobs) is None)
+        found = (operation_of(one).other_values(one) for one in plain)
+        for kind, inputs in next((one for one in found if one), []):
+            run = run_on_cpu(rung, inputs.problem, knobs, orders=(0,), inputs=inputs)
+            if not run.ok:
+                return [f"{kind}, with which it is wrong: {run.told}"]
         return []
     operation, *problems = own
     told: dict[str, str] = {}
@@ -672,6 +689,28 @@ def _why_not_launched(rung: Rung, problem: Problem, knobs: Mapping[str, int] | N
     except LabError as error:
         return f"its supports() takes {problem}: {error.what} {error.why}"
     return ""
+
+
+def _check_other_knobs(
+    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
+) -> list[CheckCase]:
+    """Each other value of each compiled knob that nobody asked for, where there is such a kernel,
+    with a small problem."""
+    from .cpu import run_on_cpu
+
+    small = min(battery[1:] or battery, key=lambda one: (not one.uneven, one.visits))
+    done = []
+    for knob in rung.knobs:
+        others = {*knob.choices} - {knob.default, *knob.broken}
+        for value in sorted(others) if knob.compiled and knob.name not in (knobs or ()) else ():
+            used = {**(knobs or {}), knob.name: value}
+            with contextlib.suppress(LabError):
+                run = run_on_cpu(rung, small, used, orders=(0, 3))
+                if run.comparison:
+                    comparison = run.comparison.of_output(f"with {knob.name}={value}")
+                    run = dataclasses.replace(run, comparison=comparison)
+                done.append(_worse_of([run], small))
+    return done
 
 
 def _check_far_apart(
@@ -770,11 +809,12 @@ def _in_turn(
         for one in rung.knobs
         if not (one.compiled or one.broken) and one.name not in (knobs or ())
     }
-    other = {**(knobs or {}), **taken}
+    other, limits = {**(knobs or {}), **taken}, checked_limits()
     with contextlib.suppress(LabError):
-        rung.launches(workload, checked_limits(), other)
+        launches = rung.launches(workload, limits, other)
         if compiled_code(rung, workload, other) == compiled_code(rung, workload, knobs):
-            return other
+            fits = (one.smem_bytes <= limits.smem_per_block_bytes for one in launches)
+            return other if all(fits) else knobs
     return knobs
 
 

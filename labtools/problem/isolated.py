@@ -430,7 +430,8 @@ VALUES_UP_TO: Mapping[str, float] = {
 """Kinds too, by their largest: an author may have ruled them out."""
 LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
-more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
+more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once;
+the first also where every other field is 2."""
 SMALL_SIZES = (1, 2, 97)
 """And those of which it gets each where its reference says an answer: fewer than a neighbour or a
 lane wants, and no multiple of anything."""
@@ -560,8 +561,10 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
     ) -> list[IsolatedProblem]:
         found = self.ask("battery", problem, back={"supports": supports})
         for narrow, field in self.widening(problem, supports):
-            large = (narrow.replace(**{field: size}) for size in LARGE_SIZES)
+            large = [narrow.replace(**{field: size}) for size in LARGE_SIZES]
             found += [one for one in large if _is_moderate(one, supports)][:1]
+            thin = large[0].replace(**{x: 2 for x in narrow.shape_fields if x != field})
+            found += [thin] if _is_moderate(thin, supports) and self._answers(thin) else []
             small = (narrow.replace(**{field: size}) for size in SMALL_SIZES)
             found += [one for one in small if _is_moderate(one, supports) and self._answers(one)]
         return list(dict.fromkeys([problem, *found]))
@@ -623,7 +626,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         """A problem with other values in one of its inputs that are integers, where its reference
         says a finite answer: every value of a byte, or else those of a row, with repeats; where
         some are below zero, larger ones; and where no order holds, one value throughout. Where the
-        output is integers, `TIES` too: a sum that is rounded otherwise may decide them otherwise."""
+        output is integers, `TIES` too: a sum that is rounded otherwise may decide otherwise."""
         drawn = self.draw(problem)
         rng = np.random.default_rng(problem.seed)
         tried: list[tuple[str, Mapping[str, np.ndarray]]] = []
