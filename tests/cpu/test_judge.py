@@ -700,6 +700,7 @@ CHAINS = {
     "the flag of another": ("while (!done[row - 1])", "while (row > 1 && !done[row - 2])"),
     "the flag first": ("sums[row] = sum;\n  __threadfence();\n  done[row] = 1;",
                        "done[row] = 1;\n  __threadfence();\n  sums[row] = sum;"),
+    "no fence since": ("sums[row] = sum;\n  __threadfence();", "__threadfence();\n  sums[row] = sum;"),
 }  # fmt: skip
 
 

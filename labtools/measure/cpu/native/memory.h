@@ -391,7 +391,8 @@ struct Doubt {
 static std::vector<Doubt> doubts;
 
 // Of a granule that volatile or atomic writes of this launch go to: what stood there before, when the
-// first of them came, and when the last that a fence stands before, with what updated that since.
+// first of them came, and how many of such writes who reads it may rely on: those before a fence of
+// the writer, or of who wrote what that updated.
 struct Told {
   uint64_t before;
   uint32_t first, released;
@@ -500,10 +501,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     if (synchronises && S.alone && &r != &shared_region) {
       ++S.writes_told;
       if (c.write.block < S.launch_serial) told[a] = {value_at(r, a), S.writes_told, 0};
-      if (released[S.block_serial].fenced)
-        told[a].released = S.writes_told;
-      else if (access == VOLATILE_WRITE)
-        told[a].released = 0;
+      told[a].released = std::max(access == VOLATILE_WRITE ? 0 : told[a].released, S.fenced_told);
       if (access == VOLATILE_WRITE && c.read.flags & EARLY && c.read.block == S.block_serial &&
           c.read.thread == S.current->id && !is_mine) {
         doubts.push_back({&r, a, c.write, address, value_at(r, a), true});

@@ -95,7 +95,8 @@ struct State {
   uint32_t time = 0;  // fences of this block so far
   bool alone = true;  // no other process runs blocks of this launch
   uint32_t writes_told = 0;  // by atomics or volatile writes of this launch so far
-  uint32_t learnt = 0;       // how many of them the block may rely on: they are behind a fence
+  uint32_t learnt = 0;       // how many of them the block may rely on
+  uint32_t fenced_told = 0;  // how many there were at the last fence of the block
   // Barrier
   uint32_t arrived = 0, epoch = 0;
   uint64_t barrier_address = 0;

@@ -475,7 +475,7 @@ static void run_block(int order) {
   S.time = 0;
   S.acquire_epoch = NEVER;
   S.acquire_fenced = false;
-  S.learnt = 0;
+  S.learnt = S.fenced_told = 0;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     Warp& w = S.warps[i];
     const uint32_t lanes = std::min(32u, n - i * 32);
@@ -739,6 +739,7 @@ void lab_fence() {
   lab_fence_block();
   lab::Fiber& me = *lab::S.current;
   lab::S.acquire_fenced |= lab::S.acquire_epoch != lab::NEVER;
+  lab::S.fenced_told = lab::S.writes_told;
   me.device_time = me.fenced;
   me.device_epoch = lab::S.epoch;
   me.device_warp_epoch = lab::S.warps[me.warp].epoch;
