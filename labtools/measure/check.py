@@ -337,7 +337,10 @@ def check_rung(
         found = [_check_far_apart(rung, one, knobs) for one in lain.values()] if whole else [None]
         far = [case for case in found if case and not case.ok]
         not_checked += [NOT_FAR] if None in found and not far else []
-        done, cases = [*done, *far], [*cases, *(case.workload for case in far)]
+        if operation.is_ours:
+            done, cases = [*done, *far], [*cases, *(case.workload for case in far)]
+        else:  # its author may mean smaller ones
+            remarks += [str(case) for case in far]
     else:
         done = _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done)

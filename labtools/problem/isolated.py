@@ -432,6 +432,7 @@ LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
 more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once;
 the first also where every other field is 2."""
+WIDE = 512  # the last field beside one of which there are millions
 SMALL_SIZES = (1, 2, 97)
 """And those of which it gets each where its reference says an answer: fewer than a neighbour or a
 lane wants, and no multiple of anything."""
@@ -589,6 +590,16 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         sizes = {name: getattr(self.watched, name) for name in self.problem.shape_fields}
         narrow = problem.replace(**sizes)
         return [(narrow, name) for name in sizes] if _is_moderate(narrow, supports) else []
+
+    def far_apart(self, problem: IsolatedProblem) -> list[tuple[IsolatedProblem, ...]]:
+        """By field the last of many on the first axes that grow with it; who runs these finds out
+        whether the last answer is that of the last alone."""
+        found: list[tuple[IsolatedProblem, ...]] = []
+        for narrow, field in self.widening(problem):
+            others = [one for one in narrow.shape_fields if one != field]
+            with contextlib.suppress(LabError, ValueError):  # its sizes are bound, nothing grows
+                found.append(narrow.replace(**dict.fromkeys(others[-1:], WIDE)).stretched(field))
+        return found
 
     def other_values(
         self, problem: IsolatedProblem, kinds: Iterable[str] = (*OTHER_VALUES, ZEROS)

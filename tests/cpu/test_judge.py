@@ -201,6 +201,14 @@ def test_the_last_of_many_rows_is_reached(narrow: str) -> None:
     assert far_ok(wrong, one, None) is False
 
 
+def test_of_a_reader_s_own_operation_the_last_rows_are_reached_too() -> None:
+    usual = dataclasses.replace(load_rung("row_sum"), supports=lambda problem: None)
+    text = usual.source_text
+    for row, right in (("row * columns", False), ("(size_t)row * columns", True)):
+        rung = dataclasses.replace(usual, text=text.replace("row * columns", row), edited=True)
+        assert far_ok(rung, operation_of(usual).small, None) is right
+
+
 def test_an_index_that_is_too_narrow_makes_a_kernel_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
     wrong = edited(("const size_t kv_head", "const int kv_head"), base=R03)
