@@ -201,14 +201,6 @@ def test_the_last_of_many_rows_is_reached(narrow: str) -> None:
     assert far_ok(wrong, one, None) is False
 
 
-def test_of_a_reader_s_own_operation_the_last_rows_are_reached_too() -> None:
-    usual = dataclasses.replace(load_rung("row_sum"), supports=lambda problem: None)
-    text = usual.source_text
-    for row, right in (("row * columns", False), ("(size_t)row * columns", True)):
-        rung = dataclasses.replace(usual, text=text.replace("row * columns", row), edited=True)
-        assert far_ok(rung, operation_of(usual).small, None) is right
-
-
 def test_an_index_that_is_too_narrow_makes_a_kernel_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
     wrong = edited(("const size_t kv_head", "const int kv_head"), base=R03)
@@ -708,7 +700,8 @@ CHAINS = {
     "the flag of another": ("while (!done[row - 1])", "while (row > 1 && !done[row - 2])"),
     "the flag first": ("sums[row] = sum;\n  __threadfence();\n  done[row] = 1;",
                        "done[row] = 1;\n  __threadfence();\n  sums[row] = sum;"),
-    "no fence since": ("sums[row] = sum;\n  __threadfence();", "__threadfence();\n  sums[row] = sum;"),
+    "no fence since": ("sums[row] = sum;\n  __threadfence();",
+                       "__threadfence();\n  sums[row] = sum;"),
 }  # fmt: skip
 
 
@@ -729,6 +722,27 @@ def test_a_block_may_rely_on_what_was_released_before_it_learnt_of_it(name: str)
     rung = dataclasses.replace(usual, text=text, launch=launch, edited=True)
     run = run_on_cpu(rung, operation_of(usual).small)
     assert run.ok is (name == "right"), run.told
+
+
+@pytest.mark.parametrize("word", ["while", "if"])
+def test_a_lock_may_be_another_block_s(word: str) -> None:
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        rows, lock = problem.rows, (Workspace("lock", (1,), "int32"),)
+        args = ("x", "out", np.int32(problem.columns), "lock")
+        clear = Launch("clear", (1, 1, 1), (1, 1, 1), args=("lock",), workspace=lock)
+        return [clear, Launch("row_sum", (rows, 1, 1), (64, 1, 1), args=args, workspace=lock)]
+
+    usual = load_rung("row_sum")
+    wait = f"{word} (atomicCAS(lock, 0, 1)) {';' if word == 'while' else 'return;'}"
+    text = usual.source_text.replace("int columns)", "int columns, int* lock)").replace(
+        "if (thread == 0) out[row] = parts[0];",
+        f"if (thread) return;\n  {wait}\n  out[row] = parts[0];\n"
+        "  __threadfence();\n  atomicExch(lock, 0);",
+    )
+    text += f"\n{ENTRY} void clear(int* lock) {{ *lock = 0; }}\n"
+    rung = dataclasses.replace(usual, text=text, launch=launch, edited=True)
+    run = run_on_cpu(rung, operation_of(usual).small, workers=1)
+    assert run.ok is (word == "while"), run.told
 
 
 def test_a_restricted_buffer_under_two_names_is_told() -> None:

@@ -394,8 +394,8 @@ static std::vector<Doubt> doubts;
 // first of them came, and how many of such writes who reads it may rely on: those before a fence of
 // the writer, or of who wrote what that updated.
 struct Told {
-  uint64_t before;
-  uint32_t first, released;
+  uint64_t before, previous;  // before the first of them, before the last
+  uint32_t first, released, by;
 };
 static std::unordered_map<uintptr_t, Told> told;
 
@@ -500,7 +500,9 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
   if (!reads) {
     if (synchronises && S.alone && &r != &shared_region) {
       ++S.writes_told;
-      if (c.write.block < S.launch_serial) told[a] = {value_at(r, a), S.writes_told, 0};
+      if (c.write.block < S.launch_serial) told[a] = {value_at(r, a), 0, S.writes_told, 0, 0};
+      told[a].previous = value_at(r, a);
+      told[a].by = S.block_serial;
       told[a].released = std::max(access == VOLATILE_WRITE ? 0 : told[a].released, S.fenced_told);
       if (access == VOLATILE_WRITE && c.read.flags & EARLY && c.read.block == S.block_serial &&
           c.read.thread == S.current->id && !is_mine) {

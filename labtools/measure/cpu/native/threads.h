@@ -618,6 +618,15 @@ static uint64_t update(T* address, int operation, uint64_t operand_bits, uint64_
   return result;
 }
 
+// What a compare and swap may find of a word that another block of this launch had to itself, and gave
+// back by then as blocks run here: what stood there meanwhile. Who is in earnest asks again.
+static const uint64_t* seen_busy(uintptr_t a, uint64_t compare) {
+  const auto found = told.find(a);
+  if (found == told.end() || found->second.by == S.block_serial || found->second.first <= S.learnt) return nullptr;
+  found->second.by = S.block_serial;
+  return found->second.previous == compare ? nullptr : &found->second.previous;
+}
+
 struct AtomicTurn {
   AtomicTurn() {
     while (__atomic_exchange_n(atomics_taken, 1u, __ATOMIC_ACQUIRE)) lend_processor();
@@ -718,6 +727,8 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
   const bool in_block = op & LAB_IN_BLOCK;
   op &= ~LAB_IN_BLOCK;
   const bool looks = !operand && (op == LAB_ATOMIC_ADD || op == LAB_ATOMIC_OR || op == LAB_ATOMIC_XOR);
+  if (op == LAB_ATOMIC_CAS && bytes == 4 && lab::S.alone && !in_block)
+    if (const uint64_t* busy = lab::seen_busy(uintptr_t(address), compare)) return *busy;
   const lab::Access access = in_block ? lab::BLOCK_UPDATE : looks ? lab::ATOMIC_LOOK : lab::ATOMIC_UPDATE;
   lab::check(uintptr_t(address), bytes, access, LAB_CALLER, LAB_FRAME);
   if (!lab_is_shared(address) && !in_block) lab::acquire_from_blocks();
