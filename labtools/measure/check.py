@@ -856,10 +856,11 @@ def _check_case_on_cpu(
             inputs = operation_of(drawn).draw(drawn)
         workers = 1 if index else None  # the cases behind the first one share the cores
         how: dict[str, Any] = {"progress": progress, "inputs": inputs, "workers": workers}
-        used, said = knobs, []
+        used, said, with_values = knobs, [], ""
         if drawn is second:
-            used = _in_turn(rung, drawn, knobs, index)
+            used = knobs if blocks else _in_turn(rung, drawn, knobs, index)
             said = [f"with {name}={value}" for name, value in (used or {}).items() if used != knobs]
+            with_values = ", ".join(said)
             # As on another GPU, where that changes the launch alone.
             many = workload.num_parts > ONE_DRAW_PARTS
             sms = min(OTHER_SMS) if many else OTHER_SMS[index % len(OTHER_SMS)]
@@ -868,6 +869,12 @@ def _check_case_on_cpu(
                 how["limits"] = other
                 said.append(f"launched as for {sms} multiprocessors")
         run = run_on_cpu(rung, drawn, used, orders=some_orders, blocks=blocks, **how)
+        if used != knobs:
+            faults = [
+                dataclasses.replace(one, message=f"{one.message} ({with_values})")
+                for one in run.faults
+            ]
+            run = dataclasses.replace(run, faults=faults)
         if said and run.comparison:
             comparison = run.comparison.of_output(", ".join(said))
             run = dataclasses.replace(run, comparison=comparison)
