@@ -93,6 +93,7 @@ ALIASED = (
     "{} is launched with `{}` as {}, of which one is __restrict__: where both reach an element "
     "that is written, what is read is undefined"
 )
+MOST_ASKED_PARTS = 100  # of other values a reader's reference is asked part by part
 MOST_PRINTED = 12  # lines of what a kernel prints that are shown
 
 
@@ -629,8 +630,11 @@ def _own_problems(battery: Sequence[Problem]) -> tuple[IsolatedOperation, Any, A
     def inputs(one: Any) -> int:
         return sum(each.elements for each in one.inputs.values())
 
-    largest = max(others, key=lambda one: min(one.num_parts, inputs(one) // one.num_parts))
-    return operation, largest, max(others, key=inputs)
+    def both(one: Any) -> tuple[bool, int]:
+        few = one.num_parts <= MOST_ASKED_PARTS
+        return few, min(one.num_parts, inputs(one) // one.num_parts)
+
+    return operation, max(others, key=both), max(others, key=inputs)
 
 
 def _check_other_values(
