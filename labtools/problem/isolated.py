@@ -598,7 +598,13 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         for narrow, field in self.widening(problem):
             others = [one for one in narrow.shape_fields if one != field]
             with contextlib.suppress(LabError, ValueError):  # its sizes are bound, nothing grows
-                found.append(narrow.replace(**dict.fromkeys(others[-1:], WIDE)).stretched(field))
+                near, middle, far = narrow.replace(**dict.fromkeys(others[-1:], WIDE)).stretched(
+                    field
+                )
+                if all(
+                    one.shape[1:] == far.buffers[x].shape[1:] for x, one in near.buffers.items()
+                ):
+                    found.append((near, middle, far))
         return found
 
     def other_values(
