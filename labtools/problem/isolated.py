@@ -430,8 +430,7 @@ VALUES_UP_TO: Mapping[str, float] = {
 """Kinds too, by their largest: an author may have ruled them out."""
 LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
-more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once;
-the first also where every other field is 2."""
+more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
 WIDE = 512  # the last field beside one of which there are millions
 SMALL_SIZES = (1, 2, 97)
 """And those of which it gets each where its reference says an answer: fewer than a neighbour or a
@@ -564,8 +563,6 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         for narrow, field in self.widening(problem, supports):
             large = [narrow.replace(**{field: size}) for size in LARGE_SIZES]
             found += [one for one in large if _is_moderate(one, supports)][:1]
-            thin = large[0].replace(**{x: 2 for x in narrow.shape_fields if x != field})
-            found += [thin] if _is_moderate(thin, supports) and self._answers(thin) else []
             small = (narrow.replace(**{field: size}) for size in SMALL_SIZES)
             found += [one for one in small if _is_moderate(one, supports) and self._answers(one)]
         return list(dict.fromkeys([problem, *found]))
