@@ -11,7 +11,7 @@ import dataclasses
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -32,7 +32,7 @@ from labtools.problem import (
 from labtools.problem.isolated import RISING, VALUES_UP_TO, IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
 from labtools.problem.text import read_given
-from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
+from labtools.toolchain import CompilerMissing, compile_rung, launched_entries, source_name
 from labtools.toolchain.compiler import expanded_text
 from labtools.toolchain.cubin import refuse_launch
 from labtools.toolchain.progress import Progress, silent
@@ -77,6 +77,7 @@ MOST_BEHIND, MOST_WRITTEN = 600_000, 2**24 + 2**20
 MOST_FAR_THREADS, FAR_LIMIT_S = 2**17, 2.0
 """Of a case whose inputs lie far apart: threads, and seconds of a block."""
 NOT_FAR = "buffers of 2^31 elements and more"
+FAR = f"with {NOT_FAR} an index is too narrow, or computed in floats"
 LARGEST_SIZE = 2**20
 """Of a field, up to which the largest that a kernel takes is looked for."""
 ASCENDING = (
@@ -92,6 +93,7 @@ ALIASED = (
     "{} is launched with `{}` as {}, of which one is __restrict__: where both reach an element "
     "that is written, what is read is undefined"
 )
+MOST_ASKED_PARTS = 100  # of other values a reader's reference is asked part by part
 MOST_PRINTED = 12  # lines of what a kernel prints that are shown
 
 
@@ -101,7 +103,7 @@ class CheckReport:
 
     rung: str  # id of the rung
     on: str  # ``cpu`` or ``gpu``
-    ok: bool  # all planned cases are right, not off to one side; no index is too narrow; all is run
+    ok: bool  # all planned cases are right, not off to one side; all is run
     cases: list[CheckCase]  # those that were run, in order
     planned: int  # how many cases there were to run
     seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none was run
@@ -229,11 +231,6 @@ class CheckReport:
                 f"{self.rung} on {where}: wrong: in {every} together the "
                 f"outputs are {abs(self.bias):.1e} too {side} on average, which is no rounding"
             )
-        if not wrong and len(self.cases) == self.planned:
-            return (
-                f"{self.rung} on {where}: wrong with {NOT_FAR}, where an index is too narrow, or "
-                f"computed in floats; right in {every}, which are smaller"
-            )
         lines = [f"{self.rung} on {where}: wrong in {len(wrong)} of {len(self.cases)} cases"]
         if len(self.cases) < self.planned:
             lines[0] += f" ({self.planned - len(self.cases)} more were not run)"
@@ -303,7 +300,9 @@ def check_rung(
         seed = secrets.randbelow(2**31) if seed is None else seed
         for battery in batteries if every_kind else batteries[:1]:
             cases += _draw_cases(rung, battery[0], battery, knobs, seed)
-    not_checked = _not_checked(rung, () if every_kind else others, quick, on)
+    not_checked = _not_checked(
+        rung, () if every_kind else others, quick, on, knobs or (), every_kind and on == "cpu"
+    )
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
@@ -322,23 +321,30 @@ def check_rung(
         if not quick and len(done) == len(cases) and all(case.ok for case in done):
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
             cases += [case.workload for case in others_done]
+            if every_kind and all(case.ok for case in done):
+                values = _check_other_knobs(rung, batteries[0], knobs)
+                done, cases = [*done, *values], [*cases, *(case.workload for case in values)]
             if all(case.ok for case in done):
                 remarks = _remarks(rung, batteries[0], knobs)
         if all(case.ok for case in done):
             programs = [one for _, one in compiled]
             remarks += [ASCENDING] * any(map(needs_ascending, programs))
             read = [line for one in programs if (line := unfenced_line(one, rung))]
-            remarks += [UNFENCED.format(f"line {line.line}") for line in read[:1]]
+            remarks += [UNFENCED.format(line.told_beside(source_name(rung))) for line in read[:1]]
             remarks += _aliased(rung, workload, knobs)
         whole = not quick and len(done) == len(cases)
         # The given kind, and others that lie otherwise in memory: in pages.
         lain = {battery[0].layout: battery[0] for battery in reversed(batteries)}
         found = [_check_far_apart(rung, one, knobs) for one in lain.values()] if whole else [None]
-        reaches = next((one for one in (False, None) if one in found), True)
-        not_checked += [NOT_FAR] if reaches is None else []
+        far = [case for case in found if case and not case.ok]
+        not_checked += [NOT_FAR] if None in found and not far else []
+        if operation.is_ours:
+            done, cases = [*done, *far], [*cases, *(case.workload for case in far)]
+        else:  # its author may mean smaller ones
+            remarks += [str(case) for case in far]
     else:
-        reaches, done = None, _check_on_gpu(rung, cases, knobs, progress, pool)
-    ok = len(done) == len(cases) and all(case.ok for case in done) and reaches is not False
+        done = _check_on_gpu(rung, cases, knobs, progress, pool)
+    ok = len(done) == len(cases) and all(case.ok for case in done)
     seed = seed if len(done) > len(fixed) else None
     said = tuple(not_checked), tuple(remarks)
     report = CheckReport(rung.id, on, ok, done, len(cases), seed, *said)
@@ -472,11 +478,20 @@ def _far_longer(
     return list(found.values())
 
 
-def _not_checked(rung: Rung, others: Sequence[Problem], quick: bool, on: str) -> list[str]:
+def _not_checked(
+    rung: Rung,
+    others: Sequence[Problem],
+    quick: bool,
+    on: str,
+    asked: Collection[str],
+    every_kind: bool,
+) -> list[str]:
     said = [f"{name}: {why}" for name, why in rung.refuses.items()]
     said.append("other sizes than these")
-    if rung.knobs:
-        said.append(f"other values of {', '.join(knob.name for knob in rung.knobs)}")
+    compiled = [one.name for one in rung.knobs if one.compiled or on != "cpu" or one.name in asked]
+    if compiled:
+        together = " together" if every_kind else ""
+        said.append(f"other values of {', '.join(compiled)}{together}")
     if others:
         kinds = ", ".join(f"{one.dtype} {one.layout}" for one in others)
         few, also = ("", "too") if quick else ("more than a few cases of ", "as much")
@@ -605,15 +620,21 @@ def _check_on_cpu(
 
 
 def _own_problems(battery: Sequence[Problem]) -> tuple[IsolatedOperation, Any, Any] | None:
-    """Of a reader's own operation: it, and the problems behind the first with most parts and with
-    most inputs; None for an operation of ours, whose battery has all kinds of values."""
+    """Of a reader's own operation: it, and the problems behind the first with most parts of many
+    inputs and with most inputs; None for an operation of ours, whose battery has all values."""
     operation: Any = operation_of(battery[0])
     if not isinstance(operation, IsolatedOperation):
         return None
     others = battery[1:] or battery
-    largest: Any = max(others, key=lambda one: one.num_parts)
-    widest: Any = max(others, key=lambda one: sum(each.elements for each in one.inputs.values()))
-    return operation, largest, widest
+
+    def inputs(one: Any) -> int:
+        return sum(each.elements for each in one.inputs.values())
+
+    def both(one: Any) -> tuple[bool, int]:
+        few = one.num_parts <= MOST_ASKED_PARTS
+        return few, min(one.num_parts, inputs(one) // one.num_parts)
+
+    return operation, max(others, key=both), max(others, key=inputs)
 
 
 def _check_other_values(
@@ -640,10 +661,16 @@ def _check_other_values(
 def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None) -> list[str]:
     """Of a reader's own operation: sizes that `supports` takes and no GPU launches, and integers
     and large numbers that its author never drew, and may have ruled out, with which the kernel is
-    wrong. The verdict does not count them."""
+    wrong; of ours the largest numbers. The verdict does not count them."""
     from .cpu import run_on_cpu
 
     if (own := _own_problems(battery)) is None:
+        plain = (one for one in battery if rung.scheme(one, knobs) is None)
+        found = (operation_of(one).other_values(one) for one in plain)
+        for kind, inputs in next((one for one in found if one), []):
+            run = run_on_cpu(rung, inputs.problem, knobs, orders=(0,), inputs=inputs)
+            if not run.ok:
+                return [f"{kind}, with which it is wrong: {run.told}"]
         return []
     operation, *problems = own
     told: dict[str, str] = {}
@@ -671,17 +698,41 @@ def _why_not_launched(rung: Rung, problem: Problem, knobs: Mapping[str, int] | N
     return ""
 
 
-def _check_far_apart(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> bool | None:
-    """Whether a kernel is right with inputs that are larger than an int or an unsigned counts; None
-    where that was not looked at."""
+def _check_other_knobs(
+    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
+) -> list[CheckCase]:
+    """Each other value of each compiled knob that nobody asked for, where there is such a kernel,
+    with a small problem."""
+    from .cpu import run_on_cpu
+
+    small = min(battery[1:] or battery, key=lambda one: (not one.uneven, one.visits))
+    done = []
+    for knob in rung.knobs:
+        others = {*knob.choices} - {knob.default, *knob.broken}
+        for value in sorted(others) if knob.compiled and knob.name not in (knobs or ()) else ():
+            used = {**(knobs or {}), knob.name: value}
+            with contextlib.suppress(LabError):
+                run = run_on_cpu(rung, small, used, orders=(0, 3))
+                if run.comparison:
+                    comparison = run.comparison.of_output(f"with {knob.name}={value}")
+                    run = dataclasses.replace(run, comparison=comparison)
+                done.append(_worse_of([run], small))
+    return done
+
+
+def _check_far_apart(
+    rung: Rung, workload: Problem, knobs: Mapping[str, int] | None
+) -> CheckCase | None:
+    """A case with inputs that are larger than an int or an unsigned counts, a wrong one if there is
+    one; None where that was not looked at."""
     kinds = operation_of(workload).far_apart(workload)
-    reaches = [_reaches(rung, knobs, *problems) for problems in kinds]
-    return False if False in reaches else True if True in reaches else None
+    cases = [case for problems in kinds if (case := _reach(rung, knobs, *problems))]
+    return min(cases, key=lambda case: case.ok, default=None)
 
 
-def _reaches(
+def _reach(
     rung: Rung, knobs: Mapping[str, int] | None, near: Problem, *larger: Problem
-) -> bool | None:
+) -> CheckCase | None:
     """Of one row of `Operation.far_apart`."""
     from .cpu import run_on_cpu
 
@@ -708,11 +759,14 @@ def _reaches(
             )
             if any(fault.kind in ("hang", "crash") for fault in told.faults):
                 return None
-            if not told.ok:
-                return False if one == far else None
+            if not told.ok and one != far:
+                return None
     except LabError:
         return None
-    return True
+    told = dataclasses.replace(told, workload=far)
+    if told.comparison:
+        told = dataclasses.replace(told, comparison=told.comparison.of_output(FAR))
+    return _worse_of([told], far)
 
 
 class _Stopped(Exception):
@@ -752,6 +806,25 @@ def _side_by_side(
         running.shutdown(cancel_futures=True)
 
 
+def _in_turn(
+    rung: Rung, workload: Problem, knobs: Mapping[str, int] | None, turn: int
+) -> Mapping[str, int] | None:
+    """Knobs of which those that nobody asked for and that leave the code as it is have their values
+    in turn; the given ones where there is no launch with these."""
+    taken = {
+        one.name: one.choices[turn % len(one.choices)]
+        for one in rung.knobs
+        if not (one.compiled or one.broken) and one.name not in (knobs or ())
+    }
+    other, limits = {**(knobs or {}), **taken}, checked_limits()
+    with contextlib.suppress(LabError):
+        launches = rung.launches(workload, limits, other)
+        if compiled_code(rung, workload, other) == compiled_code(rung, workload, knobs):
+            fits = (one.smem_bytes <= limits.smem_per_block_bytes for one in launches)
+            return other if all(fits) else knobs
+    return knobs
+
+
 def _check_case_on_cpu(
     rung: Rung,
     index: int,
@@ -787,17 +860,28 @@ def _check_case_on_cpu(
             inputs = operation_of(drawn).draw(drawn)
         workers = 1 if index else None  # the cases behind the first one share the cores
         how: dict[str, Any] = {"progress": progress, "inputs": inputs, "workers": workers}
+        used, said, with_values = knobs, [], ""
         if drawn is second:
+            used = knobs if blocks else _in_turn(rung, drawn, knobs, index)
+            said = [f"with {name}={value}" for name, value in (used or {}).items() if used != knobs]
+            with_values = ", ".join(said)
             # As on another GPU, where that changes the launch alone.
             many = workload.num_parts > ONE_DRAW_PARTS
             sms = min(OTHER_SMS) if many else OTHER_SMS[index % len(OTHER_SMS)]
             other = dataclasses.replace(checked_limits(), num_sms=sms)
             if rung.defines(drawn, other, knobs) == rung.defines(drawn, checked_limits(), knobs):
                 how["limits"] = other
-        run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, **how)
-        if "limits" in how and run.comparison:
-            said = f"launched as for {how['limits'].num_sms} multiprocessors"
-            run = dataclasses.replace(run, comparison=run.comparison.of_output(said))
+                said.append(f"launched as for {sms} multiprocessors")
+        run = run_on_cpu(rung, drawn, used, orders=some_orders, blocks=blocks, **how)
+        if used != knobs:
+            faults = [
+                dataclasses.replace(one, message=f"{one.message} ({with_values})")
+                for one in run.faults
+            ]
+            run = dataclasses.replace(run, faults=faults)
+        if said and run.comparison:
+            comparison = run.comparison.of_output(", ".join(said))
+            run = dataclasses.replace(run, comparison=comparison)
         results.append(run)
         if not run.ok:
             break

@@ -68,6 +68,7 @@ ONE_HOT_PEAK = 60.0
 SUNK, SUNK_PEAK = -1.6e6, -1.2e6
 SUNK_SCALE = 512.0
 """Of q, so that neither q nor k leaves the range of a half."""
+DEEPER, LARGEST_HALF = 24, 65504
 ROWS_APART, KEY_APART = 18.0, 64.0
 OUTLIER, PAIRED = 4.0, np.array((13.0, 11.0))
 CLIMB = 0.2
@@ -273,6 +274,16 @@ def draw_qkv(
         elif kind == "rising":
             v[(wanted < -2 * RISE).any(-1)] *= LARGE_V
     return q, k, v
+
+
+def sunk_deeper(q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """q and k of ``sunk`` with scores below -10^9, of the largest halves that there are."""
+
+    def up(one: np.ndarray, times: int) -> np.ndarray:
+        larger = one.astype(np.float32) * times
+        return np.clip(larger, -LARGEST_HALF, LARGEST_HALF).astype(one.dtype)
+
+    return up(q, DEEPER), up(k, 2 * DEEPER)
 
 
 def score_profile(

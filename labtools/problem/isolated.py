@@ -375,10 +375,18 @@ def _moved_by(deviations: float) -> Callable[[np.ndarray, Rng], np.ndarray]:
     return lambda values, rng: values + deviations * values.std()
 
 
+def _sunk(values: np.ndarray, rng: Rng) -> np.ndarray:
+    return -SUNK_TO * (1 + np.abs(values) / (np.abs(values).max(initial=0) or 1))
+
+
 def _up_to(most: float, values: np.ndarray) -> np.ndarray:
-    """Values whose largest is ``most``, or half of what their type holds."""
-    wide, held = values.astype(np.float64), largest_of(values.dtype) / 2
-    return (wide * (min(most, held) / (np.abs(wide).max(initial=0) or 1))).astype(values.dtype)
+    """Values whose largest is ``most``, or half of what their type holds; of several rows every
+    other one lies below zero, half as far at least."""
+    wide, most = values.astype(np.float64), min(most, largest_of(values.dtype) / 2)
+    wide /= np.abs(wide).max(initial=0) or 1
+    if wide.ndim > 1:
+        wide[1::2] = -(1 + np.abs(wide[1::2])) / 2
+    return (most * wide).astype(values.dtype)
 
 
 def _rising(values: np.ndarray, rng: Rng) -> np.ndarray:
@@ -402,6 +410,7 @@ def _with_repeats(values: np.ndarray, rng: Rng) -> np.ndarray:
     return made.reshape(values.shape)
 
 
+SUNK_TO = 1e6
 RISING, TIES = "values in rising order", "values that are often equal"
 OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "values below zero": _below_zero,
@@ -409,6 +418,7 @@ OTHER_VALUES: Mapping[str, Callable[[np.ndarray, Rng], np.ndarray]] = {
     "rows of all sizes": _of_all_sizes,
     "values far from zero": _moved_by(300),
     "values far below zero": _moved_by(-300),
+    "values below minus a million": _sunk,
     RISING: _rising,
 }
 """Kinds of numbers that an operation's author may not have thought of, made of those drawn."""
@@ -421,6 +431,7 @@ VALUES_UP_TO: Mapping[str, float] = {
 LARGE_SIZES = (66_307, 16_411, 601)
 """Sizes of each field of which an operation's battery gets the first that leaves its work small:
 more than 16 bits count, more than a block has registers for, more than a GPU has blocks at once."""
+WIDE = 512  # the last field beside one of which there are millions
 SMALL_SIZES = (1, 2, 97)
 """And those of which it gets each where its reference says an answer: fewer than a neighbour or a
 lane wants, and no multiple of anything."""
@@ -443,7 +454,9 @@ def _with_kinds(
         else:
             change = OTHER_VALUES[kind]
             made = {
-                name: change(one.astype(np.float64), rng).astype(one.dtype)
+                name: np.clip(
+                    change(one.astype(np.float64), rng), -(most := largest_of(one.dtype) / 2), most
+                ).astype(one.dtype)
                 for name, one in floats.items()
             }
             yield kind, {**arrays, **made}
@@ -548,7 +561,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
     ) -> list[IsolatedProblem]:
         found = self.ask("battery", problem, back={"supports": supports})
         for narrow, field in self.widening(problem, supports):
-            large = (narrow.replace(**{field: size}) for size in LARGE_SIZES)
+            large = [narrow.replace(**{field: size}) for size in LARGE_SIZES]
             found += [one for one in large if _is_moderate(one, supports)][:1]
             small = (narrow.replace(**{field: size}) for size in SMALL_SIZES)
             found += [one for one in small if _is_moderate(one, supports) and self._answers(one)]
@@ -563,7 +576,8 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         except LabError:
             return False
         return all(
-            one.shape == problem.outputs[name].shape and np.isfinite(one.astype(float)).all()
+            one.shape == (known := problem.outputs[name]).shape
+            and (np.abs(one.astype(float)) <= largest_of(element_dtype(known.dtype))).all()
             for name, one in expected.items()
         )
 
@@ -573,6 +587,22 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         sizes = {name: getattr(self.watched, name) for name in self.problem.shape_fields}
         narrow = problem.replace(**sizes)
         return [(narrow, name) for name in sizes] if _is_moderate(narrow, supports) else []
+
+    def far_apart(self, problem: IsolatedProblem) -> list[tuple[IsolatedProblem, ...]]:
+        """By field the last of many on the first axes that grow with it; who runs these finds out
+        whether the last answer is that of the last alone."""
+        found: list[tuple[IsolatedProblem, ...]] = []
+        for narrow, field in self.widening(problem):
+            others = [one for one in narrow.shape_fields if one != field]
+            with contextlib.suppress(LabError, ValueError):  # its sizes are bound, nothing grows
+                near, middle, far = narrow.replace(**dict.fromkeys(others[-1:], WIDE)).stretched(
+                    field
+                )
+                if all(
+                    one.shape[1:] == far.buffers[x].shape[1:] for x, one in near.buffers.items()
+                ):
+                    found.append((near, middle, far))
+        return found
 
     def other_values(
         self, problem: IsolatedProblem, kinds: Iterable[str] = (*OTHER_VALUES, ZEROS)
@@ -608,9 +638,9 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
 
     def other_integers(self, problem: IsolatedProblem) -> list[tuple[str, OtherValues]]:
         """A problem with other values in one of its inputs that are integers, where its reference
-        says a finite answer: every value of a byte, or else those of a row, with repeats; and where
-        no order holds, one value throughout. Where the output is integers, `TIES` too: a sum that
-        is rounded otherwise may decide them otherwise."""
+        says a finite answer: every value of a byte, or else those of a row, with repeats; where
+        some are below zero, larger ones; and where no order holds, one value throughout. Where the
+        output is integers, `TIES` too: a sum that is rounded otherwise may decide otherwise."""
         drawn = self.draw(problem)
         rng = np.random.default_rng(problem.seed)
         tried: list[tuple[str, Mapping[str, np.ndarray]]] = []
@@ -625,6 +655,9 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
                 made = rng.integers(least, most, one.shape, one.dtype, endpoint=True)
                 kind = f"every value of a byte in `{name}`"
             tried.append((kind, {**drawn.arrays, name: made}))
+            if one.min() < 0 and one.dtype.itemsize > 2:  # no index, then
+                kind, made = f"values of `{name}` a thousand times as large", one * 1000
+                tried.append((kind, {**drawn.arrays, name: made}))
             if not _is_in_order(one):
                 made = np.full_like(one, one.min())
                 tried.append((f"one value throughout in `{name}`", {**drawn.arrays, name: made}))

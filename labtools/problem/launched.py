@@ -146,7 +146,7 @@ class LaunchProblem(Problem):
     @property
     def unknown_contents(self) -> tuple[str, ...]:
         """The buffers of integers that are read and of which nobody said what they hold."""
-        known = self.traced_contents()
+        known = {one.name for one in self.arguments if one.content or one.held}
         whole = (name for name, one in self.inputs.items() if "int" in one.dtype)
         return tuple(name for name in whole if name not in known)
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
 import numpy as np
 
 from .compare import Comparison, compare_output, merge_outputs, tolerance_of
-from .errors import LabError
+from .errors import KernelError, LabError
 from .pairs import Ends, Levels, Starts, size_levels
 from .storage import element_bytes
 from .text import given_path, read_given
@@ -736,6 +736,11 @@ class Operation(ABC, Generic[P, D]):
         ``keeps`` None is what the libraries with few bits keep."""
         raise NotImplementedError(f"{self.name} has no such schemes")
 
+    def other_values(self, problem: P, kinds: Iterable[str] = ()) -> list[tuple[str, Any]]:
+        """Inputs of one problem of the battery with numbers that no scheme could keep, each with
+        what is then said of them; of an operation that is not ours, those of some kinds."""
+        return []
+
     def expect(
         self, inputs: D, scheme: StoredAs | None = None, parts: Iterable[Part] | None = None
     ) -> dict[str, np.ndarray]:
@@ -754,6 +759,10 @@ class Operation(ABC, Generic[P, D]):
             found = self.expect(self.read_part(problem, part, fetch), scheme)
             for name, array in expected.items():
                 if array.shape[: len(part)] == problem.part_shape:
+                    if found[name].size != array[part].size:
+                        what = f"The reference of {self.name} has no answer for one part."
+                        why = f"for {part} it gives {found[name].size} elements of {name}"
+                        raise KernelError(what, why, "a read_part that reads what one part needs")
                     array[part] = found[name].reshape(array.shape[len(part) :])
         return expected
 

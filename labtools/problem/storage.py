@@ -36,7 +36,9 @@ def element_dtype(name: str) -> np.dtype:
 
 
 def largest_of(dtype: np.dtype) -> float:
-    """The largest number of a type of floats."""
+    """The largest number of a type."""
+    if dtype.kind in "iu":
+        return float(np.iinfo(dtype).max)
     if dtype.kind == "f":
         return float(np.finfo(dtype).max)
     import ml_dtypes

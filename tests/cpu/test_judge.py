@@ -155,27 +155,32 @@ def test_a_grid_that_stops_growing_too_late_to_be_run_is_said(
         assert sum("its grid grows no further" in one for one in open_ones) == said
 
 
+def far_ok(rung: Rung, workload: Problem, knobs: None) -> bool | None:
+    case = check._check_far_apart(rung, workload, knobs)
+    return case and case.ok
+
+
 def test_the_pages_of_a_large_pool_are_reached() -> None:
     right, one = load_rung("r09"), Workload.parse("2,8,2,48,64/paged16")
     number = "page_table[n / PAGE_SIZE]"
     wrong = edited((number, f"(unsigned short){number}"), base=right)
-    assert check._check_far_apart(right, one, None) is True
-    assert check._check_far_apart(wrong, one, None) is False
+    assert far_ok(right, one, None) is True
+    assert far_ok(wrong, one, None) is False
 
 
 def test_the_last_of_many_queries_are_reached() -> None:
     right, one = load_rung("p00"), operation_of("prefill").small
     wide = "const size_t qo_head = (size_t)sequence"
     wrong = edited((wide, "const int qo_head = sequence"), base=right)
-    assert check._check_far_apart(right, one, None) is True
-    assert check._check_far_apart(wrong, one, None) is False
+    assert far_ok(right, one, None) is True
+    assert far_ok(wrong, one, None) is False
 
 
 def test_blocks_that_are_given_out_in_another_order_are_no_fault() -> None:
     usual, turned = "(size_t)blockIdx.x", "(size_t)(gridDim.x - 1 - blockIdx.x)"
     backwards, one = edited((usual, turned), base=load_rung("n00")), operation_of("rows").small
     assert run_on_cpu(backwards, one, orders=(0,)).ok
-    assert check._check_far_apart(backwards, one, None) is None
+    assert far_ok(backwards, one, None) is None
 
 
 def test_a_large_problem_may_take_more_launches() -> None:
@@ -185,23 +190,25 @@ def test_a_large_problem_may_take_more_launches() -> None:
         return usual.launch(problem, limits, knobs) * (2 if problem.rows > 1000 else 1)
 
     again = dataclasses.replace(usual, launch=launch)
-    assert check._check_far_apart(again, one, None) is None
+    assert far_ok(again, one, None) is None
 
 
 @pytest.mark.parametrize("narrow", ["int", "unsigned"])
 def test_the_last_of_many_rows_is_reached(narrow: str) -> None:
     right, one = load_rung("n00"), operation_of("rows").small
     wrong = edited(("const size_t first = (size_t)", f"const {narrow} first = "), base=right)
-    assert check._check_far_apart(right, one, None) is True
-    assert check._check_far_apart(wrong, one, None) is False
+    assert far_ok(right, one, None) is True
+    assert far_ok(wrong, one, None) is False
 
 
 def test_an_index_that_is_too_narrow_makes_a_kernel_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
     wrong = edited(("const size_t kv_head", "const int kv_head"), base=R03)
     found = check_rung(wrong, SMALL, seed=5)
-    assert all(case.ok for case in found.cases) and not found.ok
-    assert "wrong" in found.summary.splitlines()[0]
+    *near, far = found.cases
+    assert all(case.ok for case in near) and not far.ok and not found.ok
+    assert "wrong in 1 of" in found.summary.splitlines()[0]
+    assert f"{far.workload}: wrong: {check.FAR}" in found.summary
     assert check.NOT_FAR not in found.not_checked and check_rung(R03, SMALL, seed=5).ok
 
 
@@ -427,7 +434,33 @@ def test_an_answer_that_is_looked_up_is_found_out() -> None:
     assert not run.comparison.ok
 
 
-@pytest.mark.parametrize(("those", "kinds"), [("true", set()), ("threadIdx.x & 1", {"collective"})])
+def test_a_maximum_that_starts_at_a_thousand_million_below_zero_is_found() -> None:
+    small = [one for one in battery(SMALL) if one.distribution == "sunk"]
+    for start, right in (("-INFINITY", True), ("-1e9f", False)):
+        rung = edited((FIRST, f"float score_max = {start}"))
+        remarks = check._remarks(rung, [SMALL, *small], None)
+        assert [one.startswith("scores below") for one in remarks] == [True] * (not right)
+    assert not check._remarks(load_rung("r09"), [SMALL, *small], None)
+
+
+def test_values_of_knobs_that_nobody_asked_for_are_tried_where_the_code_stays() -> None:
+    pieces = "rows_of_piece(seq_lens[sequence]"
+    wrong = edited((pieces, f"{pieces} - (gridDim.z == 16)"), base=load_rung("r04"))
+    found = check_rung(wrong, SMALL, quick=True)
+    assert not found.ok and "with split=16" in found.summary
+    asked = check_rung(wrong, SMALL, {"split": 8}, quick=True)
+    assert asked.ok and "other values of unroll, launch_bounds, split" in asked.not_checked
+
+
+UNEVEN = "for (int i = dim; i < 128; ++i) x += __half2float(k[i]);"
+LANES: list[tuple[str, set[str]]] = [
+    ("true", set()),
+    ("threadIdx.x & 1", {"collective"}),
+    (f"[&] {{ float x = 0; {UNEVEN} return x != 1; }}()", {"collective"}),
+]
+
+
+@pytest.mark.parametrize(("those", "kinds"), LANES, ids=["all", "odd", "uneven"])
 def test_lanes_of_a_branch_need_not_be_active_together(those: str, kinds: set[str]) -> None:
     score = "warp_sum(dot(q_rmem, k_rmem))"
     told = f"{those} ? __shfl_sync(__activemask(), sum, 31) : sum"
@@ -637,6 +670,79 @@ def test_a_reader_without_a_fence_of_its_own_is_told_so() -> None:
         assert report.ok, report.summary
         assert len(report.remarks) == len(told)
         assert all(words in one for words, one in zip(told, report.remarks, strict=True))
+
+
+CHAIN = """
+extern "C" __global__ void chain(
+    const float* x, volatile float* sums, volatile unsigned* done, unsigned* drawn,
+    float* out, int n) {
+  if (threadIdx.x) return;
+  const int row = atomicAdd(drawn, 1);
+  float sum = 0.f, before = 0.f;
+  for (int c = 0; c < n; ++c) sum += x[(size_t)row * n + c];
+  if (row > 0) {
+    while (!done[row - 1]) {}
+    __threadfence();
+    before = sums[row - 1];
+  }
+  sums[row] = sum;
+  __threadfence();
+  done[row] = 1;
+  out[row] = sum + 0.f * before;
+}
+extern "C" __global__ void clear(unsigned* done, unsigned* drawn) {
+  done[blockIdx.x] = 0;
+  if (!blockIdx.x) *drawn = 0;
+}
+"""
+CHAINS = {
+    "right": ("", ""),
+    "the flag of another": ("while (!done[row - 1])", "while (row > 1 && !done[row - 2])"),
+    "the flag first": ("sums[row] = sum;\n  __threadfence();\n  done[row] = 1;",
+                       "done[row] = 1;\n  __threadfence();\n  sums[row] = sum;"),
+    "no fence since": ("sums[row] = sum;\n  __threadfence();",
+                       "__threadfence();\n  sums[row] = sum;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_block_may_rely_on_what_was_released_before_it_learnt_of_it(name: str) -> None:
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        rows = problem.rows
+        sums, done = Workspace("sums", (rows,), "float32"), Workspace("done", (rows,), "uint32")
+        spaces = sums, done, Workspace("drawn", (1,), "uint32")
+        clear = Launch(
+            "clear", (rows, 1, 1), (1, 1, 1), args=("done", "drawn"), workspace=spaces[1:]
+        )
+        args = ("x", "sums", "done", "drawn", "out", np.int32(problem.columns))
+        return [clear, Launch("chain", (rows, 1, 1), (64, 1, 1), args=args, workspace=spaces)]
+
+    usual = load_rung("row_sum")
+    text = CHAIN.replace(*CHAINS[name])
+    rung = dataclasses.replace(usual, text=text, launch=launch, edited=True)
+    run = run_on_cpu(rung, operation_of(usual).small)
+    assert run.ok is (name == "right"), run.told
+
+
+@pytest.mark.parametrize("word", ["while", "if"])
+def test_a_lock_may_be_another_block_s(word: str) -> None:
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        rows, lock = problem.rows, (Workspace("lock", (1,), "int32"),)
+        args = ("x", "out", np.int32(problem.columns), "lock")
+        clear = Launch("clear", (1, 1, 1), (1, 1, 1), args=("lock",), workspace=lock)
+        return [clear, Launch("row_sum", (rows, 1, 1), (64, 1, 1), args=args, workspace=lock)]
+
+    usual = load_rung("row_sum")
+    wait = f"{word} (atomicCAS(lock, 0, 1)) {';' if word == 'while' else 'return;'}"
+    text = usual.source_text.replace("int columns)", "int columns, int* lock)").replace(
+        "if (thread == 0) out[row] = parts[0];",
+        f"if (thread) return;\n  {wait}\n  out[row] = parts[0];\n"
+        "  __threadfence();\n  atomicExch(lock, 0);",
+    )
+    text += f"\n{ENTRY} void clear(int* lock) {{ *lock = 0; }}\n"
+    rung = dataclasses.replace(usual, text=text, launch=launch, edited=True)
+    run = run_on_cpu(rung, operation_of(usual).small, workers=1)
+    assert run.ok is (word == "while"), run.told
 
 
 def test_a_restricted_buffer_under_two_names_is_told() -> None:

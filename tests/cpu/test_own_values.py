@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from labtools.measure import check_rung
+from labtools.measure.check import _check_far_apart
 from labtools.problem import load_rung, operation_of, parse_problem
 from labtools.problem.isolated import OTHER_VALUES, SMALL_SIZES, VALUES_UP_TO, _with_repeats
 from labtools.problem.paths import kernels_dir
@@ -44,6 +45,7 @@ def test_other_values_are_of_the_kind_they_are_called() -> None:
     assert (made["values below zero"] <= 0).all()
     assert all(len(np.unique(row)) < 20 for row in made["values that are often equal"])
     assert made["values far below zero"].max() < 0
+    assert made["values below minus a million"].max() <= -1e6
     assert made["values far from zero"].mean() > 100 * made["values far from zero"].std()
     largest = np.abs(made["rows of all sizes"]).max(axis=1)
     assert largest.max() > 50 and largest.min() < 1
@@ -75,6 +77,22 @@ def test_an_own_operation_meets_small_sizes_where_its_reference_says_an_answer()
     cases = operation_of(stencil).battery(stencil, rung.supports)
     sizes = {(one.rows, one.columns) for one in cases}
     assert sizes >= {(3, size) for size in SMALL_SIZES} | {(size, 70) for size in SMALL_SIZES}
+
+
+@pytest.mark.parametrize("row", ["row * columns", "(size_t)row * columns"])
+def test_the_last_of_millions_of_rows_is_reached(tmp_path: Path, row: str) -> None:
+    for kind, edits in (
+        ("py", (("row_sum", "row_total"), ("2**31 else", "2**40 else"))),
+        ("cu", (("row_sum", "row_total"), ("row * columns", row))),
+    ):
+        text = (kernels_dir() / "first" / f"row_sum.{kind}").read_text()
+        for old, new in edits:
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / f"row_total.{kind}").write_text(text)
+    rung = load_rung(str(tmp_path / "row_total.py"))
+    far = _check_far_apart(rung, parse_problem("row_totals:5,300"), None)
+    assert far is not None and far.ok is (row != "row * columns")
 
 
 ARGMAX = """

@@ -27,6 +27,11 @@ class KernelLine:
     line: int  # 1-based
     within: str = ""  # the header's line that was reached from there, as ``row.cuh line 28``
 
+    def told_beside(self, file: str | None) -> str:
+        """Its number, with its file's name where that is not ``file``."""
+        text = f"line {self.line}"
+        return text if self.file == file else f"{Path(self.file).name} {text}"
+
 
 class LineTable:
     """Answers for one executable; only lines of the kernel's source and its own headers count."""
@@ -180,10 +185,10 @@ def _explain(
         place = lines[index] if index < len(lines) else None
         if place is None:
             return "an unknown line"
-        text = f"line {place.line}"
-        if first is None or place.file != first.file:
-            text = f"{place.file.rsplit('/', 1)[-1]} {text}"
-        return f"{text} (in {place.within})" if place.within else text
+        text = place.told_beside(first.file if first else None)
+        text += f" (in {place.within})" if place.within else ""
+        again = fault.kind in ("barrier", "collective") and place in lines[:index]
+        return f"{text} too, in another call or trip of a loop" if again else text
 
     dims = block_dims[min(fault.launch, len(block_dims) - 1)]
     started = fault.thread >= 0

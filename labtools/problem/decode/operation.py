@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from ..attention import EXTREME, TELLING, altered_rows
+from ..attention import EXTREME, TELLING, altered_rows, sunk_deeper
 from ..errors import LabError
 from ..problem import Fetch, Fill, Operation, Part, Rng, Store, Supports, takes_all
 from ..storage import StorageFormat
@@ -52,6 +53,16 @@ class DecodeAttention(Operation[Workload, Inputs]):
         names = problem.shape_fields  # the head dimension stays
         same = problem.replace(seq_lens=None)
         return [same.replace(**dict(zip(names, shape, strict=False))) for shape in shapes]
+
+    def other_values(
+        self, problem: Workload, kinds: Iterable[str] = ()
+    ) -> list[tuple[str, Inputs]]:
+        """Scores that sink deeper."""
+        if problem.distribution != "sunk":
+            return []
+        drawn = self.draw(problem)
+        q, k = sunk_deeper(drawn.q, drawn.k)
+        return [("scores below -10^9", dataclasses.replace(drawn, q=q, k=k))]
 
     def far_apart(self, problem: Workload) -> list[tuple[Workload, ...]]:
         """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows, and the last of

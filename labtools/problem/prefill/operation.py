@@ -7,6 +7,7 @@ second one that every query sees, half as high.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -163,6 +164,16 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
             problem.replace(causal=True, qo_len=queries, **dict(zip(names, shape, strict=False)))
             for queries, shape in shapes.items()
         ]
+
+    def other_values(
+        self, problem: Prefill, kinds: Iterable[str] = ()
+    ) -> list[tuple[str, PrefillInputs]]:
+        """Scores that sink deeper."""
+        if problem.distribution != "sunk":
+            return []
+        drawn = self.draw(problem)
+        q, k = attention.sunk_deeper(drawn.q, drawn.k)
+        return [("scores below -10^9", dataclasses.replace(drawn, q=q, k=k))]
 
     def far_apart(self, problem: Prefill) -> list[tuple[Prefill, ...]]:
         """The last of many sequences, of many keys and of many queries."""

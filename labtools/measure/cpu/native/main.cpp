@@ -248,7 +248,8 @@ static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first
   S.arguments = l.arguments.data();
   S.entry = entry.name;
   S.launch_serial = first_serial;
-  before_launch.clear();
+  told.clear();
+  S.writes_told = 0;
   set_dynamic_bytes(l.smem_bytes);
   S.alone = workers == 1;
   for (uint64_t i = uint64_t(worker); i < chosen && !report->stop; i += uint64_t(workers)) {

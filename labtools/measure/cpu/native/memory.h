@@ -390,8 +390,14 @@ struct Doubt {
 };
 static std::vector<Doubt> doubts;
 
-// What stood in each granule before the first volatile or atomic write of this launch to it.
-static std::unordered_map<uintptr_t, uint64_t> before_launch;
+// Of a granule that volatile or atomic writes of this launch go to: what stood there before, when the
+// first of them came, and how many of such writes who reads it may rely on: those before a fence of
+// the writer, or of who wrote what that updated.
+struct Told {
+  uint64_t before, previous;  // before the first of them, before the last
+  uint32_t first, released, by;
+};
+static std::unordered_map<uintptr_t, Told> told;
 
 static uint64_t value_at(const Region& r, uintptr_t a) {
   uint64_t value = 0;
@@ -414,10 +420,12 @@ LAB_COLD void settle_doubts() {
 enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING, COPY_LANDED, VOLATILE_READ, VOLATILE_WRITE, BLOCK_UPDATE, ATOMIC_LOOK };
 
 // Blocks run one after another here; on a GPU this one may read before any of those wrote, as long as
-// it has learnt nothing of them, nor told them anything. Who waits for a flag reads it again.
+// what it has learnt of was released before. Who waits for a flag reads it again.
 static bool may_come_early(const Region& r, const Cell& c, uintptr_t a) {
-  return S.alone && !S.has_told && c.write.block >= S.launch_serial && c.write.block != S.block_serial &&
-         c.read.block != S.block_serial && !has_acquired() && before_launch.count(a);
+  if (!S.alone || c.write.block < S.launch_serial || c.write.block == S.block_serial || c.read.block == S.block_serial)
+    return false;
+  const auto found = told.find(a);
+  return found != told.end() && found->second.first > S.learnt;
 }
 
 // A flag was read behind which another thread's fence stands: what that made visible may be read.
@@ -458,6 +466,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     excused |= !reads && fenced && c.write.flags & (VOLATILE | ATOMIC);
     early = looks && &r != &shared_region && may_come_early(r, c, a);
     if (access != VOLATILE_WRITE && c.write.flags & RELEASE && !early) acquire(c.write);
+    if (access != VOLATILE_WRITE && !early && told.count(a)) S.learnt = std::max(S.learnt, told[a].released);
     if (in_block) excused &= is_mine;
   }
   if (reads || access == ATOMIC_UPDATE) {
@@ -485,18 +494,21 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     report->unfenced = address;
   if (__builtin_expect(early, 0)) {
     doubts.push_back({&r, a, {}, address, value_at(r, a), false, true});
-    memcpy(reinterpret_cast<void*>(a), &before_launch[a], size_t(1) << r.shift);
+    memcpy(reinterpret_cast<void*>(a), &told[a].before, size_t(1) << r.shift);
     c.write.flags |= flags = DOUBT;
   }
   if (!reads) {
     if (synchronises && S.alone && &r != &shared_region) {
-      if (c.write.block < S.launch_serial) before_launch[a] = value_at(r, a);
+      ++S.writes_told;
+      if (c.write.block < S.launch_serial) told[a] = {value_at(r, a), 0, S.writes_told, 0, 0};
+      told[a].previous = value_at(r, a);
+      told[a].by = S.block_serial;
+      told[a].released = std::max(access == VOLATILE_WRITE ? 0 : told[a].released, S.fenced_told);
       if (access == VOLATILE_WRITE && c.read.flags & EARLY && c.read.block == S.block_serial &&
           c.read.thread == S.current->id && !is_mine) {
         doubts.push_back({&r, a, c.write, address, value_at(r, a), true});
         flags = DOUBT;
       }
-      S.has_told = true;
     }
     if (!read_excused && unordered(r, c.read, a, false)) report_race(r, a, c.read, false, true, address);
     flags |= access == ATOMIC_UPDATE    ? ATOMIC
@@ -597,6 +609,7 @@ LAB_COLD void other_access(uintptr_t a, size_t n, Access access,
 
 static inline __attribute__((always_inline)) void check(uintptr_t a, size_t n, Access access,
                                                         uint64_t address, const void* frame) {
+  if (S.current) ++S.current->accesses;
   const uint64_t slot = (a - slots_base) >> SLOT_SHIFT;
   if (__builtin_expect(slot < uint64_t(num_buffers), 1)) {
     Region& r = buffers[slot];

@@ -33,6 +33,11 @@ static bool make_stacks(uint32_t n) {
   return true;
 }
 
+static const char WAITS[] =
+    ", waiting for what another thread writes. Blocks run one after another here, and no launch here is "
+    "cooperative: a block may wait for one that has begun before it, by a ticket that each draws with "
+    "atomicAdd(). Where all wait for all, two launches do it";
+
 static void on_signal(int signal, siginfo_t* info, void* context) {
   const ucontext_t* c = static_cast<ucontext_t*>(context);
 #if defined(__x86_64__)
@@ -61,7 +66,8 @@ static void on_signal(int signal, siginfo_t* info, void* context) {
   if (S.current && S.current->address && place.count < 12) place.addresses[place.count++] = S.current->address;
   Text text(f);
   if (hang) {
-    text.add("the block did not end within %g s; the thread was here", job.limit_s);
+    text.add("the block did not end within %g s; the thread was here%s", job.limit_s,
+             S.current && S.current->spins >= SPINS ? WAITS : "");
   } else {
     const uintptr_t a = uintptr_t(info->si_addr);
     const bool overflow = signal == SIGSEGV && S.current && a < uintptr_t(S.current->stack) &&

@@ -51,6 +51,7 @@ struct alignas(64) Fiber {  // what each switch touches lies in one line of the 
   bool acquired = false;     // by an atomic or a flag, what other blocks released
   uint64_t spin_at = 0;      // the place of its last atomic or volatile read, and how often in a row
   uint32_t spins = 0;
+  uint32_t accesses = 0;     // to memory since all of its block or warp last met
   std::vector<AsyncCopy> open;
   std::vector<std::vector<AsyncCopy>> groups;
 };
@@ -93,7 +94,9 @@ struct State {
   uint32_t linear_block = 0;
   uint32_t time = 0;  // fences of this block so far
   bool alone = true;  // no other process runs blocks of this launch
-  bool has_told = false;  // a thread of the block has written by an atomic or a volatile write
+  uint32_t writes_told = 0;  // by atomics or volatile writes of this launch so far
+  uint32_t learnt = 0;       // how many of them the block may rely on
+  uint32_t fenced_told = 0;  // how many there were at the last fence of the block
   // Barrier
   uint32_t arrived = 0, epoch = 0;
   uint64_t barrier_address = 0;

@@ -98,20 +98,23 @@ static const char* operation_name(Waiting waiting, int operation) {
 
 // Lanes that ask who is active wait until nobody else can run: by then every lane that comes the
 // same way is there, which is what a GPU, running a warp in step, would answer. Once lanes have gone
-// different ways it need not be in step: in a drawn order some of them are answered alone.
+// different ways, or one way more often, it need not be in step: in a drawn order some of them are
+// answered alone.
 static bool answer_active_masks() {
   bool any = false;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     uint32_t lanes = 0;
     uint64_t address = 0;
+    bool parted = S.warps[i].parted;
     for (uint32_t t = i * 32; t < std::min(S.num_threads, i * 32 + 32); ++t) {
       const Fiber& f = S.fibers[t];
       if (f.waiting != AT_ACTIVE_MASK || (lanes && f.address != address)) continue;
+      parted |= lanes && f.accesses != S.fibers[t - 1].accesses;
       address = f.address;
       lanes |= 1u << f.lane;
     }
     const bool all = uint32_t(__builtin_popcount(lanes)) == std::min(32u, S.num_threads - i * 32);
-    if (S.order == RANDOM && (!all || S.warps[i].parted)) lanes &= next_random() | (lanes & -lanes);
+    if (S.order == RANDOM && (!all || parted)) lanes &= next_random() | (lanes & -lanes);
     for (uint32_t rest = lanes; rest; rest &= rest - 1) {
       const int l = __builtin_ctz(rest);
       Fiber& f = S.fibers[i * 32 + unsigned(l)];
@@ -228,6 +231,7 @@ static void release_barrier() {
     Fiber& t = S.fibers[i];
     if (t.waiting != AT_BARRIER) continue;
     t.predicate = S.barrier_result;
+    t.accesses = 0;
     go_on(t);
   }
 }
@@ -275,6 +279,7 @@ static void sync_clocks(Warp& w, uint32_t lanes) {
   if (lanes == w.live) {  // everybody knows everything: start afresh
     ++w.epoch;
     w.parted = false;
+    for (int l = 0; l < 32; ++l) S.fibers[32 * (&w - S.warps) + l].accesses = 0;
     if (w.partial) {
       memset(w.clock, 0, sizeof w.clock);
       memset(w.seen, 0, sizeof w.seen);
@@ -470,7 +475,7 @@ static void run_block(int order) {
   S.time = 0;
   S.acquire_epoch = NEVER;
   S.acquire_fenced = false;
-  S.has_told = false;
+  S.learnt = S.fenced_told = 0;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     Warp& w = S.warps[i];
     const uint32_t lanes = std::min(32u, n - i * 32);
@@ -495,7 +500,7 @@ static void run_block(int order) {
     f.fenced = f.device_time = 0;
     f.acquired = false;
     f.spin_at = 0;
-    f.spins = 0;
+    f.spins = f.accesses = 0;
     f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
     f.open.clear();
     f.groups.clear();
@@ -613,6 +618,15 @@ static uint64_t update(T* address, int operation, uint64_t operand_bits, uint64_
   return result;
 }
 
+// What a compare and swap may find of a word that another block of this launch had to itself, and gave
+// back by then as blocks run here: what stood there meanwhile. Who is in earnest asks again.
+static const uint64_t* seen_busy(uintptr_t a, uint64_t compare) {
+  const auto found = told.find(a);
+  if (found == told.end() || found->second.by == S.block_serial || found->second.first <= S.learnt) return nullptr;
+  found->second.by = S.block_serial;
+  return found->second.previous == compare ? nullptr : &found->second.previous;
+}
+
 struct AtomicTurn {
   AtomicTurn() {
     while (__atomic_exchange_n(atomics_taken, 1u, __ATOMIC_ACQUIRE)) lend_processor();
@@ -713,6 +727,8 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
   const bool in_block = op & LAB_IN_BLOCK;
   op &= ~LAB_IN_BLOCK;
   const bool looks = !operand && (op == LAB_ATOMIC_ADD || op == LAB_ATOMIC_OR || op == LAB_ATOMIC_XOR);
+  if (op == LAB_ATOMIC_CAS && bytes == 4 && lab::S.alone && !in_block)
+    if (const uint64_t* busy = lab::seen_busy(uintptr_t(address), compare)) return *busy;
   const lab::Access access = in_block ? lab::BLOCK_UPDATE : looks ? lab::ATOMIC_LOOK : lab::ATOMIC_UPDATE;
   lab::check(uintptr_t(address), bytes, access, LAB_CALLER, LAB_FRAME);
   if (!lab_is_shared(address) && !in_block) lab::acquire_from_blocks();
@@ -734,6 +750,7 @@ void lab_fence() {
   lab_fence_block();
   lab::Fiber& me = *lab::S.current;
   lab::S.acquire_fenced |= lab::S.acquire_epoch != lab::NEVER;
+  lab::S.fenced_told = lab::S.writes_told;
   me.device_time = me.fenced;
   me.device_epoch = lab::S.epoch;
   me.device_warp_epoch = lab::S.warps[me.warp].epoch;
