@@ -182,7 +182,7 @@ class Bench:
             self.cp.get_default_memory_pool().free_all_blocks()
 
 
-def read_counters(folder: Path) -> list[dict[str, float | None]]:
+def read_counters(folder: Path) -> list[Mapping[str, float | None]]:
     """The chosen counters of each kernel, by this file run under ncu."""
     ncu, report = find_ncu(), folder / "bounds.ncu-rep"
     known = subprocess.run(
@@ -219,7 +219,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     chosen.out.mkdir(parents=True, exist_ok=True)
     empty = bench.time(EMPTY, (1,), (32,), [()], 0)
-    rows = {one.name: bench.time_kernel(one) for one in held_kernels()}
+    rows: dict[str, dict[str, Any]] = {
+        one.name: {**bench.time_kernel(one)} for one in held_kernels()
+    }
     counters = read_counters(chosen.out)
     for one, values in zip(held_kernels(), counters, strict=True):
         kept = {name: value for name, value in values.items() if value is not None}

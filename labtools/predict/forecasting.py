@@ -261,9 +261,9 @@ class _Call:
         floor = made.floor
         if made.time_us < floor.time_us <= floor.least_us:
             doubts.append(
-                f"{made.time_us:.4g} us is less than the {floor.time_us:.4g} us in which the memory "
-                f"of {gpu.title} moves the {floor.bytes:,.0f} bytes of a call: the trace does not "
-                "see all that is read"
+                f"{made.time_us:.4g} us is less than the {floor.time_us:.4g} us in which the "
+                f"memory of {gpu.title} moves the {floor.bytes:,.0f} bytes of a call: the trace "
+                "does not see all that is read"
             )
         made = _above_floor(made)
         workspaces = sum(one.bytes for launch in launches for one in launch.workspace)
