@@ -1,6 +1,6 @@
 """Time the kernels of ``tests/bounds`` as they are and changed, and read their counters.
 
-    python -m research.measure_bounds --out FOLDER
+    python -m research.measure_bounds --out BOUNDS_DIR
 
 Run on a GPU; the table that it writes, ``bounds.json``, is ``tests/bounds/<gpu>.json``.
 """
@@ -22,7 +22,7 @@ import numpy as np
 
 from labtools.measure.gpu.job import require_device, store_cubin
 from labtools.measure.profiler.counters import COUNTERS, metrics_to_request
-from labtools.measure.profiler.ncu import find_ncu, read_report
+from labtools.measure.profiler.ncu import find_ncu, ncu_command, read_report
 from labtools.predict import limits_of
 from labtools.problem.launched import (
     AskedKernel,
@@ -34,12 +34,12 @@ from labtools.problem.launched import (
 from labtools.problem.storage import element_dtype
 from labtools.toolchain import compile_rung
 
-FOLDER = Path(__file__).parents[1] / "tests" / "bounds"
+BOUNDS_DIR = Path(__file__).parents[1] / "tests" / "bounds"
 SAMPLES = 7
 COLD_BYTES = 200_000_000
-"""Buffers of several calls together have at least so many, past every L2, or there are `MOST_SETS`
-of them."""
-MOST_SETS = 16
+"""Buffers of several calls together have at least so many, past every L2, or there are
+`MOST_ROTATED` of them."""
+MOST_ROTATED = 16
 EMPTY = "empty"
 
 
@@ -64,17 +64,17 @@ class HeldKernel:
         """What a forecast is asked of."""
         launch = AskedLaunch(self.entry, self.grid, self.block)
         given = tuple((defines or {}).items())
-        return AskedKernel(FOLDER / "bounds.cu", (launch,), self.arguments, defines=given)
+        return AskedKernel(BOUNDS_DIR / "bounds.cu", (launch,), self.arguments, defines=given)
 
 
 def held_kernels() -> list[HeldKernel]:
     """The kernels of ``bounds.toml``."""
-    table = tomllib.loads((FOLDER / "bounds.toml").read_text("utf-8"))
+    table = tomllib.loads((BOUNDS_DIR / "bounds.toml").read_text("utf-8"))
     rows = (dict(zip(table["columns"], row, strict=True)) for row in table["kernels"])
     return [HeldKernel(**{**row, "args": tuple(row["args"])}) for row in rows]
 
 
-class Bench:
+class BoundsBench:
     """Launches kernels of both forms of ``bounds.cu`` with arguments of random numbers."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Bench:
         )
         return [
             tuple(self._argument(arg, values, times) for arg in one.arguments)
-            for _ in range(min(MOST_SETS, max(1, -(-COLD_BYTES // max(1, size)))))
+            for _ in range(min(MOST_ROTATED, max(1, -(-COLD_BYTES // max(1, size)))))
         ]
 
     def _argument(self, arg: LaunchArgument, values: Mapping[str, int], times: int) -> Any:
@@ -192,14 +192,12 @@ def read_counters(folder: Path) -> list[Mapping[str, float | None]]:
         check=True,
     ).stdout
     names = {line.split()[0] for line in known.splitlines() if "__" in line}
-    wanted = [
+    without = [
         metric
         for metric in metrics_to_request(COUNTERS)
-        if metric.partition(".")[0] in names or "sass" in metric or metric.startswith("launch__")
+        if not (metric.partition(".")[0] in names or "sass" in metric or "launch__" in metric)
     ]
-    command = [ncu.path, "--target-processes", "all", "--profile-from-start", "off"]
-    command += ["--clock-control", "none", "--cache-control", "all"]
-    command += ["--metrics", ",".join(wanted), "--force-overwrite", "--export", str(report)]
+    command = ncu_command(ncu, report, counters="chosen", warm=False, without=without)
     command += [sys.executable, "-m", "research.measure_bounds", "--watched", "--out", str(folder)]
     subprocess.run(command, check=True, capture_output=True)
     found = [kernel.values for kernel in read_report(ncu, report)]
@@ -213,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="folder of the table")
     parser.add_argument("--watched", action="store_true", help="launch each once, under a profiler")
     chosen = parser.parse_args(arguments)
-    bench = Bench()
+    bench = BoundsBench()
     if chosen.watched:
         bench.launch_watched()
         return 0

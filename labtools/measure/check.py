@@ -757,7 +757,8 @@ def _reach(
             told = run_on_cpu(
                 rung, near, knobs, orders=(0,), time_limit_s=FAR_LIMIT_S, laid_out=one
             )
-            if any(fault.kind in ("hang", "crash") for fault in told.faults):
+            # Of what was prepared the last blocks alone ran, so some of it may not be there.
+            if any(fault.kind in ("hang", "crash", "uninitialised") for fault in told.faults):
                 return None
             if not told.ok and one != far:
                 return None

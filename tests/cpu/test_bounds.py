@@ -16,7 +16,7 @@ import pytest
 from labtools.predict.launched import forecast_asked
 from labtools.predict.sheets import load_gpu
 from labtools.record.bound import FULL_UNITS, busiest_unit, counted_bound
-from research.measure_bounds import FOLDER, HeldKernel, held_kernels
+from research.measure_bounds import BOUNDS_DIR, HeldKernel, held_kernels
 
 KERNELS = {one.name: one for one in held_kernels()}
 LEAST_RIGHT = 36 / 40
@@ -24,7 +24,7 @@ LEAST_RIGHT = 36 / 40
 
 @cache
 def _measured() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / "h200.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads((BOUNDS_DIR / "h200.json").read_text("utf-8"))
     return found
 
 
