@@ -57,7 +57,7 @@ def test_counters_name_the_bound() -> None:
     for name, one in KERNELS.items():
         found = counted_bound(
             _measured()["kernels"][name]["counters"],
-            empty_launch_us=statistics.median(_measured()["empty_us"]),
+            empty_launch_us=_measured()["profiled_empty_us"],
             max_warps_per_sm=gpu.max_warps_per_sm,
         )
         assert not (one.bound == "pipe" and found.bound == "chain"), name
