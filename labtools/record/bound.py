@@ -8,8 +8,8 @@ The limits of memory and of the issue slots are those of the rule "GPU Speed Of 
 NVIDIA Nsight Compute: a unit at 80 % of its peak or more is what to look at, and where all stand
 below 60 % the kernel waits for latency. In between neither is said. A pipe counts as full from 70 %
 on, since instructions come to it in bursts: of kernels whose pipe's work was doubled on an NVIDIA
-H200 (``tests/bounds``) those with more than that took at least one and a half times as long. On the
-NVIDIA H200 of this project's microbenchmarks the queue at the memory adds a sixth to an idle load's
+H200 (``tests/bounds``) those with more than that took at least 1.3 times as long. On the NVIDIA
+H200 of this project's microbenchmarks the queue at the memory adds a sixth to an idle load's
 latency at 60 % of the peak, and more than a third at 80 %, where it grows without limit from.
 """
 
