@@ -1,6 +1,6 @@
 """Time the kernels of ``tests/bounds`` as they are and changed, and read their counters.
 
-    python -m research.measure_bounds --out BOUNDS_DIR
+    python -m research.measure_bounds --out FOLDER
 
 Run on a GPU; the table that it writes, ``bounds.json``, is ``tests/bounds/<gpu>.json``.
 """
