@@ -24,6 +24,7 @@ BENCHMARK_LIMIT_S = 60.0
 
 RUNS: dict[str, Callable[[Rig], Iterator[Sample]]] = {
     "clock": cycles.run_clock,
+    "tensor.clock": cycles.run_beside,
     "pipe.s2r": cycles.run_special,
     "pipe": cycles.run_pipe,
     "chase.l1": cycles.run_chase_l1,

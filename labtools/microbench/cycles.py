@@ -44,6 +44,28 @@ def run_clock(bench: Rig) -> Iterator[Sample]:
     yield sample({"test": "clock"}, "MHz", mhz)
 
 
+def run_beside(bench: Rig) -> Iterator[Sample]:
+    """An L2 hit in cycles and the SM's MHz, on every SM, while a warp beside it multiplies matrices
+    or does sums."""
+    grid, lines, apart = bench.num_sms, 8 * MIB // LINE, 8 * MIB // LINE // bench.num_sms * LINE
+    cells, order = bench.scratch("chain", lines * LINE), np.random.default_rng(3).permutation(lines)
+    host = np.zeros((lines, LINE // 8), np.uint64)
+    host[order, 0] = cells.data.ptr + LINE * np.roll(order, -1).astype(np.uint64)
+    bench.device.upload(cells[: lines * LINE], host.view(np.uint8).reshape(-1))
+    bench.touch(np.uint64(cells.data.ptr), lines * LINE)
+    out, sink = bench.scratch("out", 16 * grid), bench.scratch("sink", 4 * 32 * grid)
+    for beside in ("products", "sums"):
+        times = []
+        for _ in range(REPEATS):
+            args = (np.uint64(cells.data.ptr), np.int32(apart), np.int32(64), np.int32(CHASE_STEPS))
+            bench.kernel(f"beside_{beside}")((grid,), (64,), (out, sink, *args))
+            times.append(bench.read_times(out, (grid, 2)))
+        hits = [float(np.median(one[:, 0])) / CHASE_STEPS for one in times]
+        mhz = [float(np.median(one[:, 0] / one[:, 1])) * 1e3 for one in times]
+        yield sample({"test": "hit", "beside": beside}, "cycles", hits)
+        yield sample({"test": "clock", "beside": beside}, "MHz", mhz)
+
+
 def run_pipe(bench: Rig) -> Iterator[Sample]:
     """Cycles of a chain, and of several chains by warps, for two lengths of the body."""
     pipe = PIPE_BY_NAME[str(bench.settings["pipe"])]

@@ -194,6 +194,10 @@ def list_benchmarks() -> tuple[Benchmark, ...]:
     clock = (CodeCheck("clock_rate", {"FFMA": 64}, where="kernel"),)
     return (
         Benchmark("clock", "the SM's clock while it works, in MHz", "launch.cu", clock),
+        Benchmark("tensor.clock", "the clock and an L2 hit beside busy tensor cores", "tensor.cu",
+                  (CodeCheck("beside_products", {"LDG.E.64.STRONG.GPU": 17, "HMMA": 8}, "kernel"),
+                   CodeCheck("beside_sums", {"LDG.E.64.STRONG.GPU": 17, "FFMA": 8}, "kernel")),
+                  oldest=(8, 0)),
         *map(_pipe_benchmark, PIPES),
         Benchmark(
             "pipe.s2r", "reading a special register, in issue order", "pipes.cu",

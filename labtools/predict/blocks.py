@@ -15,6 +15,7 @@ from labtools.toolchain.sass import Sass
 
 from .counts import TripCounts, compare_counts, decided_lines
 from .lanes import lanes_of_block, lanes_of_blocks
+from .machine import unit_of
 from .memory import CallMemory
 from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, each_op, union_bytes
 from .trace import Assumption, Trace, TraceError, each_execution, run_trace
@@ -267,6 +268,16 @@ class LaunchBlocks:
             for stream in one.streams.warps
             for op, times in each_op(stream)
             if op.on and op.index in shared
+        )
+
+    @cached_property
+    def uses_tensor_cores(self) -> bool:
+        """Whether some warp executes an instruction of the tensor cores."""
+        return any(
+            op.on and unit_of(self.sass.instructions[op.index]) == "tensor"
+            for one in self.classes
+            for stream in one.streams.warps
+            for op, _ in each_op(stream)
         )
 
     @cached_property

@@ -38,6 +38,8 @@ class LaunchModel:
     def __init__(
         self, blocks: LaunchBlocks, resources: Resources, gpu: Gpu, machine: Machine, warm: bool
     ) -> None:
+        if blocks.uses_tensor_cores:
+            machine = machine.beside_tensor_cores()
         self.blocks, self.resources, self.gpu, self.machine = blocks, resources, gpu, machine
         self.warm = warm
         launch = self.launch = blocks.launch
@@ -153,7 +155,7 @@ class LaunchModel:
 
     def _slowest(self, streams: BlockStreams, on_sm: int, pressure: Pressure, trips: int) -> SmRun:
         """The SM that is farthest from memory: it ends last, so its time is the kernel's."""
-        return self._slow_sm(streams, on_sm, trips).simulate(self._slow_pressure(pressure))
+        return self._slow_sm(streams, on_sm, trips).simulate(pressure)
 
     def _slow_sm(self, streams: BlockStreams, blocks: int, trips: int) -> OccupiedSm:
         """The slowest SM with so many blocks on it."""
@@ -176,13 +178,6 @@ class LaunchModel:
             "l2": self.scale.get("l2", base) * (1 + (self.machine.slow_l2 - 1) * part),
         }
 
-    def _slow_pressure(self, pressure: Pressure) -> Pressure:
-        base = self.scale.get("memory", 1.0)
-        return Pressure(
-            pressure.dram * self._slow_scale["dram"] / self.scale.get("dram", base),
-            pressure.l2 * self._slow_scale["l2"] / self.scale.get("l2", base),
-        )
-
     @cached_property
     def _dram_ceiling(self) -> float:
         """Bytes a cycle that memory gives to this kernel's pattern of reads."""
@@ -190,10 +185,13 @@ class LaunchModel:
         return self.machine.dram_bytes_per_cycle * share
 
     def _rate(self, read: float, result: SmRun, sms: float, dram: bool) -> float:
-        """Share of a ceiling that all SMs together use."""
-        machine = self.machine
-        ceiling = self._dram_ceiling if dram else machine.l2_bytes_per_cycle
-        return read * sms / max(1.0, result.cycles) / ceiling
+        """Share of a ceiling that all SMs together use; of memory's while it works: the blocks of
+        one wave leave it idle together, those of several in turn."""
+        if not dram:
+            return read * sms / max(1.0, result.cycles) / self.machine.l2_bytes_per_cycle
+        waves = max(1.0, self.launch.num_blocks / (self.resident.blocks_per_sm * self.sms))
+        working = max(1.0, result.cycles - result.idle / waves)
+        return read * sms / working / self._dram_ceiling
 
     def _first_guess(self, result: SmRun, sms: float, memory_bound: bool) -> float:
         """The wait at which the traffic would be just below the ceiling, from one run without."""
@@ -278,7 +276,6 @@ class LaunchModel:
         total, on_sm = self.launch.num_blocks, self.start_blocks
         run, pressure = self.run_at(0, on_sm, min(total, on_sm * self.sms))
         streams = self.blocks.classes[0].streams
-        pressure = self._slow_pressure(pressure)
         alone = self._slow_sm(streams, 1, 6).simulate(pressure, watch=False).cycles
         if run.cycles <= COMPETING * alone:
             return None
@@ -330,8 +327,10 @@ class LaunchModel:
         per_block = [(one, self._any_run(place)) for place, one in enumerate(self.blocks.classes)]
         dram = sum(one.members * r.dram_bytes / b for one, (r, b) in per_block)
         l2 = sum(one.members * r.l2_bytes / b for one, (r, b) in per_block)
-        # No schedule brings more than the memory and the L2 can give.
-        cycles = max(makespan, dram / self._dram_ceiling, l2 / machine.l2_bytes_per_cycle)
+        # No schedule brings more than the memory and the L2 can give, and none hides the first
+        # bytes' latency nor what follows on the last.
+        memory = run.idle + dram / self._dram_ceiling
+        cycles = max(makespan, memory, l2 / machine.l2_bytes_per_cycle)
         streams = self.blocks.classes[number].streams
         slots = machine.sub_partitions * max(1.0, run.cycles)
         main = explain.find_main_loop(self.sass, run.events)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median_high
@@ -155,6 +155,7 @@ class Machine:
     name: str  # short name of the GPU
     calibrated: bool  # the numbers were measured on this GPU by the project's microbenchmarks
     clock_ghz: float  # SM clock under load
+    tensor_clock_ghz: float  # the same of SMs that use a tensor core at all, now and then
     product_clock_ghz: float  # the same while all tensor cores work on products of warpgroups
     # sm_count, sub_partitions: of the GPU, of an SM
     sm_count: int
@@ -189,6 +190,7 @@ class Machine:
     # slow_dram, slow_l2: latency on the SM that has it worst, over the middle one's
     slow_dram: float
     slow_l2: float
+    l2_sm_cycles: float  # of a latency beyond the L1, those that pass by the SM's clock
     fill_bytes_per_cycle: float  # from the L2 into one SM
     # dram_bytes_per_cycle, l2_bytes_per_cycle: the whole GPU's ceilings, a SM cycle
     dram_bytes_per_cycle: float
@@ -225,6 +227,28 @@ class Machine:
         times the latency of 512-byte copies under that load (Little's law)."""
         latency = self.dram_async(512) + self.dram_queue(share)
         return share * self.dram_bytes_per_cycle / self.sm_count * latency
+
+    def beside_tensor_cores(self) -> Machine:
+        """The same GPU while its SMs use their tensor cores: the SMs' clock is lower, and the L2
+        and the memory, which have clocks of their own, take fewer of its cycles."""
+        ratio, own = self.tensor_clock_ghz / self.clock_ghz, self.l2_sm_cycles
+
+        def nearer(curve: Curve) -> Curve:
+            return Curve(curve.x, tuple(own + ratio * (cycles - own) for cycles in curve.y))
+
+        def shorter(curve: LoadCurve) -> LoadCurve:
+            return LoadCurve(curve.shares, tuple(ratio * cycles for cycles in curve.waits))
+
+        rows = ("l2_rows", "dram_rows", "l2_async", "dram_async", "l2_box", "dram_box")
+        rates = ("dram_bytes_per_cycle", "l2_bytes_per_cycle", "box_bytes_per_cycle")
+        changed: dict[str, Any] = {
+            "clock_ghz": self.tensor_clock_ghz,
+            "dram_queue": shorter(self.dram_queue),
+            "l2_queue": shorter(self.l2_queue),
+            **{name: nearer(getattr(self, name)) for name in rows},
+            **{name: getattr(self, name) / ratio for name in rates},
+        }
+        return replace(self, **changed)
 
     def latency_class(self, one: Instruction) -> str:
         """What kind of latency an instruction has, for tables, stacks and "what if"."""
@@ -349,6 +373,7 @@ def machine_of(gpu: Gpu) -> Machine:
         name=gpu.name,
         calibrated=known.calibrated,
         clock_ghz=clock_ghz,
+        tensor_clock_ghz=_tensor_clock(known, gpu, clock_ghz),
         product_clock_ghz=_product_clock(known, gpu, clock_ghz),
         sm_count=gpu.sm_count,
         sub_partitions=gpu.sub_partitions,
@@ -373,6 +398,7 @@ def machine_of(gpu: Gpu) -> Machine:
         barrier_interval=barrier_interval,
         slow_dram=_slowest(known, "hbm_row"),
         slow_l2=_slowest(known, "l2_row"),
+        l2_sm_cycles=_l2_sm_cycles(known),
         fill_bytes_per_cycle=known.memory("one_sm_l2_gb_per_s") / sm_ghz,
         dram_bytes_per_cycle=dram_rate / clock_ghz,
         l2_bytes_per_cycle=l2_rate / clock_ghz,
@@ -468,6 +494,23 @@ def _box_rate(known: Latencies, otherwise: float) -> float:
         if point["level"] == "hbm" and point["warps"] == "every SM"
     ]
     return min(otherwise, max(rates) * max(1, known.num_sms)) if rates else otherwise
+
+
+def _tensor_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:
+    """The clock of SMs that use a tensor core at all, GHz: measured, or of the sheet."""
+    if not known.calibrated:
+        return _product_clock(known, gpu, clock_ghz)
+    return min(clock_ghz, known.value("clock.tensor", clock_ghz * 1e3) / 1e3)
+
+
+def _l2_sm_cycles(known: Latencies) -> float:
+    """`Machine.l2_sm_cycles`: what an L2 hit takes at two clocks of the SM parts the cycles from
+    the nanoseconds; none where it was not measured."""
+    if not known.has("latency.l2_beside.products"):
+        return 0.0
+    slower, usual = (known.latency(f"l2_beside.{one}") for one in ("products", "sums"))
+    ratio = known.value("clock.tensor") / known.value("clock.sm")
+    return max(0.0, (slower - ratio * usual) / (1 - ratio)) if ratio < 1 else 0.0
 
 
 def _product_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:

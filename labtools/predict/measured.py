@@ -136,6 +136,11 @@ def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
     table.put("clock.sm", table.values("clock", test="clock"), "clock", "MHz")
     clock = table.values("product.clock", test="clock")
     table.put("clock.products", clock, "product.clock", "MHz")
+    beside = table.values("tensor.clock", test="clock", beside="products")
+    table.put("clock.tensor", beside, "tensor.clock: a warp of each SM uses mma.sync", "MHz")
+    for other in ("products", "sums"):
+        hit = table.values("tensor.clock", test="hit", beside=other)
+        table.put(f"latency.l2_beside.{other}", hit, f"tensor.clock: a warp beside does {other}")
     for put in (
         *(_put_pipes, _put_chase, _put_rows, _put_async, _put_barriers, _put_products, _put_phases),
         *(_put_stores, _put_boxes, _put_branches, _put_code, _put_bandwidth, _put_footprint),

@@ -143,6 +143,7 @@ class Warp:
         products, products_end: the same of its groups of products, and of its last product.
         parked: it waits for a barrier whose end is not known yet.
         copies_end: cycle when its last asynchronous copy is.
+        data_end: cycle when its last data from memory are there.
         stores_end: cycle when its last store has drained.
         last_issue, stall_end: cycle of the last issue, and when its stall count had passed.
         fence_until, fence: when its last fence lets it go on, and where that stands.
@@ -156,8 +157,17 @@ class Warp:
     """
 
     __slots__ = (
-        *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "end", "fence"),
-        *("fence_until", "fetch_spent", "free_at", "groups", "last_issue", "level", "next"),
+        *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "data_end", "end"),
+        *(
+            "fence",
+            "fence_until",
+            "fetch_spent",
+            "free_at",
+            "groups",
+            "last_issue",
+            "level",
+            "next",
+        ),
         *("number", "part", "place", "producer", "ready_since", "stall_end", "stream", "weight"),
         *("parked", "products", "products_end", "stores_end", "weights"),
     )
@@ -183,7 +193,7 @@ class Warp:
         self.free_at = [0.0] * SCOREBOARDS
         self.groups: list[float] = []
         self.fence_until, self.fence = 0.0, -1
-        self.copies_end = self.stores_end = 0.0
+        self.copies_end = self.stores_end = self.data_end = 0.0
         self.products: list[float] = []
         self.products_end = 0.0
         self.parked = False
@@ -309,6 +319,8 @@ class Simulation:
         issued, dram_bytes, l2_bytes: of what is simulated, all trips counted.
         flight: byte cycles under way of loads that miss the L1.
         latency_sum, latency_count: cycles and number of these loads.
+        first_data, last_data: cycle when the first data from memory would be there were it idle,
+            and when the last ones are, all trips counted.
         issues: of the first warp, loops cut short.
         slopes: (first instruction, trips, cycles a trip) of each loop of the first warp.
     """
@@ -343,6 +355,7 @@ class Simulation:
         self.trip_now = -1
         self.cycles = self.issued = self.dram_bytes = self.l2_bytes = 0.0
         self.flight = self.latency_sum = self.latency_count = self.tensor = 0.0
+        self.first_data, self.last_data = math.inf, 0.0
         self.queue: list[_Due] = []
 
         self.parts: dict[int, SubPartition] = {}
@@ -405,6 +418,9 @@ class Simulation:
             else:
                 break
         self.cycles = max([warp.end for warp in warps])
+        for warp in warps:
+            if warp.data_end > 0.0:
+                self.last_data = max(self.last_data, warp.data_end + warp.correction)
 
     # ------------------------------------------------------------------- who issues
 
@@ -528,6 +544,7 @@ class Simulation:
             done += max(0.0, share_free - self.fill_free)
             if level == "dram":  # what comes from memory comes through the L2, and waits there too
                 done += max(0.0, self.l2_pressure - self.dram_pressure)
+                warp.data_end = max(warp.data_end, done)
             self._come(warp.block.gates[code.gate], done, -code.bytes, now, True)
             done, level = now, ""
         elif kind == AWAITS:
@@ -635,7 +652,12 @@ class Simulation:
         tally = self.drams.get(code, 0.0) + code.from_dram
         if tally >= _WHOLE:
             tally -= 1.0
-            done, level = begin + code.dram + self.dram_pressure, "dram"
+            idle = begin + code.dram
+            done, level = idle + self.dram_pressure, "dram"
+            if idle < self.first_data:
+                self.first_data = idle
+            if done > warp.data_end:
+                warp.data_end = done
         else:
             done, level = begin + code.l2 + self.l2_pressure, "l2"
         self.drams[code] = tally

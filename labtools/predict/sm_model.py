@@ -83,6 +83,8 @@ class SmRun:
     # that warp's number in its block: the first, or where warps have roles the one that works most
     watched: int = 0
     tensor_share: float = 0.0  # of the tensor cores' time, what products of warpgroups take
+    # cycles before the first bytes from memory, were it idle, and after the last ones
+    idle: float = 0.0
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -176,6 +178,7 @@ class OccupiedSm:
             slopes=tuple(done.slopes),
             watched=placement.warps[self.watched][0],
             tensor_share=done.tensor / len(done.parts) / max(done.cycles, 1.0),
+            idle=done.first_data + done.cycles - done.last_data if done.last_data else 0.0,
         )
 
 
