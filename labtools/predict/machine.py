@@ -398,7 +398,7 @@ def machine_of(gpu: Gpu) -> Machine:
         barrier_interval=barrier_interval,
         slow_dram=_slowest(known, "hbm_row"),
         slow_l2=_slowest(known, "l2_row"),
-        l2_sm_cycles=_l2_sm_cycles(known),
+        l2_sm_cycles=known.latency("l2_sm", 0.0),
         fill_bytes_per_cycle=known.memory("one_sm_l2_gb_per_s") / sm_ghz,
         dram_bytes_per_cycle=dram_rate / clock_ghz,
         l2_bytes_per_cycle=l2_rate / clock_ghz,
@@ -501,16 +501,6 @@ def _tensor_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:
     if not known.calibrated:
         return _product_clock(known, gpu, clock_ghz)
     return min(clock_ghz, known.value("clock.tensor", clock_ghz * 1e3) / 1e3)
-
-
-def _l2_sm_cycles(known: Latencies) -> float:
-    """`Machine.l2_sm_cycles`: what an L2 hit takes at two clocks of the SM parts the cycles from
-    the nanoseconds; none where it was not measured."""
-    if not known.has("latency.l2_beside.products"):
-        return 0.0
-    slower, usual = (known.latency(f"l2_beside.{one}") for one in ("products", "sums"))
-    ratio = known.value("clock.tensor") / known.value("clock.sm")
-    return max(0.0, (slower - ratio * usual) / (1 - ratio)) if ratio < 1 else 0.0
 
 
 def _product_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:

@@ -136,11 +136,7 @@ def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
     table.put("clock.sm", table.values("clock", test="clock"), "clock", "MHz")
     clock = table.values("product.clock", test="clock")
     table.put("clock.products", clock, "product.clock", "MHz")
-    beside = table.values("tensor.clock", test="clock", beside="products")
-    table.put("clock.tensor", beside, "tensor.clock: a warp of each SM uses mma.sync", "MHz")
-    for other in ("products", "sums"):
-        hit = table.values("tensor.clock", test="hit", beside=other)
-        table.put(f"latency.l2_beside.{other}", hit, f"tensor.clock: a warp beside does {other}")
+    _put_tensor_clock(table)
     for put in (
         *(_put_pipes, _put_chase, _put_rows, _put_async, _put_barriers, _put_products, _put_phases),
         *(_put_stores, _put_boxes, _put_branches, _put_code, _put_bandwidth, _put_footprint),
@@ -148,6 +144,26 @@ def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
     ):
         put(table)
     return _whole(table, record["provenance"])
+
+
+def _put_tensor_clock(table: _Table) -> None:
+    """The clock beside tensor cores at work. An L2 hit at that clock and at the usual one parts its
+    cycles, which the SM's clock times, from its nanoseconds."""
+    source, usual = "tensor.clock", table.value("clock.sm")
+    table.put(
+        "clock.tensor",
+        table.values(source, test="clock", beside="products"),
+        f"{source}: a warp of each SM multiplies matrices",
+        "MHz",
+    )
+    slower, sums = (
+        table.values(source, test="hit", beside=beside) for beside in ("products", "sums")
+    )
+    mhz = table.value("clock.tensor")
+    if mhz and usual and mhz < usual and slower and sums:
+        ratio, hit = mhz / usual, statistics.median(sums)
+        own = [max(0.0, (cycles - ratio * hit) / (1 - ratio)) for cycles in slower]
+        table.put("latency.l2_sm", own, f"{source}: of an L2 hit, those of the SM's clock")
 
 
 # -------------------------------------------------------------------------------- instructions
