@@ -334,7 +334,8 @@ class LaunchModel:
         streams = self.blocks.classes[number].streams
         slots = machine.sub_partitions * max(1.0, run.cycles)
         main = explain.find_main_loop(self.sass, run.events)
-        busy_us = cycles / machine.clock_at(run.tensor_share) / 1e3
+        clock_ghz = machine.clock_at(run.tensor_share)
+        busy_us = cycles / clock_ghz / 1e3
         # The L2 does atomic operations on one address one after another. While they queue up,
         # nothing else is done.
         atomics_us = self.blocks.one_address_atomics * machine.atomic_ns / 1e3
@@ -345,6 +346,7 @@ class LaunchModel:
             blocks=self.launch.num_blocks,
             threads=self.launch.num_threads,
             time_us=busy_us + atomics_us,
+            clock_ghz=clock_ghz,
             occupancy=self.resident,
             resident_blocks=on_sm,
             trips=explain.list_loops(streams, run),

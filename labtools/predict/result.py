@@ -61,6 +61,7 @@ class LaunchForecast:
     blocks: int
     threads: int
     time_us: float  # from the first block's start to the last one's end, launch overhead left out
+    clock_ghz: float  # of the SMs while it runs
     occupancy: Occupancy  # blocks and warps that fit on an SM
     resident_blocks: int  # blocks an SM really holds at the start
     # (instructions a trip, trips, cycles a trip) of each loop of the first warp; of an inner loop

@@ -337,7 +337,7 @@ def _ask_widths(case: _Case) -> Item:
 def _ask_in_flight(case: _Case) -> Item:
     gpu, main, code = case.gpu, case.main, case.code
     warps = achieved_occupancy(gpu, code.occupancy, code.launch.num_blocks).resident_warps_per_sm
-    latency_us = main.load_latency_cycles / machine_of(gpu).clock_ghz / 1e3
+    latency_us = main.load_latency_cycles / main.clock_ghz / 1e3
     of_a_warp, mean = code.bytes_in_flight, main.in_flight_bytes
     rows = [
         _computed("most bytes in flight of a warp", of_a_warp, "from the listing"),
