@@ -51,7 +51,7 @@ def show_steps(steps: Sequence[DesignStep]) -> Shown:
 def _table_of(step: DesignStep) -> Shown:
     told = [(one.name, one.value, one.unit, one.source) for one in step.inputs]
     told += [(f"= {one.name}", one.value, one.unit, one.source) for one in step.results]
-    told += [(f"not: {one.choice}", one.value, one.unit, one.why) for one in step.rejected]
+    told += [(f"{one.word}: {one.choice}", one.value, one.unit, one.why) for one in step.rejected]
     rows = [(name, _say(value, unit), why) for name, value, unit, why in told]
     columns = ("", "value", "from, or why not")
     return show_table(columns, rows, word="computed", note=step.formula)
