@@ -210,7 +210,7 @@ def forecast_rung(
             raise UsageProblem(error) from error
         workload = launch
     else:
-        rung, workload, knobs = asked.read()
+        rung, workload, knobs = asked.read(derived=True, gpu_name=gpu_name)
         progress(f"reading the machine code of {rung.id} for {gpu.arch}")
         counts = trip_counts_of(rung, workload, knobs, gpu.limits)
     made = forecast(rung, workload, gpu, knobs, counts=counts, code=code)

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from labtools.cli import main
+from labtools.cli.given import RungAsked, read_knobs
 from labtools.cli.outcome import plain
+from labtools.cli.running import _candidate
 from labtools.derive import DERIVABLE, derive
 from labtools.derive.attention import attention_slope
 from labtools.derive.decode.facts import ENOUGH_SLOTS, SLACK
@@ -17,7 +19,8 @@ from labtools.derive.engine import FLOOR_STEPS, TiledDesign
 from labtools.derive.gemm.traffic import least_traffic
 from labtools.derive.gemm.work import read_work
 from labtools.derive.parts import ALIKE, NOT_TOLD_APART, Sheet
-from labtools.predict import load_gpu
+from labtools.derive.registry import derived_knobs
+from labtools.predict import gpu_or_default, load_gpu
 from labtools.problem import LabError, load_rung, parse_problem
 from labtools.problem.decode.block_plan import near_us
 from labtools.problem.prefill import Prefill
@@ -121,6 +124,68 @@ def test_no_step_of_decode_contradicts_another(gpu: str, bits: int) -> None:
             for one in step.rejected:
                 if one.choice == f"{here} warps":
                     assert one.tie or one.unit == "bytes"
+
+
+@pytest.mark.parametrize("gpu", ["h200", "l4", "rtx4090"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("g01_ring", "gemm:16,4096,4096"),
+        ("g02_hopper", "gemm:16,4096,4096"),
+        ("p02_corrected", "prefill:4,8,8,512,64"),
+        ("p03_hopper", "prefill:4,8,8,512,64"),
+    ],
+)
+def test_without_knobs_a_kernel_is_launched_as_its_own_derivation_says(
+    name: str, text: str, gpu: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rung, problem, sheet = load_rung(name), parse_problem(text), load_gpu(gpu)
+    usual = rung.resolve_knobs()
+    knobs = read_knobs(rung, None, problem, gpu)
+    said = f"{name}: knobs derived for {problem} on {sheet.title}\n"
+    if name.endswith("hopper") and gpu != "h200":  # another architecture: the rung's own
+        assert knobs == usual and not capsys.readouterr().err
+        return
+    assert knobs != usual and capsys.readouterr().err == said
+    design = derive(text, gpu, quick=True)
+    if name in (design.kernel, design.specified[0]):
+        own = design.knobs if name == design.kernel else design.specified[1]
+        assert knobs == {**usual, **own}
+    assert rung.launches(problem, sheet.limits, knobs)[-1].smem_bytes <= sheet.smem_per_block_bytes
+    (one, *_) = (knob for knob in rung.knobs if knobs[knob.name] != max(knob.choices))
+    chosen = read_knobs(rung, [f"{one.name}={max(one.choices)}"], problem, gpu)
+    assert chosen == {**knobs, one.name: max(one.choices)}
+    assert read_knobs(rung, None) == usual == rung.resolve_knobs()  # as records and pages have it
+    capsys.readouterr()
+    read_knobs(rung, [f"{one}={value}" for one, value in usual.items()], problem, gpu)
+    assert not capsys.readouterr().err
+    asked = RungAsked(name, text, None).read(derived=True, gpu_name=gpu)
+    assert (asked[2], _candidate(rung, None, problem).knobs) == (knobs, _knobs_here(rung, problem))
+
+
+def _knobs_here(rung: Any, problem: Any) -> dict[str, int]:
+    """The knobs that are derived for this machine, or the rung's own."""
+    return derived_knobs(rung, problem, gpu_or_default()) or rung.resolve_knobs()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "gpu"),
+    [
+        ("r09_inverted", "8,32,8,1024,128", "h200"),  # its launch follows a rule already
+        ("g00_tiled", "gemm:64,64,64", "h200"),
+        ("g01_ring", "gemm:64,64,64", "t4"),  # no asynchronous copies
+        ("g02_hopper", "gemm:64,64,100", "h200"),  # rows that the copy engine does not take
+        ("p02_corrected", "gemm:64,64,64", "h200"),
+        ("p03_hopper", "prefill:2,4,4,33,96", "h200"),
+    ],
+)
+def test_where_nothing_is_derived_a_kernel_has_its_own_knobs(
+    name: str, text: str, gpu: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rung, problem = load_rung(name), parse_problem(text)
+    assert derived_knobs(rung, problem, load_gpu(gpu)) is None
+    assert read_knobs(rung, None, problem, gpu) == rung.resolve_knobs()
+    assert not capsys.readouterr().err
 
 
 def test_every_operation_that_can_be_derived_is_tried_here() -> None:

@@ -86,12 +86,16 @@ class RingDesign:
         )
 
 
+def takes_ring(work: TiledWork, gpu: Gpu) -> bool:
+    """Whether the GPU has these instructions and the copy engine takes such rows."""
+    can = gpu.arch == ARCH and bool(gpu.fp16_tensor_tflops)
+    return can and len(work.rows) == 1 and work.copies_whole
+
+
 def derive_ring(work: TiledWork, gpu: Gpu, mma_us: float) -> RingDesign | None:
     """The tile of one matrix product on wgmma, beside the time of the best on mma.m16n8k16, or None
     where the GPU lacks it or the copy engine takes no such rows."""
-    if gpu.arch != ARCH or not gpu.fp16_tensor_tflops:
-        return None
-    if len(work.rows) != 1 or not work.copies_whole:
+    if not takes_ring(work, gpu):
         return None
     model = RingModel(work, gpu)
     best = model.best()
