@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -412,3 +413,18 @@ def test_without_nvidias_package_the_pick_is_said_to_be_absent(
     monkeypatch.setattr(library_pick, "_CHILD", says)
     found = library_pick.pick_of_library(64, 64, 64, H200)
     assert found.there and found.cta == (256, 128, 64)
+    assert (
+        found.said == "256 x 128 x 64, 4 stages, 1 block per tile, clusters of 1 x 2, for CUTLASS3"
+    )
+
+
+@pytest.mark.skipif(not find_spec(library_pick.PACKAGE), reason="the package is not here")
+def test_nvidias_pick_is_asked_over_its_whole_set() -> None:
+    asked = {
+        ("h200", 4096, 4096, 4096): ((256, 128, 64), 4, (1, 2)),
+        ("h200", 128, 2048, 7168): ((64, 32, 128), 8, (1, 2)),
+        ("l4", 4096, 4096, 4096): ((256, 128, 64), 2, (1, 1)),
+    }
+    for (gpu, *sizes), told in asked.items():
+        found = library_pick.pick_of_library(*sizes, load_gpu(gpu))
+        assert (found.cta, found.stages, found.cluster) == told, gpu
