@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from labtools.predict.sheets import Gpu, load_gpu
 from labtools.problem import Gemm, LabError, Prefill, Problem, Rung
+from labtools.problem.gemm.tiling import ProductTile, RingTile
 
 from .decode.derivation import derive_decode
 from .decode.space import decode_space
@@ -16,7 +18,7 @@ from .gemm.rings import KERNEL, RingModel, takes_ring
 from .gemm.space import product_space
 from .gemm.tiles import TileModel
 from .gemm.work import FORMS, read_work
-from .prefill.costs import KERNEL_OF_KIND, PrefillModel
+from .prefill.costs import KERNEL_OF_KIND, PrefillModel, PrefillTile
 from .prefill.derivation import WGMMA_ARCH, derive_prefill
 from .prefill.space import prefill_space
 from .proposals import DesignSpace
@@ -36,18 +38,19 @@ DERIVABLE = {
 """By name, in the order in which they are listed."""
 
 
-def _model_of(rung: Rung, problem: Problem, gpu: Gpu) -> Any:
-    """The model whose best tile is a shipped kernel's derived launch, or None."""
+def _model_of(rung: Rung, problem: Problem, gpu: Gpu) -> tuple[Any, Callable[..., Any]] | None:
+    """The model whose best tile is a shipped kernel's derived launch, and what makes such a tile of
+    the kernel's knobs; None where there is none."""
     if isinstance(problem, Prefill):
         for kind, name in KERNEL_OF_KIND.items():
             if name == rung.id and (kind == "mma" or gpu.arch == WGMMA_ARCH):
-                return PrefillModel(problem, gpu, kind)
+                return PrefillModel(problem, gpu, kind), partial(PrefillTile.of, kind)
     if isinstance(problem, Gemm):
         work = read_work("gemm", problem.short())
         if rung.id == FORMS["gemm"].kernel:
-            return TileModel(work, gpu)
+            return TileModel(work, gpu), ProductTile.of
         if rung.id == KERNEL and takes_ring(work, gpu):
-            return RingModel(work, gpu)
+            return RingModel(work, gpu), RingTile.of
     return None
 
 
@@ -101,11 +104,22 @@ def derived_knobs(rung: Rung, problem: Problem, gpu: Gpu) -> dict[str, int] | No
     on a GPU; None where there is no derivation of it, or no design fits."""
     try:
         check_copies(gpu)
-        model = None if rung.supports(problem) else _model_of(rung, problem, gpu)
-        best = model and model.best()
+        found = None if rung.supports(problem) else _model_of(rung, problem, gpu)
+        best = found and found[0].best()
     except LabError:
         return None
     return rung.resolve_knobs(best.tile.knobs) if best else None
+
+
+def modelled_us(rung: Rung, problem: Problem, gpu: Gpu, knobs: Mapping[str, int]) -> float | None:
+    """The time of a shipped kernel with some knobs by the model that derives it, microseconds; None
+    where there is none."""
+    found = _model_of(rung, problem, gpu)
+    if found is None:
+        return None
+    model, tile_of = found
+    time_us: float = model.cost(tile_of(rung.resolve_knobs(knobs))).time_us
+    return time_us
 
 
 def space_of(op: str, text: str, gpu: Gpu, bits: int = 16) -> DesignSpace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from importlib.util import find_spec
 from typing import Any
 
@@ -19,7 +20,9 @@ from labtools.derive.gemm.traffic import nest_traffic
 from labtools.derive.gemm.work import ConvWork, TiledWork, read_work
 from labtools.derive.layouts import LayoutChoice, best_layouts, compare_layouts_of, prove_alignment
 from labtools.derive.parts import ALIKE, NOT_TOLD_APART
+from labtools.derive.registry import modelled_us
 from labtools.derive.sm import ELEMENT, SUM
+from labtools.notebook.book.inversion.views import show_model
 from labtools.predict import half_tile, load_gpu, machine_of
 from labtools.problem import load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile, RingTile
@@ -169,6 +172,22 @@ def test_no_design_leaves_schedulers_or_memory_waiting_and_is_called_the_best(gp
         assert cost.memory_us >= model.pulled_us(gemm.minimal_bytes, cost.blocks) * (1 - 1e-9)
         if 0.9 * cost.time_us <= gemm.minimal_bytes / model.dram_gb_per_s / 1e3:
             assert 2 * cost.blocks >= sheet.sm_count, cost
+
+
+@pytest.mark.parametrize("name", ["g02_hopper", "p03_hopper"])
+def test_every_recorded_tile_stands_beside_its_model_losses_first(name: str) -> None:
+    shown = show_model(name)
+    lines = [line for line in shown.text.splitlines() if line.startswith(f"{name[:3]} ")]
+    records = RecordStore().query("h200", name)
+    known = {(one.problem_key, str(one.every_knob)): one for one in reversed(records)}
+    assert len(lines) == len(known) and f"Show {len(lines)} timed tiles" in shown.html
+    ratios = [
+        float(found[1]) for line in lines if (found := re.search(r" (\d\.\d+) +\w+ ", line + " "))
+    ]
+    assert ratios == sorted(ratios) and ratios[0] < 1
+    for one in known.values():
+        model_us = modelled_us(load_rung(name), one.problem, H200, one.every_knob)
+        assert model_us is not None and 0.4 < model_us / one.median_us < 1.1
 
 
 def test_rows_that_come_element_by_element_take_longer() -> None:

@@ -354,8 +354,8 @@ class PrefillModel(SmModel):
 
         Of warps that multiply by themselves, as p02's, that with the most keys of those that are
         not told apart: what the model leaves out is paid once a trip. Of warpgroups the trip is
-        counted whole; taking turns costs two barriers in the model, and p03's records never show
-        it slower, so that turns are taken where the two are not told apart.
+        counted whole; taking turns costs two barriers in the model, and in p03's records about a
+        hundredth more, where it does not gain: turns are taken where the two are not told apart.
         """
         found = [self.cost(tile) for tile in self.tiles(fixed)]
         if not found:
