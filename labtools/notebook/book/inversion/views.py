@@ -131,7 +131,7 @@ def show_model(*rungs: str, gpu: Gpu | str = DEFAULT_GPU) -> Shown:
     every = GpuRecords(gpu.name).every
     rows = []
     for rung in map(load_rung, rungs):
-        newest: dict[tuple[str, ...], Record] = {}
+        newest: dict[tuple[str, str], Record] = {}
         for record in select(every, candidate=rung.id):
             newest.setdefault((record.problem_key, str(record.every_knob)), record)
         for record in newest.values():
@@ -144,10 +144,9 @@ def show_model(*rungs: str, gpu: Gpu | str = DEFAULT_GPU) -> Shown:
             named = (rung.id.split("_")[0], record.problem.short(), say_knobs(record.knobs, " "))
             rows.append((ratio, (*named, *times, ratio, peer and peer.name)))
     rows.sort(key=lambda row: row[0] or math.inf)
-    columns = ("kernel", "problem", "knobs", "model us", "forecast us", "recorded us")
-    columns += ("library / recorded", "fastest library")
+    columns = ("model us", "forecast us", "recorded us", "library / recorded", "fastest library")
     table = show_table(
-        columns,
+        ("kernel", "problem", "knobs", *columns),
         [row for _, row in rows],
         word="computed",
         note=f"{gpu.title}; - where no forecast was stored",
