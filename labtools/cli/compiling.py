@@ -85,9 +85,9 @@ def compile_for(
 ) -> Compiled:
     """Compile a rung for each architecture, or for that of the GPU, launched as on this one; only
     the kernels that it launches are listed."""
-    rung, workload, knobs = asked.read()
     with typed():
         gpu = gpu_or_default(gpu_name)
+    rung, workload, knobs = asked.read(derived=True, gpu_name=gpu_name)
     limits = gpu.limits
     kernels: list[CompiledKernel] = []
     listings: dict[str, str] = {}

@@ -164,7 +164,7 @@ def _show_step(line: Callable[[str], None], step: DesignStep) -> None:
         line(f"   = {figure.name}: {_number(figure.value, figure.unit)}")
     line(f"   so: {step.decision}")
     for one in step.rejected:
-        line(f"   not {one.choice}: {_number(one.value, one.unit)}; {one.why}")
+        line(f"   {one.word} {one.choice}: {_number(one.value, one.unit)}; {one.why}")
     line(f"   would change with: {step.breaks}")
 
 

@@ -14,8 +14,10 @@ from labtools.predict import (
     Gpu,
     LaunchForecast,
     achieved_occupancy,
+    floors,
     forecast,
     gpu_or_default,
+    machine_of,
     model_name,
     waves,
     what_if,
@@ -210,15 +212,31 @@ def forecast_rung(
             raise UsageProblem(error) from error
         workload = launch
     else:
-        rung, workload, knobs = asked.read()
+        rung, workload, knobs = asked.read(derived=True, gpu_name=gpu_name)
         progress(f"reading the machine code of {rung.id} for {gpu.arch}")
         counts = trip_counts_of(rung, workload, knobs, gpu.limits)
+    _say_floor_without_clock(workload, gpu)
     made = forecast(rung, workload, gpu, knobs, counts=counts, code=code)
     times: Mapping[str, float] = {}
     if factor is not None:
         progress("asking what if")
         times = what_if(rung, workload, gpu, knobs, factor, counts=counts, code=code)
     return ForecastAnswer(rung.id, workload, knobs, gpu, made, factor, times)
+
+
+def _say_floor_without_clock(workload: Problem, gpu: Gpu) -> None:
+    """Refuse a GPU whose clock nobody states, with the floor, which asks for no clock."""
+    try:
+        machine_of(gpu)
+    except LabError as error:
+        if gpu.dram_gb_per_s is None:
+            raise
+        floor = floors(workload, gpu, call_bytes=workload.minimal_bytes)
+        least = (
+            f"{floor.time_us:.2f} us for {floor.bytes:,} bytes at {floor.dram_gb_per_s:,.0f} GB/s"
+        )
+        works = f"the floor of {workload}: {least}; {error.still_works}"
+        raise LabError(error.what, error.why, works) from error
 
 
 def _computed(found: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,7 +48,13 @@ WorkloadOption = Annotated[
 ]
 KnobOption = Annotated[
     list[str] | None,
-    typer.Option("--knob", "-k", metavar="NAME=VALUE", help="A compile-time choice; repeatable."),
+    typer.Option(
+        "--knob",
+        "-k",
+        metavar="NAME=VALUE",
+        help="A choice of the kernel; repeatable. Without it those of g01, g02, p02 and p03 are "
+        "derived, and of other kernels their own defaults.",
+    ),
 ]
 
 
@@ -166,9 +173,26 @@ def named_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
     return values
 
 
-def read_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
-    """Every knob of the rung, with the values that were typed."""
-    return rung.resolve_knobs(named_knobs(rung, chosen))
+def read_knobs(
+    rung: Rung,
+    chosen: Sequence[str] | None,
+    problem: Problem | None = None,
+    gpu_name: str | None = None,
+) -> dict[str, int]:
+    """Every knob of the rung, with the values that were typed. Of a problem the others are those
+    that are derived for it on a GPU, which is said, where there is a derivation of this kernel."""
+    typed_knobs, derived = named_knobs(rung, chosen), None
+    if problem is not None and rung.knobs:
+        from labtools.derive.registry import derived_knobs
+        from labtools.predict import gpu_or_default
+
+        with typed():
+            gpu = gpu_or_default(gpu_name)
+        derived = derived_knobs(rung, problem, gpu)
+        if derived and len(typed_knobs) < len(rung.knobs):
+            text = f"{rung.id}: knobs derived for {problem} on {gpu.title}"
+            print(text, file=sys.stderr, flush=True)
+    return rung.resolve_knobs({**(derived or {}), **typed_knobs})
 
 
 @dataclass(frozen=True)
@@ -179,11 +203,15 @@ class RungAsked:
     workload: str | None
     knobs: Sequence[str] | None
 
-    def read(self, *, small: bool = False) -> tuple[Rung, Problem, dict[str, int]]:
-        """The rung, a workload that it can run, as `choose_workload` has it, and every knob."""
+    def read(
+        self, *, small: bool = False, derived: bool = False, gpu_name: str | None = None
+    ) -> tuple[Rung, Problem, dict[str, int]]:
+        """The rung, a workload that it can run, as `choose_workload` has it, and every knob: with
+        ``derived`` for the GPU that is named, as `read_knobs` has it."""
         rung = read_rung(self.name)
+        named_knobs(rung, self.knobs)
         workload = choose_workload(self.workload, rung, small=small)
-        knobs = read_knobs(rung, self.knobs)
+        knobs = read_knobs(rung, self.knobs, workload if derived else None, gpu_name)
         check_supported(rung, workload, knobs)
         return rung, workload, knobs
 

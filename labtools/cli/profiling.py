@@ -57,7 +57,7 @@ def profile_target(
     workload = choose_workload(asked.workload, target)
     knobs = None
     if isinstance(target, Rung):
-        knobs = read_knobs(target, asked.knobs)
+        knobs = read_knobs(target, asked.knobs, workload)
     elif asked.knobs:
         with typed():
             raise LabError(f"{target.id} has no knobs.", "it is a baseline", "leave --knob out")

@@ -42,7 +42,15 @@ from labtools.record import (
 )
 from labtools.toolchain import cuda_status
 
-from .given import RungAsked, check_supported, choose_workload, read_knobs, read_rung, read_target
+from .given import (
+    RungAsked,
+    check_supported,
+    choose_workload,
+    named_knobs,
+    read_knobs,
+    read_rung,
+    read_target,
+)
 from .outcome import Answer, Status, print_table, typed
 
 if TYPE_CHECKING:
@@ -241,7 +249,7 @@ def run_named_rung(
 ) -> Ran:
     """Check a rung; on a GPU, and only if it is right, time it."""
     rung = read_rung(asked.name)
-    knobs = read_knobs(rung, asked.knobs)
+    named_knobs(rung, asked.knobs)
     if on is None:
         status = cuda_status()
         on = "gpu" if status.can_run_live else "cpu"
@@ -249,6 +257,7 @@ def run_named_rung(
             # Said aloud: a check on the CPU is never a time on a GPU.
             progress(f"on the CPU, since {status.why_not_live().why}")
     workload = choose_workload(asked.workload, rung, small=on == "cpu")
+    knobs = read_knobs(rung, asked.knobs, workload)
     check_supported(rung, workload, knobs)
     if on == "cpu":
         check_host_memory(workload)
@@ -358,7 +367,7 @@ def bench_candidates(
     targets = [read_target(name) for name in names or ()]
     workload = choose_workload(workload_text, targets[0] if targets else None)
     against = _read_baseline(baseline or _usual_baseline(workload))
-    asked = [_candidate(target, chosen) for target in targets]
+    asked = [_candidate(target, chosen, workload) for target in targets]
     candidates = [*_with_peers(asked, workload), Candidate(against, "baseline")]
     unique = {candidate.label: candidate for candidate in candidates}
     require_device()
@@ -399,16 +408,18 @@ def bench_candidates(
     )
 
 
-def _candidate(target: Rung | Baseline, chosen: Sequence[str] | None) -> Candidate:
+def _candidate(
+    target: Rung | Baseline, chosen: Sequence[str] | None, workload: Problem
+) -> Candidate:
     if isinstance(target, Rung):
-        return Candidate(target, "rung", read_knobs(target, chosen))
+        return Candidate(target, "rung", read_knobs(target, chosen, workload))
     return Candidate(target, "baseline")
 
 
 def _with_peers(asked: list[Candidate], workload: Problem) -> list[Candidate]:
     """What was asked for; everything where nothing was."""
     if not asked:
-        return default_candidates(workload)
+        return [_candidate(one.target, None, workload) for one in default_candidates(workload)]
     if all(candidate.kind == "rung" for candidate in asked):
         # A rung by itself has nothing to stand against: its peers come along.
         return [*asked, *every_baseline(workload.operation)]

@@ -19,7 +19,17 @@ from labtools.problem import LabError, Problem, operation_of, parse_problem
 
 from .capacity import SharedLimits, shared_limits
 from .layouts import AlignmentProof, LayoutChoice
-from .parts import ALIKE, WHERE_IT_STOPS, AnyDesign, DesignStep, Rejected, Sheet, bytes_words
+from .parts import (
+    ALIKE,
+    WHERE_IT_STOPS,
+    AnyDesign,
+    DesignStep,
+    Rejected,
+    Sheet,
+    Ties,
+    bytes_words,
+    tied_times,
+)
 from .proposals import DesignSpace
 from .sm import TARGET_SHARE, share_in_flight
 from .traffic import SlopePoint
@@ -27,6 +37,8 @@ from .traffic import SlopePoint
 _SHARED_STEPS = Sheet(Path(__file__).with_name("steps.toml"))
 USUAL_TARGET = 0.85
 """Share of the bound that a design aims at, where none is given."""
+FLOOR_STEPS = ("bytes", "limits", "traffic")
+"""Steps whose times are those of limits, and of no kernel."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +122,8 @@ class Derivation:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
+        # which alternatives are as good as the choice, in every step but those of `FLOOR_STEPS`
+        self.ties: Ties = {}
         self.machine, self.known = machine_of(gpu), load_latencies(gpu)
         self.dram_gb_per_s = self.machine.dram_bytes_per_cycle * self.machine.clock_ghz
         self.sm_rate = self.machine.dram_bytes_per_cycle / gpu.sm_count
@@ -161,7 +175,8 @@ class Derivation:
     ) -> DesignStep:
         """A step of the sheet with its numbers, see `Sheet.step`; it may name what stands in an
         attribute of the derivation."""
-        return self.sheet.step(name, inputs, results, rejected, self.case, {**vars(self), **words})
+        words, ties = {**vars(self), **words}, {} if name in FLOOR_STEPS else self.ties
+        return self.sheet.step(name, inputs, results, rejected, self.case, words, ties)
 
 
 class BoundDerivation(Derivation):
@@ -188,7 +203,7 @@ class BoundDerivation(Derivation):
             why = "every tile asks for more shared memory or registers than a block may have"
             what = f"No tile of {workload} fits {gpu.title}."
             raise LabError(what, why, "a smaller workload, or another GPU")
-        self.best, self.tile = best, best.tile
+        self.best, self.tile, self.ties = best, best.tile, tied_times(best.time_us)
         self.near = near_tiles(model, best, shape)
         self.near_us = [model.cost(tile).time_us for tile in self.near[:3]]
 

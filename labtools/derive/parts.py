@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +29,11 @@ WHERE_IT_STOPS = (
 )
 
 
+Ties = Mapping[str, tuple[float, float]]
+"""By the unit of an alternative's number, from where on and below which it is as good as the
+choice."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """One number of a derivation."""
@@ -47,6 +52,12 @@ class Rejected:
     value: float
     unit: str
     why: str  # what the number is, and what it would have to be
+    tie: bool = False  # whether it is as good as the choice to the model, see `Sheet.step`
+
+    @property
+    def word(self) -> str:
+        """What stands before it."""
+        return "tie" if self.tie else "not"
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,11 @@ class AnyDesign:
         raise NotImplementedError
 
 
+def tied_times(time_us: float) -> Ties:
+    """Kernels that the model does not tell apart from one that takes so long."""
+    return {"us": (0.0, ALIKE * time_us)}
+
+
 _Row = TypeVar("_Row", Figure, Rejected)
 
 
@@ -124,12 +140,20 @@ class Sheet:
         rejected: Sequence[Any] = (),
         case: str = "",
         words: Mapping[str, Any] | None = None,
+        ties: Ties | None = None,
     ) -> DesignStep:
         """A step with its numbers, in the order of the rows of its section.
 
         None leaves a row out, and a mapping makes a row of each item, whose name is ``{each}``. A
-        `Figure` or a `Rejected` stands as it is, beside the rows.
+        `Figure` or a `Rejected` stands as it is, beside the rows. What is rejected with a number
+        within ``ties`` is a tie.
         """
+        spans = ties or {}
+
+        def judged(one: Rejected) -> Rejected:
+            low, high = spans.get(one.unit, (1.0, 0.0))
+            return replace(one, tie=low <= one.value < high)
+
         said = self._steps[name]
 
         def held(part: str) -> Any:
@@ -153,7 +177,7 @@ class Sheet:
             _fill(Figure, held("results"), results, known),
             text("decision"),
             text("breaks"),
-            _fill(Rejected, held("rejected"), rejected, known),
+            tuple(map(judged, _fill(Rejected, held("rejected"), rejected, known))),
         )
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from labtools.predict.sheets import Gpu, load_gpu
-from labtools.problem import LabError, Problem
+from labtools.problem import Gemm, LabError, Prefill, Problem, Rung
+from labtools.problem.gemm.tiling import ProductTile, RingTile
 
 from .decode.derivation import derive_decode
 from .decode.space import decode_space
-from .engine import Asked, Derivable, check_target
+from .engine import Asked, Derivable, check_copies, check_target
 from .gemm.derivation import derive_product
+from .gemm.rings import KERNEL, RingModel, takes_ring
 from .gemm.space import product_space
-from .gemm.work import FORMS
-from .prefill.derivation import derive_prefill
+from .gemm.tiles import TileModel
+from .gemm.work import FORMS, read_work
+from .prefill.costs import KERNEL_OF_KIND, PrefillModel, PrefillTile
+from .prefill.derivation import WGMMA_ARCH, derive_prefill
 from .prefill.space import prefill_space
 from .proposals import DesignSpace
 from .rows.derivation import derive_rows
@@ -31,6 +36,22 @@ DERIVABLE = {
     )
 }
 """By name, in the order in which they are listed."""
+
+
+def _model_of(rung: Rung, problem: Problem, gpu: Gpu) -> tuple[Any, Callable[..., Any]] | None:
+    """The model whose best tile is a shipped kernel's derived launch, and what makes such a tile of
+    the kernel's knobs; None where there is none."""
+    if isinstance(problem, Prefill):
+        for kind, name in KERNEL_OF_KIND.items():
+            if name == rung.id and (kind == "mma" or gpu.arch == WGMMA_ARCH):
+                return PrefillModel(problem, gpu, kind), partial(PrefillTile.of, kind)
+    if isinstance(problem, Gemm):
+        work = read_work("gemm", problem.short())
+        if rung.id == FORMS["gemm"].kernel:
+            return TileModel(work, gpu), ProductTile.of
+        if rung.id == KERNEL and takes_ring(work, gpu):
+            return RingModel(work, gpu), RingTile.of
+    return None
 
 
 def find_derivable(op: str) -> Derivable:
@@ -76,6 +97,29 @@ def derive(
         raise LabError(what, "its elements have 16 bits", "bits of decode")
     check_target(target)
     return derivable.derive(work, gpu, Asked(bits, target, quick))
+
+
+def derived_knobs(rung: Rung, problem: Problem, gpu: Gpu) -> dict[str, int] | None:
+    """Every knob of a shipped kernel as the derivation of that very kernel gives it for a problem
+    on a GPU; None where there is no derivation of it, or no design fits."""
+    try:
+        check_copies(gpu)
+        found = None if rung.supports(problem) else _model_of(rung, problem, gpu)
+        best = found and found[0].best()
+    except LabError:
+        return None
+    return rung.resolve_knobs(best.tile.knobs) if best else None
+
+
+def modelled_us(rung: Rung, problem: Problem, gpu: Gpu, knobs: Mapping[str, int]) -> float | None:
+    """The time of a shipped kernel with some knobs by the model that derives it, microseconds; None
+    where there is none."""
+    found = _model_of(rung, problem, gpu)
+    if found is None:
+        return None
+    model, tile_of = found
+    time_us: float = model.cost(tile_of(rung.resolve_knobs(knobs))).time_us
+    return time_us
 
 
 def space_of(op: str, text: str, gpu: Gpu, bits: int = 16) -> DesignSpace:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labtools.predict.machine import Machine, machine_of
+from labtools.predict.machine import Curve, Machine, machine_of
 from labtools.predict.sheets import Gpu
+from labtools.problem.limits import GB_PER_S_OF_SM
 
 ELEMENT = 2
 """Bytes of an element, fp16 or bf16."""
@@ -24,6 +25,9 @@ LOADED_SHARE = 0.9
 
 TARGET_SHARE = 0.99
 """Share of the read ceiling that the bytes on the way are chosen for, where memory is the bound."""
+BOX_BYTES = (1024, 16384)
+"""Two boxes, the smallest and the largest of a tile: what the larger one takes longer is the rate
+at which a copy of a box goes on once it has begun."""
 
 
 WAITS = ("latency", "waiting for K and V")
@@ -65,6 +69,9 @@ class SmModel:
     # allows where that is longer
     mma_cycles: float
     sheet_flops: float  # of an SM's tensor cores in a cycle at the sheet's peak, 0 without one
+    # bytes a cycle that one SM pulls from memory, measured on an H200; where memory is slower for
+    # the number of SMs, no fewer of them are trusted to keep it busy
+    pull: float
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
@@ -74,6 +81,8 @@ class SmModel:
         peak = (gpu.fp16_tensor_tflops or 0.0) * 1e3
         self.sheet_flops = peak / self.machine.clock_ghz / gpu.sm_count
         self.dram_gb_per_s = self.machine.dram_bytes_per_cycle * self.machine.clock_ghz
+        of_an_sm = (gpu.dram_gb_per_s or 0.0) / gpu.sm_count / GB_PER_S_OF_SM
+        self.pull = going_on(self.machine.dram_box) * min(1.0, of_an_sm or 1.0)
         self.mma_cycles = self.machine.intervals["tensor"]
         if peak:
             at_peak = MMA_FLOPS * self.machine.sub_partitions / self.sheet_flops
@@ -82,6 +91,11 @@ class SmModel:
     def us(self, cycles: float) -> float:
         """Cycles of an SM as microseconds."""
         return cycles / self.machine.clock_ghz / 1e3
+
+    def pulled_us(self, moved: float, blocks: int) -> float:
+        """The least in which so many blocks bring bytes from memory, all SMs or a few."""
+        rate = min(self.machine.dram_bytes_per_cycle, self.pull * min(blocks, self.gpu.sm_count))
+        return self.us(moved / rate)
 
     def started_us(self, blocks: int) -> float:
         """What the launch of so many blocks takes, with the fixed cost of one that works."""
@@ -98,3 +112,9 @@ def share_in_flight(in_flight: float, machine: Machine) -> float:
         else:
             high = middle
     return low
+
+
+def going_on(box: Curve) -> float:
+    """Bytes a cycle of a copy of a box that has begun, by the latency of boxes of two sizes."""
+    small, large = BOX_BYTES
+    return (large - small) / (box(large) - box(small))

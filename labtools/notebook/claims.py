@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_evidence
 from labtools.problem import Problem, parse_problem
 from labtools.problem.text import three_digits
-from labtools.record import Ratio, RecordedTime, RecordStore
+from labtools.record import Ratio, RecordedTime, RecordStore, say_layout
 from labtools.record.claims import VERDICTS, Claim, Finding, say_number
 from labtools.record.headline import compare_rungs, find_headline, say_headline
 
@@ -162,7 +162,10 @@ def show_rungs_against_libraries(
         assert standing.against is not None
         name, time = compared.rung.split("_")[0], say_time(RecordedTime.of(standing.record))
         library = standing.against.first.removeprefix("baseline:")
-        ratios = [say(standing.against), library, say(standing.against_low_bit)]
+        low = say(standing.against_low_bit)
+        if low and (layout := say_layout(compared.peers[-1])) != say_layout(standing.record):
+            low += f", it in {layout}"
+        ratios = [say(standing.against), library, low]
         share = f"{1 / standing.to_floor.ratio:.0%}" if standing.to_floor else ""
         rows.append([str(compared.workload), name, time, *ratios, share, where])
     missing = sorted(set(rungs) - {compared.rung for compared in found})

@@ -40,6 +40,7 @@ class Gpu:
     boost_clock_mhz: float | None  # SM boost clock; None when no document states it
     # dense fp16 tensor-core peak with fp32 accumulation, 10^12/s, or None
     fp16_tensor_tflops: float | None
+    fp8_tensor_tflops: float | None  # the same of fp8, None too where there is none
     fp32_tflops: float | None  # fp32 peak outside the tensor cores, 10^12/s, or None
     # warp_size, max_threads_per_block, max_warps_per_sm, max_blocks_per_sm: residency limits
     warp_size: int
@@ -195,6 +196,7 @@ def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gp
         name=slug_of_gpu(info.name),
         dram_gb_per_s=info.dram_gb_per_s,
         fp16_tensor_tflops=None,
+        fp8_tensor_tflops=None,
         fp32_tflops=None,
         clusters=found,
         sources=sources,
@@ -268,6 +270,7 @@ def _build(name: str) -> Gpu:
         compute_capability=(int(major), int(minor)),
         l2_bytes=raw.pop("l2_kib") * 1024,
         boost_clock_mhz=raw.pop("boost_clock_mhz", None),
+        fp8_tensor_tflops=raw.pop("fp8_tensor_tflops", None),
         notes=tuple(raw.pop("notes", ())),
         sources=sources,
         **raw,

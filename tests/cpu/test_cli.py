@@ -324,6 +324,14 @@ def test_records_of_a_name_that_nothing_has_are_refused(cli: Any) -> None:
     assert cli("records", "--gpu", "b200", "--json").data["records"] == []
 
 
+def test_a_gpu_without_a_clock_says_so_and_its_floor(cli: Any) -> None:
+    """B200: no document states its clock, so there is no forecast, and memory's rate is known."""
+    ended = cli("forecast", "r03", "--gpu", "b200", "-w", "8,32,8,4096,128")
+    assert ended.status == 3
+    assert "The SM clock of NVIDIA B200 is not known here." in ended.err
+    assert "16.79 us for 134,348,832 bytes at 8,000 GB/s" in ended.err
+
+
 @pytest.mark.parametrize("value", ["abc", "nan", "-1", "0", "inf", "5s"])
 def test_a_limit_that_is_no_number_is_refused(
     cli: Any, monkeypatch: pytest.MonkeyPatch, value: str

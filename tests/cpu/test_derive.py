@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 from labtools.cli import main
+from labtools.cli.given import RungAsked, read_knobs
 from labtools.cli.outcome import plain
+from labtools.cli.running import _candidate
 from labtools.derive import DERIVABLE, derive
 from labtools.derive.attention import attention_slope
-from labtools.derive.engine import TiledDesign
+from labtools.derive.decode.facts import ENOUGH_SLOTS, SLACK
+from labtools.derive.engine import FLOOR_STEPS, TiledDesign
 from labtools.derive.gemm.traffic import least_traffic
 from labtools.derive.gemm.work import read_work
-from labtools.derive.parts import Sheet
-from labtools.predict import load_gpu
-from labtools.problem import load_rung, parse_problem
+from labtools.derive.parts import ALIKE, NOT_TOLD_APART, Sheet
+from labtools.derive.registry import derived_knobs
+from labtools.predict import gpu_or_default, load_gpu
+from labtools.problem import LabError, load_rung, parse_problem
+from labtools.problem.decode.block_plan import near_us
 from labtools.problem.prefill import Prefill
 
 WORKLOADS = {
@@ -32,6 +37,7 @@ WORKLOADS = {
     "rows": ("rows:8192,4096", "rows:3,97", "rows:64,40000/bf16"),
     "add_norm": ("add_norm:8192,4096", "add_norm:7,99"),
 }
+NEARER = ("rows", "add_norm")
 CASES = [(op, text) for op, texts in WORKLOADS.items() for text in texts]
 
 
@@ -72,6 +78,114 @@ def test_a_design_is_whole_and_its_kernel_can_be_launched(op: str, text: str, gp
             assert launch.num_blocks == cost.blocks
             assert launch.smem_bytes == getattr(cost, "smem_bytes", launch.smem_bytes)
             assert launch.num_threads == getattr(cost, "threads", launch.num_threads)
+
+
+@pytest.mark.parametrize("gpu", ["h200", "l4"])
+@pytest.mark.parametrize(("op", "text"), CASES)
+def test_what_the_model_does_not_tell_apart_is_a_tie(op: str, text: str, gpu: str) -> None:
+    """By its time in the products and in prefill; in decode whatever keeps up with memory."""
+    design = derive(text, gpu, op=op, quick=True)
+    ring, within = getattr(design, "hopper", None), ALIKE if op not in NEARER else NOT_TOLD_APART
+    for whole in (design, ring) if ring else (design,):
+        for step in whole.steps:
+            times = [one for one in step.rejected if one.unit == "us"]
+            if step.name in FLOOR_STEPS:
+                assert not any(one.tie for one in step.rejected), step.name
+            else:
+                assert all(one.tie is (one.value < within * whole.time_us) for one in times)
+            others = {one for one in step.rejected if one.unit != "us" and one.tie}
+            assert op == "decode" or not others, step.name
+    if op == "decode":
+        cores = design.step("arithmetic").rejected[0]
+        assert cores.tie is (cores.value < ENOUGH_SLOTS) is ("above half" not in cores.why)
+        fast = [one for one in design.step("warps").rejected if one.unit == "times the rate"]
+        assert all(one.tie is (one.value >= SLACK) for one in fast)
+        share = design.step("stages").result("share of the ceiling")
+        for one in design.step("stages").rejected:
+            if one.unit == "of the ceiling":
+                assert one.tie is (share <= NOT_TOLD_APART * one.value)
+        for one in design.step("division").rejected:
+            assert one.tie is (one.value < near_us(design.step("division").answer.value))
+
+
+@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize("gpu", ["h200", "l4", "a10", "rtx4090"])
+def test_no_step_of_decode_contradicts_another(gpu: str, bits: int) -> None:
+    """The step of the warps names what the launch has of them, where that is another number."""
+    for text in (*WORKLOADS["decode"][::2], "64,32,8,4096,128"):
+        try:
+            design = derive(text, gpu, bits, quick=True)
+        except LabError:
+            continue
+        here, step = design.warps * design.blocks_per_sm, design.step("warps")
+        assert step.answer.value == design.warps_per_sm
+        assert (f"the launch has {here} " in step.decision) is (here != design.warps_per_sm)
+        if here > design.warps_per_sm:  # then those are a tie, or too many for rings of two tiles
+            for one in step.rejected:
+                if one.choice == f"{here} warps":
+                    assert one.tie or one.unit == "bytes"
+
+
+@pytest.mark.parametrize("gpu", ["h200", "l4", "rtx4090"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("g01_ring", "gemm:16,4096,4096"),
+        ("g02_hopper", "gemm:16,4096,4096"),
+        ("p02_corrected", "prefill:4,8,8,512,64"),
+        ("p03_hopper", "prefill:4,8,8,512,64"),
+    ],
+)
+def test_without_knobs_a_kernel_is_launched_as_its_own_derivation_says(
+    name: str, text: str, gpu: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rung, problem, sheet = load_rung(name), parse_problem(text), load_gpu(gpu)
+    usual = rung.resolve_knobs()
+    knobs = read_knobs(rung, None, problem, gpu)
+    said = f"{name}: knobs derived for {problem} on {sheet.title}\n"
+    if name.endswith("hopper") and gpu != "h200":  # another architecture: the rung's own
+        assert knobs == usual and not capsys.readouterr().err
+        return
+    assert knobs != usual and capsys.readouterr().err == said
+    design = derive(text, gpu, quick=True)
+    if name in (design.kernel, design.specified[0]):
+        own = design.knobs if name == design.kernel else design.specified[1]
+        assert knobs == {**usual, **own}
+    assert rung.launches(problem, sheet.limits, knobs)[-1].smem_bytes <= sheet.smem_per_block_bytes
+    (one, *_) = (knob for knob in rung.knobs if knobs[knob.name] != max(knob.choices))
+    chosen = read_knobs(rung, [f"{one.name}={max(one.choices)}"], problem, gpu)
+    assert chosen == {**knobs, one.name: max(one.choices)}
+    assert read_knobs(rung, None) == usual == rung.resolve_knobs()  # as records and pages have it
+    capsys.readouterr()
+    read_knobs(rung, [f"{one}={value}" for one, value in usual.items()], problem, gpu)
+    assert not capsys.readouterr().err
+    asked = RungAsked(name, text, None).read(derived=True, gpu_name=gpu)
+    assert (asked[2], _candidate(rung, None, problem).knobs) == (knobs, _knobs_here(rung, problem))
+
+
+def _knobs_here(rung: Any, problem: Any) -> dict[str, int]:
+    """The knobs that are derived for this machine, or the rung's own."""
+    return derived_knobs(rung, problem, gpu_or_default()) or rung.resolve_knobs()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "gpu"),
+    [
+        ("r09_inverted", "8,32,8,1024,128", "h200"),  # its launch follows a rule already
+        ("g00_tiled", "gemm:64,64,64", "h200"),
+        ("g01_ring", "gemm:64,64,64", "t4"),  # no asynchronous copies
+        ("g02_hopper", "gemm:64,64,100", "h200"),  # rows that the copy engine does not take
+        ("p02_corrected", "gemm:64,64,64", "h200"),
+        ("p03_hopper", "prefill:2,4,4,33,96", "h200"),
+    ],
+)
+def test_where_nothing_is_derived_a_kernel_has_its_own_knobs(
+    name: str, text: str, gpu: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rung, problem = load_rung(name), parse_problem(text)
+    assert derived_knobs(rung, problem, load_gpu(gpu)) is None
+    assert read_knobs(rung, None, problem, gpu) == rung.resolve_knobs()
+    assert not capsys.readouterr().err
 
 
 def test_every_operation_that_can_be_derived_is_tried_here() -> None:
@@ -117,12 +231,14 @@ def test_the_command_says_what_is_derived(
     design = derive(text, "h200", op=op)
     assert said["origin"] == "computed" and said["time_us"] == design.time_us
     assert [step["name"] for step in said["steps"]] == [step.name for step in design.steps]
+    told = [one["tie"] for step in said["steps"] for one in step["rejected"]]
+    assert told == [one.tie for step in design.steps for one in step.rejected]
     assert main(["derive", "--op", op, "-w", text, "--gpu", "l4", "--verbose"]) == 0
     shown = capsys.readouterr().out
     assert "uncalibrated" in shown and "[computed]" in shown
     for step in derive(text, "l4", op=op).steps:
         assert step.question in shown
-        assert all(one.choice in shown for one in step.rejected)
+        assert all(f"{one.word} {one.choice}: " in shown for one in step.rejected)
     assert main(["derive", "--op", op, "-w", text, "--gpu", "l4"]) == 0
     short = capsys.readouterr().out
     assert len(short.splitlines()) <= 60

@@ -13,6 +13,7 @@ from labtools.problem.limits import SMS_OF_H200
 from labtools.toolchain import DeviceInfo, device_query
 
 WANTED = {"t4", "l4", "rtx3090", "rtx4090", "a10", "h100", "h200", "b200", "rtx5090"}
+WANTED |= {"l40s", "rtx-a6000"}
 
 
 def test_the_promised_sheets_are_there() -> None:
@@ -41,6 +42,8 @@ RATES = {
     "rtx3090": (128, 256),
     "rtx4090": (128, 256),
     "a10": (128, 512),
+    "l40s": (128, 512),
+    "rtx-a6000": (128, 512),
     "a100-40gb": (64, 1024),
     "a100-80gb": (64, 1024),
     "h100": (128, 2048),
@@ -65,8 +68,18 @@ def test_peaks_follow_from_sms_and_clock(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", list_gpus())
+def test_fp8_has_twice_the_rate_of_fp16_where_there_is_any(name: str) -> None:
+    gpu = load_gpu(name)
+    assert (gpu.fp8_tensor_tflops is not None) is (gpu.compute_capability >= (8, 9))
+    if gpu.fp8_tensor_tflops is not None:
+        assert gpu.fp8_tensor_tflops == pytest.approx(2 * gpu.fp16_tensor_tflops, rel=0.02)  # type: ignore[operator]
+
+
 def test_names_as_drivers_say_them() -> None:
     for said, name in {
+        "NVIDIA L40S": "l40s",
+        "NVIDIA RTX A6000": "rtx-a6000",
         "NVIDIA H200": "h200",
         "Tesla T4": "t4",
         "NVIDIA GeForce RTX 4090": "rtx4090",

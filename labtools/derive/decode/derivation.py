@@ -32,6 +32,7 @@ from ..attention import attention_slope
 from ..engine import Asked, Derivation, check_copies, read_problem
 from ..parts import (
     MOST_STAGES,
+    NOT_TOLD_APART,
     WARP,
     AnyDesign,
     DesignStep,
@@ -43,7 +44,16 @@ from ..parts import (
 from ..sm import TARGET_SHARE, share_in_flight
 from ..traffic import SLOPE_BYTES, SlopePoint, sum_of_slopes
 from . import facts
-from .facts import MATRIX_COLUMNS, MATRIX_DEPTH, MATRIX_ROWS, SLACK, WARP_CHOICES, Work, tile_work
+from .facts import (
+    ENOUGH_SLOTS,
+    MATRIX_COLUMNS,
+    MATRIX_DEPTH,
+    MATRIX_ROWS,
+    SLACK,
+    WARP_CHOICES,
+    Work,
+    tile_work,
+)
 
 
 @dataclass(frozen=True)
@@ -165,6 +175,12 @@ class _DecodeDerivation(Derivation):
         )
         self.ways = block_plan.divisions(workload, gpu.limits, self.plan.kernel)
         self.way = block_plan.choose_division(self.ways)
+        self.ties = {
+            "of the issue slots": (0.0, ENOUGH_SLOTS),
+            "times the rate": (SLACK, math.inf),
+            "of the ceiling": (self._reached(self.stages) / NOT_TOLD_APART, math.inf),
+            "us to read and merge": (0.0, block_plan.near_us(self.way.time_us)),
+        }
 
     def design(self) -> Design:
         kept = (self._tile, self._warps, self._stages, self._alignment, self._residency)
@@ -247,6 +263,11 @@ class _DecodeDerivation(Derivation):
         fits = max(2, min(MOST_STAGES, self.gpu.smem_per_block_bytes // turn))
         return max(2, min(1 + math.ceil(self.need / turn), fits))
 
+    def _reached(self, stages: int) -> float:
+        """Share of the ceiling that the bytes on the way of a ring reach."""
+        there = (stages - 1) * self.warps * self.tile_bytes
+        return share_in_flight(there / self.machine.slow_dram, self.machine)
+
     def _work_of(self, keys: int) -> Work:
         return tile_work(keys, self.dim, self.bits, self.machine, self.group)
 
@@ -321,6 +342,9 @@ class _DecodeDerivation(Derivation):
             [tensor, plain, unit, load_store, self.group / self.columns],
             against,
             as_rows=unit * 2 * row_passes / passes,
+            enough="above half, a few warps that issue in order cannot do it"
+            if plain >= ENOUGH_SLOTS
+            else "below half a few warps can do it too, with less room for what else there is",
         )
 
     def _tile(self) -> DesignStep:
@@ -349,9 +373,11 @@ class _DecodeDerivation(Derivation):
         for warps in WARP_CHOICES:
             if warps == self.warps:
                 continue
+            value, unit = slack[warps], "times the rate"
             if warps not in self.fitting:
                 room = self.gpu.smem_per_block_bytes
-                why = f"two tiles of each are more than the {room:,} bytes of a block"
+                value, unit = self._smem_bytes(warps, 2), "bytes"
+                why = f"two tiles of each are more than the {room:,} that a block may have"
             elif warps > self.warps:
                 why = (
                     f"twice the partial results to merge and a turn of {warps * self.keys} keys, "
@@ -362,33 +388,33 @@ class _DecodeDerivation(Derivation):
             else:
                 why = f"leaves {schedulers - warps} of the SM's schedulers idle"
             named = f"{warps} warp{'s' * (warps > 1)}"
-            rejected.append(Rejected(named, slack[warps], "times the rate", why))
-        work = self.work
+            rejected.append(Rejected(named, value, unit, why))
+        work, launched = self.work, self.plan.warps * self.plan.blocks_per_sm
         return self.step(
             "warps",
             [work.instructions, work.cycles, self.tile_bytes, self.sm_rate, schedulers],
             [self.warps, slack[self.warps]],
             rejected,
+            launched=""
+            if launched == self.warps
+            else f"; the launch has {launched} by its own rule",
         )
 
     def _stages(self) -> DesignStep:
         room, turn = self.gpu.smem_per_block_bytes, self.warps * self.tile_bytes
-
-        def reached(stages: int) -> float:
-            there = (stages - 1) * turn
-            return share_in_flight(there / self.machine.slow_dram, self.machine)
-
+        reached = self._reached
         share, on_the_way = reached(self.stages), (self.stages - 1) * turn
         rejected = []
         for stages in sorted({self.stages - 1, self.stages + 1, 2} - {self.stages, 1}):
             size = self._smem_bytes(self.warps, stages)
+            value, unit = reached(stages), "of the ceiling"
             if size > room:
-                why = f"{size:,} bytes, more than the {room:,} that a block may have"
+                value, unit, why = size, "bytes", f"more than the {room:,} that a block may have"
             elif stages < self.stages:
                 why = f"below the {TARGET_SHARE:.0%} asked for"
             else:
-                why = f"gains {reached(stages) - share:.2%} for {turn:,} bytes"
-            rejected.append(Rejected(f"{stages} stages", reached(stages), "of the ceiling", why))
+                why = f"gains {value - share:.2%} for {turn:,} bytes"
+            rejected.append(Rejected(f"{stages} stages", value, unit, why))
         reserve = self.gpu.smem_reserved_per_block_bytes
         return self.step(
             "stages",

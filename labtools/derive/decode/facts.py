@@ -22,6 +22,8 @@ SLACK = 2.5
 """The warps of an SM must work through tiles so many times as fast as they can come, so that most
 of them may wait for a late tile, a join or one another. A choice, made after r09 had been timed
 with 4 and with 8 warps per SM: of the one sequence of a small batch, 8 made more."""
+ENOUGH_SLOTS = 0.5
+"""Part of the issue slots that a few warps which issue in order fill at most. A choice."""
 WARP_CHOICES = (1, 2, 4, 8)
 SHARED_BLOCKS = (2, 4)
 """Blocks that may share an SM."""

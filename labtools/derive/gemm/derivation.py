@@ -16,7 +16,16 @@ from labtools.problem.limits import MOST_REGISTERS
 
 from ..engine import Asked, BoundDerivation, TiledDesign, check_copies
 from ..layouts import prove_alignment, rejected_layouts, swizzle_of
-from ..parts import MOST_STAGES, WARP, DesignStep, Figure, Rejected, Sheet, footprint_words
+from ..parts import (
+    MOST_STAGES,
+    NOT_TOLD_APART,
+    WARP,
+    DesignStep,
+    Figure,
+    Rejected,
+    Sheet,
+    footprint_words,
+)
 from ..sm import ELEMENT, MMA_FLOPS, busiest_cycles
 from ..traffic import SLOPE_BYTES, SlopePoint, rejected_buffers
 from .library_pick import LibraryPick, pick_of_library
@@ -161,6 +170,8 @@ class _ProductDerivation(BoundDerivation):
                         f"bound by {found.by}, {found.padded_share:.1%} padding; the choice takes "
                         f"{best.time_us:.4g}"
                     )
+                    if found.time_us < best.time_us:
+                        why += ", not told apart by the time, and loads the units less or evenly"
                 else:
                     bare = ProductTile.of({**tile.knobs, name: other, "stages": 2})
                     number, unit = registers_estimated(bare), "registers per thread, at these warps"
@@ -196,6 +207,7 @@ class _ProductDerivation(BoundDerivation):
             [sum(work.rows), work.columns, work.depth, self.gpu.sm_count, *figures],
             [best.blocks, best.waves, best.padded_share, tile.slice_bytes],
             [*self._other_sizes(), *patches],
+            alike=NOT_TOLD_APART - 1,
         )
 
     def _warps(self) -> DesignStep:

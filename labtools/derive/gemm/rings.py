@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from labtools.predict.machine import Curve
 from labtools.predict.sheets import Gpu
 from labtools.problem import load_rung
 from labtools.problem.decode.block_plan import MEMORY_JOIN_US
@@ -23,8 +22,17 @@ from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, RingTile
 from labtools.problem.limits import COPY_BYTES
 from labtools.problem.text import how_many
 
-from ..parts import NOT_TOLD_APART, WARP, DesignStep, Rejected, Sheet
-from ..sm import ELEMENT, LOADED_SHARE, SUM, UNIT_BYTES, ModelledTime, SmModel, busiest_cycles
+from ..parts import NOT_TOLD_APART, WARP, DesignStep, Rejected, Sheet, tied_times
+from ..sm import (
+    ELEMENT,
+    LOADED_SHARE,
+    SUM,
+    UNIT_BYTES,
+    ModelledTime,
+    SmModel,
+    busiest_cycles,
+    going_on,
+)
 from .traffic import traffic_given_l2
 from .work import TiledWork
 
@@ -35,9 +43,6 @@ ARCH = "sm_90"
 """Its instructions are those of one architecture."""
 DEPTH = 16
 """Elements of a sum that one wgmma adds."""
-BOX_BYTES = (1024, 16384)
-"""Two boxes, the smallest and the largest of a tile: what the larger one takes longer is the rate
-at which a copy of a box goes on once it has begun."""
 LOOPS = ("swap", "warpgroups", "tile_n", "split")
 """Knobs of a tile's shape, the outermost loop of a search first."""
 SHARING_GAIN = 1.10
@@ -81,12 +86,16 @@ class RingDesign:
         )
 
 
+def takes_ring(work: TiledWork, gpu: Gpu) -> bool:
+    """Whether the GPU has these instructions and the copy engine takes such rows."""
+    can = gpu.arch == ARCH and bool(gpu.fp16_tensor_tflops)
+    return can and len(work.rows) == 1 and work.copies_whole
+
+
 def derive_ring(work: TiledWork, gpu: Gpu, mma_us: float) -> RingDesign | None:
     """The tile of one matrix product on wgmma, beside the time of the best on mma.m16n8k16, or None
     where the GPU lacks it or the copy engine takes no such rows."""
-    if gpu.arch != ARCH or not gpu.fp16_tensor_tflops:
-        return None
-    if len(work.rows) != 1 or not work.copies_whole:
+    if not takes_ring(work, gpu):
         return None
     model = RingModel(work, gpu)
     best = model.best()
@@ -108,7 +117,7 @@ class RingModel(SmModel):
         self.m, self.n = work.rows[0], work.columns
         self.slices = -(-work.depth // SLICE)
         boxes = {"L2": self.machine.l2_box, "memory": self.machine.dram_box}
-        self.box_rates = {name: _going_on(box) for name, box in boxes.items()}
+        self.box_rates = {name: going_on(box) for name, box in boxes.items()}
         self.memory_bytes = traffic_given_l2(work, gpu)
         knobs = load_rung(KERNEL).knobs
         self.choices = {knob.name: tuple(map(int, knob.choices)) for knob in knobs}
@@ -279,12 +288,6 @@ class RingModel(SmModel):
         return list(found.values())
 
 
-def _going_on(box: Curve) -> float:
-    """Bytes a cycle of a copy of a box that has begun, by the latency of boxes of two sizes."""
-    small, large = BOX_BYTES
-    return (large - small) / (box(large) - box(small))
-
-
 def _load(one: RingCost) -> float:
     """Cycles of all units together, over all slices of the busiest SM."""
     slices = one.turns / one.tile.split
@@ -308,6 +311,7 @@ def _instruction(model: RingModel, best: RingCost, mma_us: float) -> DesignStep:
         [model.product_cycles(best.tile), flops, model.floors_us["tensor cores"]],
         [mma_us],
         words={"best": best},
+        ties=tied_times(best.time_us),
     )
 
 
@@ -341,6 +345,7 @@ def _tile(model: RingModel, best: RingCost) -> DesignStep:
         [best.items, best.turns, padded, store_us, best.join_us, best.shares],
         rejected,
         words={"best": best, **sides},
+        ties=tied_times(best.time_us),
     )
 
 
@@ -374,4 +379,5 @@ def _ring(model: RingModel, best: RingCost) -> DesignStep:
         [*rejected, most],
         "giving" if best.registers > most else "equal",
         {"best": best},
+        tied_times(best.time_us),
     )

@@ -18,7 +18,7 @@ from labtools.predict.sheets import Gpu
 from labtools.problem.gemm.tiling import PIECE, PRODUCT_KNOBS, ProductTile
 from labtools.problem.limits import COPY_BYTES, MOST_REGISTERS
 
-from ..parts import ISSUE_CYCLES, MOST_STAGES, PER_COPY
+from ..parts import ALIKE, ISSUE_CYCLES, MOST_STAGES, NOT_TOLD_APART, PER_COPY
 from ..sm import (
     ELEMENT,
     LOADED_SHARE,
@@ -31,6 +31,9 @@ from ..sm import (
 from .traffic import traffic_given_l2
 from .work import TiledWork
 
+ONE_BY_ONE = 25
+"""Times as long that the load/store unit works on bytes that come element by element, because rows
+begin anywhere: loads of 2 bytes that reach over as many lines as one of 16. From g01's records."""
 CHOICES = {knob.name: tuple(map(int, knob.choices)) for knob in PRODUCT_KNOBS}
 
 
@@ -84,12 +87,14 @@ class TileModel(SmModel):
 
     def shares(self, tile: ProductTile, blocks: int) -> dict[str, float]:
         """Cycles of an SM for one slice of each of its blocks, by what takes them."""
-        products = (tile.m // 16) * (tile.n // 8) * (tile.k // PIECE)
-        units = min(self.machine.sub_partitions, tile.warps * blocks)
+        products = (tile.m // 16) * (tile.n // 8) * (tile.k // PIECE) / tile.warps
+        # Of the scheduler with the most warps.
+        turns = -(-tile.warps * blocks // self.machine.sub_partitions)
         loaded = self.loaded(tile)
+        copied = loaded if self.work.copies_whole else ONE_BY_ONE * loaded
         return {
-            "tensor cores": blocks * products * self.mma_cycles / units,
-            "load/store unit": blocks * (loaded + fragment_bytes(tile)) / UNIT_BYTES,
+            "tensor cores": turns * products * self.mma_cycles,
+            "load/store unit": blocks * (copied + fragment_bytes(tile)) / UNIT_BYTES,
             "L2": blocks * loaded / self.l2_rate,
             "latency": self.latency / max(1, tile.stages - 1),
             "chain": self.warp_chain(tile),
@@ -144,7 +149,8 @@ class TileModel(SmModel):
         # The least traffic at the read ceiling, or at what the bytes on the way reach.
         on_the_way = min(blocks, resident * sms) * max(1, tile.stages - 1) * self.loaded(tile)
         latency = self.latency + self.machine.dram_queue(LOADED_SHARE)
-        memory_us = max(self.memory_us, self.us(self.memory_bytes * latency / on_the_way))
+        queued_us = self.us(self.memory_bytes * latency / on_the_way)
+        memory_us = max(self.pulled_us(self.memory_bytes, blocks), queued_us)
         return TileCost(
             tile=tile,
             blocks=blocks,
@@ -184,17 +190,31 @@ class TileModel(SmModel):
                     yield made
 
     def best(self, fixed: Mapping[str, int] | None = None) -> TileCost | None:
-        """The tile of least time; of equal ones the longest slices, which have the fewest barriers,
-        then the fewest registers and bytes."""
+        """The tile of least time; of those that are not told apart that which loads its units
+        least, or one that loads them little more with a warp for each scheduler. Of equal ones the
+        longest slices have the fewest barriers; then the fewest registers and bytes decide."""
         found = [self.cost(tile) for tile in self.tiles(fixed)]
         if not found:
             return None
+        least = min(one.time_us for one in found)
+        near = [one for one in found if one.time_us <= NOT_TOLD_APART * least]
+        loads = {one.tile: round(self.load(one), 6) for one in near}
+        most = ALIKE * min(loads.values())
 
         def order(one: TileCost) -> tuple[float, ...]:
-            room = one.registers * one.tile.threads, one.smem_bytes, one.tile.warps, one.tile.m
-            return (round(one.time_us, 6), -one.tile.k, *room)
+            tile, held = one.tile, min(one.blocks_per_sm, -(-one.blocks // self.gpu.sm_count))
+            idle = max(0, self.machine.sub_partitions - held * tile.warps)
+            room = one.registers * tile.threads, one.smem_bytes, tile.warps, tile.m
+            return (idle, loads[tile], -tile.k, round(one.time_us, 6), *room)
 
-        return min(found, key=order)
+        return min((one for one in near if loads[one.tile] <= most), key=order)
+
+    def load(self, one: TileCost) -> float:
+        """Cycles of all units together, over all slices of the SM with the most blocks."""
+        blocks = -(-one.blocks // self.gpu.sm_count)
+        shares = self.shares(one.tile, blocks)
+        units = ("tensor cores", "load/store unit", "L2")
+        return -(-self.work.depth // one.tile.k) * sum(shares[name] for name in units)
 
 
 def with_stages(tile: ProductTile, stages: int) -> ProductTile:

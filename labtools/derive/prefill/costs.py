@@ -323,6 +323,7 @@ class PrefillModel(SmModel):
         lasts = self.tiles_of_blocks(tile) * shares[by] + self.ends_cycles(tile) / each
         slots = each * self.gpu.sm_count
         sm_us = self.us(self.dealt_cycles(tile, lasts, slots))
+        memory_us = self.pulled_us(self.problem.minimal_bytes, blocks)
         found = self._costs[tile] = PrefillCost(
             tile=tile,
             blocks=blocks,
@@ -334,9 +335,9 @@ class PrefillModel(SmModel):
             tile_cycles=shares[by],
             by=by,
             shares=shares,
-            memory_us=self.memory_us,
+            memory_us=memory_us,
             sm_us=sm_us,
-            time_us=self.started_us(blocks) + max(sm_us, self.memory_us),
+            time_us=self.started_us(blocks) + max(sm_us, memory_us),
         )
         return found
 
@@ -353,8 +354,8 @@ class PrefillModel(SmModel):
 
         Of warps that multiply by themselves, as p02's, that with the most keys of those that are
         not told apart: what the model leaves out is paid once a trip. Of warpgroups the trip is
-        counted whole; taking turns costs two barriers in the model, and p03's records never show
-        it slower, so that turns are taken where the two are not told apart.
+        counted whole; taking turns costs two barriers in the model, and in p03's records about a
+        hundredth more, where it does not gain: turns are taken where the two are not told apart.
         """
         found = [self.cost(tile) for tile in self.tiles(fixed)]
         if not found:
@@ -372,7 +373,8 @@ class PrefillModel(SmModel):
         return min(near, key=_needs)
 
 
-def _needs(one: PrefillCost) -> tuple[int, ...]:
-    """Orders tiles of one time: the fewest trips first, then the least room."""
-    tile = one.tile
-    return (-tile.keys, one.smem_bytes, one.registers, tile.pingpong, tile.groups)
+def _needs(one: PrefillCost) -> tuple[float, ...]:
+    """Orders tiles of one time: the fewest trips first, then what keeps the SMs busy the shortest,
+    as where memory is the bound, then the least room."""
+    tile, sm_us = one.tile, round(one.sm_us, 6)
+    return (-tile.keys, sm_us, one.smem_bytes, one.registers, tile.pingpong, tile.groups)

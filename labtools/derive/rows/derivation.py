@@ -15,7 +15,16 @@ from labtools.problem.rows import Rows
 from labtools.problem.text import how_many
 
 from ..engine import Asked, BoundDesign, Derivation, read_problem
-from ..parts import ISSUE_CYCLES, WARP, WHERE_IT_STOPS, DesignStep, Rejected, Sheet, footprint_words
+from ..parts import (
+    ISSUE_CYCLES,
+    NOT_TOLD_APART,
+    WARP,
+    WHERE_IT_STOPS,
+    DesignStep,
+    Rejected,
+    Sheet,
+    footprint_words,
+)
 from ..sm import share_in_flight
 
 MOST_HELD = 4
@@ -128,6 +137,7 @@ class _RowDerivation(Derivation):
 
     def design(self) -> RowDesign:
         cost, rung = self.costs[self.threads], self.rung
+        self.ties = {"us": (0.0, NOT_TOLD_APART * sum(self._time_parts(cost)))}
         steps = (
             self._bytes(),
             self.in_flight_step(),
@@ -173,11 +183,11 @@ class _RowDerivation(Derivation):
         for threads, cost in self.costs.items():
             if threads == self.threads:
                 continue
+            value, unit = sum(self._time_parts(cost)), "us"
             why = f"{cost.on_the_way / 1024:.0f} KiB in flight, and more warps of a row to merge"
             if cost.pieces > MOST_HELD:
-                why = f"{cost.pieces} pieces a thread, and it holds {MOST_HELD}"
-            time = sum(self._time_parts(cost))
-            rejected.append(Rejected(f"{threads} threads", time, "us", why))
+                value, unit, why = cost.pieces, "pieces per thread", f"it holds {MOST_HELD}"
+            rejected.append(Rejected(f"{threads} threads", value, unit, why))
         return self.step(
             "tile",
             [self.row_bytes, COPY_BYTES, self.together],

@@ -266,6 +266,11 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
     return list(found.values())
 
 
+def near_us(least: float, factor: float = CLOSE_FACTOR) -> float:
+    """The longest time to read and join that is not told apart from another one."""
+    return max(least + NEAR_US, factor * (least + REST_US) - REST_US)
+
+
 def choose_division(ways: Sequence[Division]) -> Division:
     """The one that takes the least time, or one near to it that joins less through memory.
 
@@ -276,8 +281,7 @@ def choose_division(ways: Sequence[Division]) -> Division:
     least = min(way.time_us for way in ways)
 
     def is_near(way: Division) -> bool:
-        factor = SURE_FACTOR if way.whole else CLOSE_FACTOR
-        return way.time_us <= max(least + NEAR_US, factor * (least + REST_US) - REST_US)
+        return way.time_us <= near_us(least, SURE_FACTOR if way.whole else CLOSE_FACTOR)
 
     def preference(way: Division) -> tuple[int, bool, int]:
         return way.clusters, way.crowded, way.cluster if way.crowded else -way.cluster

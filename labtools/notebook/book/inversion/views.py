@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -10,15 +11,20 @@ from typing import Any
 import numpy as np
 
 from labtools.derive import Design, DesignStep
+from labtools.derive.registry import modelled_us
 from labtools.derive.sm import share_in_flight
 from labtools.derive.traffic import SlopePoint
 from labtools.predict import DEFAULT_GPU, Gpu, load_gpu, machine_of
 from labtools.predict.latencies import load_latencies
-from labtools.problem import Rung, Workload, timed_launches
+from labtools.problem import Rung, Workload, load_rung, timed_launches
 from labtools.problem.limits import Limits
+from labtools.problem.rung import say_knobs
+from labtools.record import Record, fair_peers, paired_ratio, select
 from labtools.toolchain.listings import machine_code
 
 from ...figures import BLUE, MARKERS, ORANGE, SHADES, Axes, Bar, draw_picture, show_bars
+from ...ratios import RecordedTime
+from ...records import GpuRecords
 from ...tables import Shown, format_value, make_note, show_table
 
 _SHARES = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
@@ -51,7 +57,7 @@ def show_steps(steps: Sequence[DesignStep]) -> Shown:
 def _table_of(step: DesignStep) -> Shown:
     told = [(one.name, one.value, one.unit, one.source) for one in step.inputs]
     told += [(f"= {one.name}", one.value, one.unit, one.source) for one in step.results]
-    told += [(f"not: {one.choice}", one.value, one.unit, one.why) for one in step.rejected]
+    told += [(f"{one.word}: {one.choice}", one.value, one.unit, one.why) for one in step.rejected]
     rows = [(name, _say(value, unit), why) for name, value, unit, why in told]
     columns = ("", "value", "from, or why not")
     return show_table(columns, rows, word="computed", note=step.formula)
@@ -115,6 +121,40 @@ def plot_model(points: Mapping[str, Sequence[tuple[float, float]]], where: str) 
         for name, these in ratios.items()
     )
     return draw_picture(paint, alt, where, "recorded", size=(4.9, 3.4))
+
+
+def show_model(*rungs: str, gpu: Gpu | str = DEFAULT_GPU) -> Shown:
+    """Every tile of some kernels that was timed, folded: the model that derives it and the forecast
+    of before the run beside the record, and the fastest fair library of the same processes over
+    it, losses first."""
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    every = GpuRecords(gpu.name).every
+    rows = []
+    for rung in map(load_rung, rungs):
+        newest: dict[tuple[str, str], Record] = {}
+        for record in select(every, candidate=rung.id):
+            newest.setdefault((record.problem_key, str(record.every_knob)), record)
+        for record in newest.values():
+            model_us = modelled_us(rung, record.problem, gpu, record.every_knob)
+            said = record.forecast and record.forecast.time_us
+            beside = select(every, workload=record.problem, campaign=record.campaign)
+            peer = next(iter(fair_peers(beside)), None)
+            ratio = paired_ratio(peer, record).ratio if peer else None
+            times = (model_us, said, RecordedTime.of(record))
+            named = (rung.id.split("_")[0], record.problem.short(), say_knobs(record.knobs, " "))
+            rows.append((ratio, (*named, *times, ratio, peer and peer.name)))
+    rows.sort(key=lambda row: row[0] or math.inf)
+    columns = ("model us", "forecast us", "recorded us", "library / recorded", "fastest library")
+    table = show_table(
+        ("kernel", "problem", "knobs", *columns),
+        [row for _, row in rows],
+        word="computed",
+        note=f"{gpu.title}; - where no forecast was stored",
+    )
+    names, losses = " and ".join(rungs), sum((ratio or 1) < 1 for ratio, _ in rows)
+    head = f"{len(rows)} timed tiles of {names}, {losses} of them slower than a library"
+    folded = f"<details><summary>Show {head}</summary>{table.html}</details>"
+    return Shown(folded, f"{head}\n{table.text}")
 
 
 def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
