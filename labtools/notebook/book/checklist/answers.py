@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from labtools.predict.forecasting import forecast, what_if
-from labtools.predict.machine import machine_of
 from labtools.predict.residency import Occupancy, achieved_occupancy, occupancy, waves
 from labtools.predict.result import ChainLink, Forecast, LaunchForecast, model_name
 from labtools.predict.sheets import Gpu, load_gpu
