@@ -75,7 +75,7 @@ class SmModel:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
-        self.machine: Machine = machine_of(gpu)
+        self.machine: Machine = machine_of(gpu).beside_tensor_cores()
         share = self.machine.l2_bytes_per_cycle / gpu.sm_count
         self.l2_rate = min(self.machine.fill_bytes_per_cycle, share)
         peak = (gpu.fp16_tensor_tflops or 0.0) * 1e3
