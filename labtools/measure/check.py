@@ -75,7 +75,8 @@ PERSISTENT = 4  # blocks a multiprocessor: of such grids the battery reaches the
 MOST_BEHIND, MOST_WRITTEN = 600_000, 2**24 + 2**20
 """Size, and elements of the output, of a problem behind the end of a grid."""
 MOST_FAR_THREADS, FAR_LIMIT_S = 2**17, 2.0
-"""Of a case whose inputs lie far apart: threads, and seconds of a block."""
+"""Of a case whose inputs lie far apart: threads, those of preparations too, which write as much as
+the inputs have; and seconds of a block."""
 NOT_FAR = "buffers of 2^31 elements and more"
 FAR = f"with {NOT_FAR} an index is too narrow, or computed in floats"
 LARGEST_SIZE = 2**20
@@ -740,10 +741,11 @@ def _reach(
         return None
     far = larger[-1]
     try:
-        launches = timed_launches(rung.launches(far, checked_limits(), knobs))
-        threads = sum(one.num_blocks * one.num_threads for one in launches)
+        every = rung.launches(far, checked_limits(), knobs)
+        threads = sum(one.num_blocks * one.num_threads for one in every)
         if far.outputs == near.outputs and threads > MOST_FAR_THREADS:
             return None
+        launches = timed_launches(every)
         for one in larger[:-1]:
             # The last rows are computed by the last blocks only where blocks grow with rows.
             least = 0.5 * far.output.shape[0] / one.output.shape[0]
@@ -757,8 +759,7 @@ def _reach(
             told = run_on_cpu(
                 rung, near, knobs, orders=(0,), time_limit_s=FAR_LIMIT_S, laid_out=one
             )
-            # Of what was prepared the last blocks alone ran, so some of it may not be there.
-            if any(fault.kind in ("hang", "crash", "uninitialised") for fault in told.faults):
+            if any(fault.kind in ("hang", "crash") for fault in told.faults):
                 return None
             if not told.ok and one != far:
                 return None
