@@ -211,7 +211,9 @@ def test_the_last_rows_of_a_quantised_cache_are_reached(cast: str) -> None:
 def test_a_preparation_of_few_threads_is_run_whole_where_the_last_blocks_are() -> None:
     """Its first block clears every counter, in a loop."""
     usual, one = load_rung("n00"), operation_of("rows").small
-    clear = f"{ENTRY} void clear(unsigned* done, int n) {{ for (int i = threadIdx.x; i < n; i += 32)"
+    clear = (
+        f"{ENTRY} void clear(unsigned* done, int n) {{ for (int i = threadIdx.x; i < n; i += 32)"
+    )
     counts = "atomicAdd(done + blockIdx.x, 0u);\n  const size_t first ="
 
     def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
@@ -479,6 +481,24 @@ def test_values_of_knobs_that_nobody_asked_for_are_tried_where_the_code_stays() 
     assert not found.ok and "with split=16" in found.summary
     asked = check_rung(wrong, SMALL, {"split": 8}, quick=True)
     assert asked.ok and "other values of unroll, launch_bounds, split" in asked.not_checked
+
+
+def test_each_value_of_a_compiled_knob_is_tried_with_every_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
+    loads = "__pipeline_wait_prior(STAGES - 1)"
+    edit = (loads, "__pipeline_wait_prior(STAGES - (STAGES != 8))")
+    wrong, right = edited(edit, base=load_rung("r05")), load_rung("r05")
+    assert check_rung(wrong, SMALL, seed=5).ok
+    found = check_rung(wrong, SMALL, seed=5, every_kind=True)
+    assert not found.ok and "(with stages=8)" in found.summary
+    asked = check_rung(wrong, SMALL, {"stages": 4}, seed=5, every_kind=True)
+    assert (
+        asked.ok and "other values of unroll, launch_bounds, stages together" in asked.not_checked
+    )
+    values = check._check_other_knobs(right, [SMALL], {"stages": 4})
+    assert len(values) == 4 and all(case.ok for case in values)
 
 
 UNEVEN = "for (int i = dim; i < 128; ++i) x += __half2float(k[i]);"
