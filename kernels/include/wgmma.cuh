@@ -142,7 +142,7 @@ WGMMA(__nv_bfloat16, "bf16", 256, 128, 129, 130, 131, 132, 133)
 #undef SUMS_256
 #undef NAMES_256
 
-#else  // the CPU: a product is done at once, and each lane reads what its own sums need
+#else  // the CPU: a product is done when it is waited for; each lane reads what its own sums need
 
 struct TileDescriptor {
   unsigned long long tile;
@@ -157,9 +157,16 @@ inline TileDescriptor tile_descriptor(const void* tile, int next_64 = 0) {
   return {(unsigned long long)tile, next_64};
 }
 inline void open_products() {}
-inline void close_products() {}
+inline void close_products() { lab_later_close(); }
 template <int GROUPS>
-inline void wait_for_products() {}
+inline void wait_for_products() {
+  lab_later_wait(GROUPS);
+}
+template <class F>
+inline void do_later(const F& product) {
+  static_assert(sizeof product <= 256, "what a product keeps");
+  lab_later([](const void* copy) { (*static_cast<const F*>(copy))(); }, &product, sizeof product);
+}
 template <int N>
 inline void hold(float (&)[N]) {}
 
@@ -171,21 +178,23 @@ inline float2 pair_at(unsigned long long at) {
 template <class T, int N>
 inline void wgmma_shared(float (&c)[N / 2], TileDescriptor a, TileDescriptor b, bool add) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  for (int h = 0; h < 2; ++h) {
-    float2 left[8];
-    for (int k = 0; k < 8; ++k)
-      left[k] = pair_at<T>(a.tile + (16 * warp + 8 * h + lane / 4) * 128 + 4 * k);
-    for (int t = 0; t < N / 8; ++t) {
-      for (int i = 0; i < 2; ++i) {
-        float& sum = c[4 * t + 2 * h + i];
-        if (!add) sum = 0.f;
-        for (int k = 0; k < 8; ++k) {
-          const float2 right = pair_at<T>(b.tile + (8 * t + lane % 4 * 2 + i) * 128 + 4 * k);
-          sum += left[k].x * right.x + left[k].y * right.y;
+  do_later([=, sums = c] {
+    for (int h = 0; h < 2; ++h) {
+      float2 left[8];
+      for (int k = 0; k < 8; ++k)
+        left[k] = pair_at<T>(a.tile + (16 * warp + 8 * h + lane / 4) * 128 + 4 * k);
+      for (int t = 0; t < N / 8; ++t) {
+        for (int i = 0; i < 2; ++i) {
+          float& sum = sums[4 * t + 2 * h + i];
+          if (!add) sum = 0.f;
+          for (int k = 0; k < 8; ++k) {
+            const float2 right = pair_at<T>(b.tile + (8 * t + lane % 4 * 2 + i) * 128 + 4 * k);
+            sum += left[k].x * right.x + left[k].y * right.y;
+          }
         }
       }
     }
-  }
+  });
 }
 template <class T, int N>
 inline void wgmma_registers(float (&c)[N / 2], const unsigned (&a)[4], TileDescriptor b,
@@ -199,14 +208,17 @@ inline void wgmma_registers(float (&c)[N / 2], const unsigned (&a)[4], TileDescr
       left[i % 2][i / 2 * 8 + 2 * from + 1] = pair.y;
     }
   }
-  for (int t = 0; t < N / 8; ++t) {
-    for (int i = 0; add ? false : i < 4; ++i) c[4 * t + i] = 0.f;
-    for (int k = 0; k < 16; ++k) {
-      const float2 right =
-          pair_at<T>(b.tile + t / 8 * b.next_64 + k * 128 + (t % 8 * 8 + column) * 2);
-      for (int i = 0; i < 4; ++i) c[4 * t + i] += left[i / 2][k] * (i % 2 ? right.y : right.x);
+  do_later([=, sums = c] {
+    for (int t = 0; t < N / 8; ++t) {
+      for (int i = 0; add ? false : i < 4; ++i) sums[4 * t + i] = 0.f;
+      for (int k = 0; k < 16; ++k) {
+        const float2 right =
+            pair_at<T>(b.tile + t / 8 * b.next_64 + k * 128 + (t % 8 * 8 + column) * 2);
+        for (int i = 0; i < 4; ++i)
+          sums[4 * t + i] += left[i / 2][k] * (i % 2 ? right.y : right.x);
+      }
     }
-  }
+  });
 }
 
 #endif

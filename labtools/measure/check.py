@@ -43,6 +43,7 @@ from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
     from .cpu.build import Executable
+    from .cpu.runner import CpuRun
     from .gpu.runner import LivePool
 
 ENOUGH_WRONG = 3  # after so many wrong cases the rest would teach nothing
@@ -75,7 +76,8 @@ PERSISTENT = 4  # blocks a multiprocessor: of such grids the battery reaches the
 MOST_BEHIND, MOST_WRITTEN = 600_000, 2**24 + 2**20
 """Size, and elements of the output, of a problem behind the end of a grid."""
 MOST_FAR_THREADS, FAR_LIMIT_S = 2**17, 2.0
-"""Of a case whose inputs lie far apart: threads, and seconds of a block."""
+"""Of a case whose inputs lie far apart: threads, those of preparations too, which write as much as
+the inputs have; and seconds of a block."""
 NOT_FAR = "buffers of 2^31 elements and more"
 FAR = f"with {NOT_FAR} an index is too narrow, or computed in floats"
 LARGEST_SIZE = 2**20
@@ -652,9 +654,7 @@ def _check_other_values(
         given += [(widest, *one) for one in operation.other_values(widest, [RISING])]
     for problem, kind, inputs in given:
         run = run_on_cpu(rung, problem, knobs, orders=(0,), inputs=inputs)
-        if run.comparison:
-            run = dataclasses.replace(run, comparison=run.comparison.of_output(kind))
-        done.append(_worse_of([run], problem))
+        done.append(_worse_of([_with_words(run, "", kind)], problem))
     return done
 
 
@@ -713,10 +713,7 @@ def _check_other_knobs(
             used = {**(knobs or {}), knob.name: value}
             with contextlib.suppress(LabError):
                 run = run_on_cpu(rung, small, used, orders=(0, 3))
-                if run.comparison:
-                    comparison = run.comparison.of_output(f"with {knob.name}={value}")
-                    run = dataclasses.replace(run, comparison=comparison)
-                done.append(_worse_of([run], small))
+                done.append(_worse_of([_with_words(run, f"with {knob.name}={value}")], small))
     return done
 
 
@@ -740,10 +737,11 @@ def _reach(
         return None
     far = larger[-1]
     try:
-        launches = timed_launches(rung.launches(far, checked_limits(), knobs))
-        threads = sum(one.num_blocks * one.num_threads for one in launches)
+        every = rung.launches(far, checked_limits(), knobs)
+        threads = sum(one.num_blocks * one.num_threads for one in every)
         if far.outputs == near.outputs and threads > MOST_FAR_THREADS:
             return None
+        launches = timed_launches(every)
         for one in larger[:-1]:
             # The last rows are computed by the last blocks only where blocks grow with rows.
             least = 0.5 * far.output.shape[0] / one.output.shape[0]
@@ -757,17 +755,13 @@ def _reach(
             told = run_on_cpu(
                 rung, near, knobs, orders=(0,), time_limit_s=FAR_LIMIT_S, laid_out=one
             )
-            # Of what was prepared the last blocks alone ran, so some of it may not be there.
-            if any(fault.kind in ("hang", "crash", "uninitialised") for fault in told.faults):
+            if any(fault.kind in ("hang", "crash") for fault in told.faults):
                 return None
             if not told.ok and one != far:
                 return None
     except LabError:
         return None
-    told = dataclasses.replace(told, workload=far)
-    if told.comparison:
-        told = dataclasses.replace(told, comparison=told.comparison.of_output(FAR))
-    return _worse_of([told], far)
+    return _worse_of([_with_words(dataclasses.replace(told, workload=far), "", FAR)], far)
 
 
 class _Stopped(Exception):
@@ -874,19 +868,24 @@ def _check_case_on_cpu(
                 how["limits"] = other
                 said.append(f"launched as for {sms} multiprocessors")
         run = run_on_cpu(rung, drawn, used, orders=some_orders, blocks=blocks, **how)
-        if used != knobs:
-            faults = [
-                dataclasses.replace(one, message=f"{one.message} ({with_values})")
-                for one in run.faults
-            ]
-            run = dataclasses.replace(run, faults=faults)
-        if said and run.comparison:
-            comparison = run.comparison.of_output(", ".join(said))
-            run = dataclasses.replace(run, comparison=comparison)
+        run = _with_words(run, with_values, ", ".join(said))
         results.append(run)
         if not run.ok:
             break
     return _worse_of(results, workload)
+
+
+def _with_words(run: CpuRun, values: str, said: str = "") -> CpuRun:
+    """The same, whose faults say which values of knobs it had, and whose wrong numbers that or
+    ``said``."""
+    faults, comparison = run.faults, run.comparison
+    if values:
+        faults = [
+            dataclasses.replace(one, message=f"{one.message} ({values})") for one in run.faults
+        ]
+    if comparison and (said or values):
+        comparison = comparison.of_output(said or values)
+    return dataclasses.replace(run, faults=faults, comparison=comparison)
 
 
 def _check_on_gpu(

@@ -201,6 +201,37 @@ def test_the_last_of_many_rows_is_reached(narrow: str) -> None:
     assert far_ok(wrong, one, None) is False
 
 
+@pytest.mark.parametrize("cast", ["", "(int)", "(unsigned)"])
+def test_the_last_rows_of_a_quantised_cache_are_reached(cast: str) -> None:
+    first = "k_codes + kv_head * kv_len * ROW_BYTES"
+    rung = edited((first, f"k_codes + {cast}(kv_head * kv_len * ROW_BYTES)"), base=load_rung("r06"))
+    assert far_ok(rung, Workload(2, 8, 2, 300, 128), None) is (not cast)
+
+
+def test_a_preparation_of_few_threads_is_run_whole_where_the_last_blocks_are() -> None:
+    """Its first block clears every counter, in a loop."""
+    usual, one = load_rung("n00"), operation_of("rows").small
+    clear = (
+        f"{ENTRY} void clear(unsigned* done, int n) {{ for (int i = threadIdx.x; i < n; i += 32)"
+    )
+    counts = "atomicAdd(done + blockIdx.x, 0u);\n  const size_t first ="
+
+    def launch(problem: Any, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        (all_rows,) = usual.launch(problem, limits, knobs)
+        done = (Workspace("done", (problem.rows,), "uint32"),)
+        args = ("done", np.int32(problem.rows))
+        first = Launch("clear", (4,), (32,), args=args, workspace=done, prepare=True)
+        args = (*all_rows.args, "done")
+        return [first, dataclasses.replace(all_rows, args=args, workspace=done)]
+
+    edits = (
+        ("int columns, float epsilon)", "int columns, float epsilon, unsigned* done)"),
+        ("const size_t first =", counts),
+        (ENTRY, f"{clear} if (!blockIdx.x) done[i] = 0; }}\n{ENTRY}"),
+    )
+    assert far_ok(edited(*edits, base=usual, launch=launch), one, None) is True
+
+
 def test_an_index_that_is_too_narrow_makes_a_kernel_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
     wrong = edited(("const size_t kv_head", "const int kv_head"), base=R03)
@@ -450,6 +481,24 @@ def test_values_of_knobs_that_nobody_asked_for_are_tried_where_the_code_stays() 
     assert not found.ok and "with split=16" in found.summary
     asked = check_rung(wrong, SMALL, {"split": 8}, quick=True)
     assert asked.ok and "other values of unroll, launch_bounds, split" in asked.not_checked
+
+
+def test_each_value_of_a_compiled_knob_is_tried_with_every_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
+    loads = "__pipeline_wait_prior(STAGES - 1)"
+    edit = (loads, "__pipeline_wait_prior(STAGES - (STAGES != 8))")
+    wrong, right = edited(edit, base=load_rung("r05")), load_rung("r05")
+    assert check_rung(wrong, SMALL, seed=5).ok
+    found = check_rung(wrong, SMALL, seed=5, every_kind=True)
+    assert not found.ok and "(with stages=8)" in found.summary
+    asked = check_rung(wrong, SMALL, {"stages": 4}, seed=5, every_kind=True)
+    assert (
+        asked.ok and "other values of unroll, launch_bounds, stages together" in asked.not_checked
+    )
+    values = check._check_other_knobs(right, [SMALL], {"stages": 4})
+    assert len(values) == 4 and all(case.ok for case in values)
 
 
 UNEVEN = "for (int i = dim; i < 128; ++i) x += __half2float(k[i]);"

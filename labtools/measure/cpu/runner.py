@@ -60,6 +60,8 @@ VISITS_PER_S, MOST_MORE_S = 2000, 60.0
 """One block may have all the work of a long case, on a slow processor."""
 COUNT_LIMIT_S = 5.0
 LARGEST_BUFFER = 2**32
+MOST_PREPARING = 2**18
+"""Threads of a preparation that is run whole where of other launches the last blocks are."""
 _LOOK_S = 0.05
 NEEDS_FINE, NEEDS_ALONE = 6, 7
 """A child's exit status: the kernel takes parts of a buffer's elements, or its blocks speak to each
@@ -250,7 +252,13 @@ def _run_built(wanted: _Wanted, inputs: Drawn, progress: Progress) -> CpuRun:
         part, whole = (one.output.shape[0] for one in (workload, wanted.laid_out))
         # More, since a tile may have rows of it and others, and tiles may be taken in bands.
         times = 1 if part == 1 else 4
-        last = [times * -(-launch.num_blocks * part // whole) for launch in launches]
+        # A preparation of few threads, which may go through any of the rows each, is run whole.
+        last = [
+            0
+            if launch.prepare and launch.num_blocks * launch.num_threads <= MOST_PREPARING
+            else times * -(-launch.num_blocks * part // whole)
+            for launch in launches
+        ]
     with contextlib.ExitStack() as stack:
         shared_inputs = _given_buffers(stack, inputs, launches, wanted.laid_out)
         others = {

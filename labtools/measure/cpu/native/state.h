@@ -32,6 +32,11 @@ struct AsyncCopy {
   uint32_t bytes, zero_fill, address;
 };
 
+struct Later {  // one matrix product that is not done yet, or the end of a group
+  void (*run)(const void*) = nullptr;
+  alignas(16) char what[256];
+};
+
 struct alignas(64) Fiber {  // what each switch touches lies in one line of the cache
   Context context;
   char* stack = nullptr;  // or the frame of its coroutine
@@ -54,6 +59,7 @@ struct alignas(64) Fiber {  // what each switch touches lies in one line of the 
   uint32_t accesses = 0;     // to memory since all of its block or warp last met
   std::vector<AsyncCopy> open;
   std::vector<std::vector<AsyncCopy>> groups;
+  std::vector<Later> later;
 };
 
 struct Group {  // lanes of one warp that wait for each other

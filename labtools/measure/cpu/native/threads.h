@@ -504,6 +504,7 @@ static void run_block(int order) {
     f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
     f.open.clear();
     f.groups.clear();
+    f.later.clear();
     f.leaving = STAYS;
     f.awaits_phase = false;
 #ifdef LAB_COROUTINES
@@ -839,6 +840,31 @@ void lab_copy_wait(size_t groups_left) {
     lab::land_copies(me.groups.front(), LAB_FRAME);
     me.groups.erase(me.groups.begin());
   }
+}
+
+uint64_t lab_matrix_row(const void* row) {
+  if (uintptr_t(row) % 16) lab::misaligned(uintptr_t(row), 16, LAB_FRAME);
+  return uintptr_t(row);
+}
+
+void lab_later(void (*run)(const void*), const void* what, size_t bytes) {
+  lab::S.current->later.push_back({run});
+  memcpy(lab::S.current->later.back().what, what, std::min(bytes, sizeof(lab::Later::what)));
+}
+
+void lab_later_close() { lab::S.current->later.push_back({}); }
+
+void lab_later_wait(size_t groups_left) {
+  std::vector<lab::Later>& later = lab::S.current->later;
+  auto closed = std::count_if(later.begin(), later.end(), [](const lab::Later& one) { return !one.run; });
+  auto next = later.begin();
+  for (; closed > ptrdiff_t(groups_left); --closed, ++next) {
+    for (; next->run; ++next) {
+      const lab::Later mine = *next;  // where its thread may read
+      mine.run(mine.what);
+    }
+  }
+  later.erase(later.begin(), next);
 }
 
 void lab_read_only(const void* address, size_t bytes) {
