@@ -7,6 +7,7 @@ python -m research.draw_families > labtools/measure/campaign/plans/families.toml
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def draw_sections() -> str:
     """The plan as TOML."""
     draw = np.random.default_rng(SEED)
     kinds: dict[str, Callable[[np.random.Generator], str]] = {
-        **{name: lambda draw, most=most: _decode(draw, most) for name, most in MOST_BYTES.items()},
+        **{name: partial(_decode, most=most) for name, most in MOST_BYTES.items()},
         **{"prefill": _prefill, "gemm": _product},
     }
     lines = [f"# Drawn by research/draw_families.py, seed {SEED}, once the model was committed."]

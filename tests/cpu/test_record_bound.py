@@ -15,8 +15,10 @@ from labtools.record import RecordStore, with_counters
 from labtools.record import bound as bounds
 from labtools.record.bound import (
     CHAIN_REASONS,
+    FULL_UNITS,
     LAUNCH_FACTOR,
     LONGEST_EMPTY_LAUNCH_US,
+    SHORT_REASON,
     counted_bound,
     decide_bound,
     explain_disagreement,
@@ -148,13 +150,13 @@ def test_a_bound_always_meets_its_own_rule(
     assert found.reason
     if found.bound == "launch":
         assert found.empty_launches is not None and found.empty_launches < LAUNCH_FACTOR
-    if found.bound == "bandwidth":
-        assert shares["dram"] >= 0.8
-    if found.bound == "issue":
-        assert max(shares.get("issue", 0.0), shares.get("tensor", 0.0)) >= 0.8
+    if found.bound in FULL_UNITS:
+        full = 0.7 if found.bound == "pipe" else 0.8
+        assert max(shares.get(unit, 0.0) for unit in FULL_UNITS[found.bound]) >= full
     if found.bound == "chain":
-        assert shares["dram"] < 0.6
-        assert sum(shares[reason] for reason in CHAIN_REASONS) >= 0.5
+        assert max(shares["dram"], shares.get("l2", 0.0)) < 0.6
+        reasons = (*CHAIN_REASONS, SHORT_REASON)
+        assert sum(shares.get(reason, 0.0) for reason in reasons) >= 0.5
     for name in found.missing:
         assert values.get(name) is None or name in ("empty_launch_us", "duration_us")
     text = explain_disagreement("chain", {"chain": 3.0}, found, values)
