@@ -22,9 +22,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 gc.set_threshold(50_000, 20, 20)
 
 # Processes that run beside each other fill the cores; threads of their libraries would only wait.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    for _library in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(_library, "1")
+# And a product that several threads of OpenBLAS share hangs where the process is copied meanwhile.
+for _library in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_library, "1")
 
 import tools.light_jsonschema  # noqa: E402, F401  (before nbformat)
 from labtools.toolchain.cache import code_digest  # noqa: E402

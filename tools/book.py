@@ -34,6 +34,11 @@ from tools.install import ROOT, fingerprint
 from tools.site_assets import AssetError, fetch_assets
 from tools.toc import executable_pages, toc_pages
 
+# Kernels are checked beside each other here, and the process is copied for a compilation: a product
+# that several threads of OpenBLAS share then hangs. It asks once, when numpy is imported: later.
+for _library in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_library, "1")
+
 SLOW_S = 20.0
 """No page should take longer."""
 STATES_KEPT = 3

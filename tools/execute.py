@@ -278,6 +278,8 @@ class KeptPages:
                 record = cache.match_cache_notebook(read_page(page, self.root))
             except KeyError:
                 return None
+            if "by" not in record.data:  # Sphinx ran it: it was edited while a site was made
+                return None
             noted, mark = Noted(**record.data), f"{record.hashkey} {record.created.isoformat()}"
         return (noted, mark) if noted.read == pages_read(noted.opened, self.root) else None
 

@@ -15,8 +15,19 @@ pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 pytest.importorskip("myst_nb")
 
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
+
 from tools.book import execute_all, kept_pages
-from tools.execute import KeptPages, PageRunError, is_depended_on, is_page, longest_first, run_page
+from tools.execute import (
+    KeptPages,
+    PageRunError,
+    is_depended_on,
+    is_page,
+    longest_first,
+    read_page,
+    run_page,
+)
 from tools.toc import executable_pages, toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,6 +193,15 @@ def test_a_page_that_reads_another_holds_until_that_one_changes(tmp_path: Path) 
     assert kept.find(page) is None
     kept.run_once(page)
     assert (tmp_path / "runs.log").read_text() == "xx"
+
+
+def test_what_sphinx_ran_of_a_page_edited_meanwhile_is_not_taken(tmp_path: Path) -> None:
+    page = small_book(tmp_path, "1")
+    kept = KeptPages(tmp_path / "kept", tmp_path)
+    noted = {"execution_seconds": 1.0}
+    bundle = CacheBundleIn(read_page(page, tmp_path), str(tmp_path / "page.md"), data=noted)
+    get_cache(str(kept.folder)).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    assert kept.find(page) is None
 
 
 def test_long_pages_begin_first(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@
   .lt-bench.jupyter-widgets-disconnected::before, .lt-bench .jupyter-widgets-disconnected::before {
     display: none; /* a bench lives in the browser alone */
   }
+  .jp-RenderedHTMLCommon summary { list-style: inside disclosure-closed; cursor: pointer; }
+  .jp-RenderedHTMLCommon [open] > summary { list-style-type: disclosure-open; }
   [data-jp-item-name="run-page"] .jp-ToolbarButtonComponent {
     background: var(--jp-brand-color1);
   }
