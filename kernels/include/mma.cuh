@@ -125,7 +125,7 @@ inline void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, uns
 inline void ldmatrix_x4(unsigned (&r)[4], const void* row) {
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   for (int i = 0; i < 4; ++i) {
-    const auto from = __shfl_sync(WHOLE_WARP, lab_matrix_row(row), 8 * i + g);
+    const auto from = __shfl_sync(WHOLE_WARP, (unsigned long long)row, 8 * i + g);
     r[i] = reinterpret_cast<const unsigned*>(from)[c];
   }
 }
@@ -135,7 +135,7 @@ inline void ldmatrix_x4_trans(unsigned (&r)[4], const void* row) {
   for (int i = 0; i < 4; ++i) {
     unsigned pair = 0;
     for (int k = 0; k < 2; ++k) {
-      const auto from = __shfl_sync(WHOLE_WARP, lab_matrix_row(row), 8 * i + 2 * c + k);
+      const auto from = __shfl_sync(WHOLE_WARP, (unsigned long long)row, 8 * i + 2 * c + k);
       pair |= (unsigned)reinterpret_cast<const unsigned short*>(from)[g] << (16 * k);
     }
     r[i] = pair;

@@ -100,7 +100,6 @@ void lab_read_only(const void* address, size_t bytes);  // by a cache that no wr
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill);
 void lab_copy_commit();
 void lab_copy_wait(size_t groups_left);
-uint64_t lab_matrix_row(const void* row);  // as a number, which has to be a multiple of 16
 // What is done when it is waited for, as a group with all since the last close; `what` is copied.
 void lab_later(void (*run)(const void*), const void* what, size_t bytes);
 void lab_later_close();

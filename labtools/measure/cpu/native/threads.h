@@ -842,11 +842,6 @@ void lab_copy_wait(size_t groups_left) {
   }
 }
 
-uint64_t lab_matrix_row(const void* row) {
-  if (uintptr_t(row) % 16) lab::misaligned(uintptr_t(row), 16, LAB_FRAME);
-  return uintptr_t(row);
-}
-
 void lab_later(void (*run)(const void*), const void* what, size_t bytes) {
   lab::S.current->later.push_back({run});
   memcpy(lab::S.current->later.back().what, what, std::min(bytes, sizeof(lab::Later::what)));
