@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-SEED = 34
+SEED_OF_FAMILIES = 34
 FAMILIES = {
     "decode, fp16, loads that a warp waits for": ("decode", 9, ["r01", "r02", "r03", "r08"]),
     "decode, codes, loads that a warp waits for": (
@@ -25,7 +25,7 @@ FAMILIES = {
     "products": ("gemm", 11, ["g01", "g01 tile_m=64 tile_n=64 warps_m=2 warps_n=2", "g02"]),
 }
 """By family what is drawn, how many workloads, and the kernels."""
-MOST_BYTES = {"decode": 400e6, "short": 100e6}
+BYTES_OF_CACHE = {"decode": 400e6, "short": 100e6}
 
 
 def _between(draw: np.random.Generator, low: float, high: float) -> int:
@@ -59,12 +59,14 @@ def _product(draw: np.random.Generator) -> str:
 
 def draw_sections() -> str:
     """The plan as TOML."""
-    draw = np.random.default_rng(SEED)
+    draw = np.random.default_rng(SEED_OF_FAMILIES)
     kinds: dict[str, Callable[[np.random.Generator], str]] = {
-        **{name: partial(_decode, most=most) for name, most in MOST_BYTES.items()},
+        **{name: partial(_decode, most=most) for name, most in BYTES_OF_CACHE.items()},
         **{"prefill": _prefill, "gemm": _product},
     }
-    lines = [f"# Drawn by research/draw_families.py, seed {SEED}, once the model was committed."]
+    lines = [
+        f"# Drawn by research/draw_families.py, seed {SEED_OF_FAMILIES}, once the model was committed."
+    ]
     lines.append('title = "fresh points of every family that the forecast is held against"')
     for family, (kind, count, rungs) in FAMILIES.items():
         lines += ["", f"# {family}", "[[section]]", "workloads = ["]
