@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-SEED_OF_FAMILIES = 34
+FAMILIES_SEED = 34
 FAMILIES = {
     "decode, fp16, loads that a warp waits for": ("decode", 9, ["r01", "r02", "r03", "r08"]),
     "decode, codes, loads that a warp waits for": (
@@ -59,13 +59,13 @@ def _product(draw: np.random.Generator) -> str:
 
 def draw_sections() -> str:
     """The plan as TOML."""
-    draw = np.random.default_rng(SEED_OF_FAMILIES)
+    draw = np.random.default_rng(FAMILIES_SEED)
     kinds: dict[str, Callable[[np.random.Generator], str]] = {
         **{name: partial(_decode, most=most) for name, most in BYTES_OF_CACHE.items()},
         **{"prefill": _prefill, "gemm": _product},
     }
     lines = [
-        f"# Drawn by research/draw_families.py, seed {SEED_OF_FAMILIES}, once the model was committed."
+        f"# Drawn by research/draw_families.py, seed {FAMILIES_SEED}, once the model was committed."
     ]
     lines.append('title = "fresh points of every family that the forecast is held against"')
     for family, (kind, count, rungs) in FAMILIES.items():
