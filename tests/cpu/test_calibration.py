@@ -56,6 +56,20 @@ def test_every_sheet_gives_a_machine(name: str) -> None:
     assert near < min(machine.l2_rows.y) < min(machine.dram_rows.y)
 
 
+def test_beside_tensor_cores_an_sm_is_slower_and_memory_is_not() -> None:
+    slower = H200.beside_tensor_cores()
+    assert slower.clock_ghz == H200.tensor_clock_ghz < H200.clock_ghz
+    for name in ("dram_bytes_per_cycle", "l2_bytes_per_cycle", "box_bytes_per_cycle"):
+        rates = [getattr(one, name) * one.clock_ghz for one in (slower, H200)]
+        assert rates[0] == pytest.approx(rates[1])
+    for name in ("l2_rows", "dram_rows", "l2_async", "dram_async", "l2_box", "dram_box"):
+        cycles, usual = (getattr(one, name)(512) for one in (slower, H200))
+        assert cycles < usual
+        assert cycles / slower.clock_ghz > usual / H200.clock_ghz
+    assert slower.dram_queue(0.9) < H200.dram_queue(0.9)
+    assert numbers_of(slower.beside_tensor_cores()) == pytest.approx(numbers_of(slower))
+
+
 @pytest.mark.parametrize("name", WITHOUT_CLOCK)
 def test_a_gpu_of_unknown_clock_is_refused_and_a_known_one_is_not(name: str) -> None:
     gpu = load_gpu(name)

@@ -377,6 +377,25 @@ def test_a_loop_is_counted_or_there_is_no_band(name: str, tmp_path: Path) -> Non
         assert counted and max(counted) == pytest.approx(trips, abs=1)
 
 
+def test_a_kernel_with_tensor_cores_runs_at_their_clock() -> None:
+    made = {
+        name: forecast(load_rung(name), Workload.parse("1,8,8,512,128"), H200)
+        for name in ("r08", "r09")
+    }
+    assert made["r08"].main_launch.clock_ghz == MACHINE.clock_ghz
+    assert made["r09"].main_launch.clock_ghz == MACHINE.tensor_clock_ghz
+
+
+@pytest.mark.parametrize("workload", ["1,32,8,4096,128", "8,32,8,1024,128", "2,32,8,8192,128"])
+def test_nothing_hides_the_first_bytes_of_memory_nor_what_follows_on_the_last(
+    workload: str,
+) -> None:
+    launch = forecast(load_rung("r09"), Workload.parse(workload), H200).main_launch
+    rate = MACHINE.dram_bytes_per_cycle * MACHINE.clock_ghz * 1e3
+    ends_us = launch.time_us - launch.dram_bytes / rate
+    assert MACHINE.dram_async(512) < ends_us * 1e3 * MACHINE.clock_ghz < 8 * MACHINE.dram_async(512)
+
+
 @needs_tools
 def test_a_time_below_the_floor_has_no_band(tmp_path: Path) -> None:
     """A kernel that reads a row of an input of many gigabytes."""
