@@ -171,7 +171,7 @@ class _ProductDerivation(BoundDerivation):
                         f"{best.time_us:.4g}"
                     )
                     if found.time_us < best.time_us:
-                        why += ", not told apart by the time, and it loads the units more or unevenly"
+                        why += ", not told apart by the time, and loads the units more or unevenly"
                 else:
                     bare = ProductTile.of({**tile.knobs, name: other, "stages": 2})
                     number, unit = registers_estimated(bare), "registers per thread, at these warps"
