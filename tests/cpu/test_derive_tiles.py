@@ -187,7 +187,7 @@ def test_every_recorded_tile_stands_beside_its_model_losses_first(name: str) -> 
     assert ratios == sorted(ratios) and ratios[0] < 1
     for one in known.values():
         model_us = modelled_us(load_rung(name), one.problem, H200, one.every_knob)
-        assert model_us is not None and 0.4 < model_us / one.median_us < 1.1
+        assert model_us is not None and 0.5 < model_us / one.median_us < 1.15
 
 
 def test_rows_that_come_element_by_element_take_longer() -> None:

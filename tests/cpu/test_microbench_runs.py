@@ -177,11 +177,13 @@ def test_the_committed_record_is_the_source_of_the_forecasts() -> None:
         ("latency.hbm_row.512", 740.21, "rows.hbm: contiguous rows, every SM, less 2 latency.lop3"),
         ("launch.one_load", 1.0534, "launch.kinds: one load, 132 blocks"),
         ("latency.phase_own", 46.0, "phase.own: an arrival and the wait for its phase"),
+        ("clock.tensor", 1800.0, "tensor.clock: a warp of each SM multiplies matrices"),
+        ("latency.l2_sm", 137.98, "tensor.clock: of an L2 hit, those of the SM's clock"),
         ("launch.block.128", 0.60172, "launch.shape: an empty block more, 16896 to 67584 blocks"),
     ):
         entry = table.entry(name)
         assert (entry.value, entry.source) == (value, source)
-    assert len(table.entries) == 274
+    assert len(table.entries) == 276
     assert {name: len(points) for name, points in table.curves.items()} == {
         **{"interval": 256, "chase": 47, "rows": 96, "barrier_skew": 12, "code": 44, "hbm": 111},
         **{"l2": 222, "one_sm_hbm": 20, "one_sm_l2": 20, "l2_footprint": 13, "launch": 80},
