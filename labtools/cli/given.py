@@ -182,16 +182,17 @@ def read_knobs(
     """Every knob of the rung, with the values that were typed. Of a problem the others are those
     that are derived for it on a GPU, which is said, where there is a derivation of this kernel."""
     typed_knobs, derived = named_knobs(rung, chosen), None
-    if problem is not None and rung.knobs:
-        from labtools.derive.registry import derived_knobs
+    if problem is not None and len(typed_knobs) < len(rung.knobs):
+        from labtools.derive.registry import LAUNCHED_AS_DERIVED, derived_knobs
         from labtools.predict import gpu_or_default
 
-        with typed():
-            gpu = gpu_or_default(gpu_name)
-        derived = derived_knobs(rung, problem, gpu)
-        if derived and len(typed_knobs) < len(rung.knobs):
-            text = f"{rung.id}: knobs derived for {problem} on {gpu.title}"
-            print(text, file=sys.stderr, flush=True)
+        if rung.id in LAUNCHED_AS_DERIVED:  # asking for the GPU takes a second
+            with typed():
+                gpu = gpu_or_default(gpu_name)
+            derived = derived_knobs(rung, problem, gpu)
+            if derived:
+                text = f"{rung.id}: knobs derived for {problem} on {gpu.title}"
+                print(text, file=sys.stderr, flush=True)
     return rung.resolve_knobs({**(derived or {}), **typed_knobs})
 
 

@@ -36,6 +36,8 @@ DERIVABLE = {
     )
 }
 """By name, in the order in which they are listed."""
+LAUNCHED_AS_DERIVED = {FORMS["gemm"].kernel, KERNEL, *KERNEL_OF_KIND.values()}
+"""Ids of the shipped kernels whose knobs a derivation gives."""
 
 
 def _model_of(rung: Rung, problem: Problem, gpu: Gpu) -> tuple[Any, Callable[..., Any]] | None:

@@ -273,8 +273,10 @@ class LaunchBlocks:
     @cached_property
     def uses_tensor_cores(self) -> bool:
         """Whether some warp executes an instruction of the tensor cores."""
-        return any(
-            op.on and unit_of(self.sass.instructions[op.index]) == "tensor"
+        code = enumerate(self.sass.instructions)
+        products = {index for index, one in code if unit_of(one) == "tensor"}
+        return bool(products) and any(
+            op.on and op.index in products
             for one in self.classes
             for stream in one.streams.warps
             for op, _ in each_op(stream)

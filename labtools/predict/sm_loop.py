@@ -157,19 +157,10 @@ class Warp:
     """
 
     __slots__ = (
-        *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "data_end", "end"),
-        *(
-            "fence",
-            "fence_until",
-            "fetch_spent",
-            "free_at",
-            "groups",
-            "last_issue",
-            "level",
-            "next",
-        ),
-        *("number", "part", "place", "producer", "ready_since", "stall_end", "stream", "weight"),
-        *("parked", "products", "products_end", "stores_end", "weights"),
+        *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "data_end"),
+        *("end", "fence", "fence_until", "fetch_spent", "free_at", "groups", "last_issue"),
+        *("level", "next", "number", "parked", "part", "place", "producer", "products"),
+        *("products_end", "ready_since", "stall_end", "stores_end", "stream", "weight", "weights"),
     )
 
     def __init__(

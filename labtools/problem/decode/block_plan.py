@@ -307,7 +307,7 @@ def _divide(
     longest = workload.kv_len if whole else piece_len
 
     # The rates were measured with as many keys as can share scales.
-    scaling = kernel.scaling(plan.run * kernel.tile) / kernel.scaling(kernel.scale_rows or 1)
+    scaling = kernel.scaling(plan.run * kernel.tile) / kernel.scaling(kernel.scale_rows)
 
     def through_us(held: int) -> float:
         """As long as a multiprocessor takes for the blocks that it holds at once."""
