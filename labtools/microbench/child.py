@@ -33,6 +33,7 @@ RUNS: dict[str, Callable[[Rig], Iterator[Sample]]] = {
     "chase.hbm": cycles.run_chase_hbm,
     "rows": cycles.run_rows,
     "async.copy": cycles.run_copy,
+    "async.apart": cycles.run_apart,
     "async.bulk": cycles.run_bulk,
     "barrier.meet": cycles.run_meet,
     "barrier.skew": cycles.run_skew,

@@ -26,6 +26,9 @@ WALK_STEPS = 256
 WALK_WARM = 16
 FAR_STRIDE = 65536
 COPY_WIDTHS = (4, 8, 16)
+APART_ROWS, APART_ROW = (1, 2, 4), 512
+APART_BYTES = {"hbm": 2**30, "l2": 2**24, "one row": APART_ROW}
+"""By level the bytes among which places are drawn, `APART_ROW` from one to the next."""
 BULK_BYTES = (512, 2048, 8192)
 MEETING_WARPS = (1, 2, 4, 8, 16, 32)
 CODE_PASSES = 5
@@ -259,24 +262,34 @@ def walk(
         if level == "l2":
             for _ in range(2):
                 bench.touch(address, size)
-    out = bench.scratch("out", 24 * grid)
     read = mapped(address, size) if mapped else address
     sizes = (np.uint64(block_bytes), np.uint32(stride), np.uint32(wrap))
     counts = (np.int32(-(-warm // 8) * 8), np.int32(steps), np.int32(sm))
-    args = (out, read, *sizes, *counts, *more)
+    args = (read, *sizes, *counts, *more)
+    return _steps_of_a_warp(bench, entry, args, sm, level == "hbm", smem_bytes)
+
+
+def _steps_of_a_warp(
+    bench: Rig, entry: str, args: tuple[Any, ...], sm: int, flush: bool, smem_bytes: int = 0
+) -> tuple[float, float]:
+    """Cycles of one of `WALK_STEPS` steps of one warp on an SM, or with -1 on every SM: the middle
+    and the slowest."""
+    grid = bench.num_sms
+    out = bench.scratch("out", 24 * grid)
     for _ in range(PLACEMENT_ATTEMPTS):
         bench.device.set_bytes(out, 0)
-        bench.kernel(entry, smem_bytes=smem_bytes)((grid,), (32,), args, shared_mem=smem_bytes)
+        kernel = bench.kernel(entry, smem_bytes=smem_bytes)
+        kernel((grid,), (32,), (out, *args), shared_mem=smem_bytes)
         times = bench.read_times(out, (grid, 3))
         times = times[times[:, 1] > 0]
         # One warp on each SM, or one on the wanted SM alone.
-        if len(times) == (grid if everywhere else 1) == len(np.unique(times[:, 2])):
+        if len(times) == (grid if sm < 0 else 1) == len(np.unique(times[:, 2])):
             break
-        if level == "hbm":  # what was just read is in the L2
+        if flush:  # what was just read is in the L2
             bench.flush()
     if len(times) == 0:
         raise _not_placed(sm)
-    cycles = (times[:, 1] - times[:, 0]) / steps
+    cycles = (times[:, 1] - times[:, 0]) / WALK_STEPS
     return float(np.median(cycles)), float(cycles.max())
 
 
@@ -307,6 +320,27 @@ def run_copy(bench: Rig) -> Iterator[Sample]:
         middle = [walk(bench, entry, level, row, row, sm)[0] for sm in bench.places[warps]]
         what = {"test": "copy", "level": level, "bytes_per_lane": width, "copies": copies}
         yield sample({**what, "warps": warps}, "cycles", middle)
+
+
+def run_apart(bench: Rig) -> Iterator[Sample]:
+    """cp.async of several rows at drawn places of memory or of the L2, or all of the same row, and
+    a wait for all of them."""
+    for level, bytes_ in APART_BYTES.items():
+        last_row = np.uint32(bytes_ // APART_ROW - 1)
+        counts = (np.int32(WALK_WARM), np.int32(WALK_STEPS))
+        for width, rows, warps in product(COPY_WIDTHS, APART_ROWS, bench.places):
+            cycles = []
+            for sm in bench.places[warps]:
+                if level == "hbm":
+                    address = bench.cold_zeros(bytes_)
+                else:
+                    address = np.uint64(bench.zeros.data.ptr)
+                    bench.touch(address, bytes_)
+                args = (address, last_row, *counts, np.int32(sm))
+                entry = f"apart_{width}_{rows}"
+                cycles.append(_steps_of_a_warp(bench, entry, args, sm, level == "hbm")[0])
+            what = {"test": "apart", "level": level, "bytes_per_lane": width, "rows": rows}
+            yield sample({**what, "warps": warps}, "cycles", cycles)
 
 
 def run_bulk(bench: Rig) -> Iterator[Sample]:
