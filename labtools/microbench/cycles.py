@@ -323,24 +323,25 @@ def run_copy(bench: Rig) -> Iterator[Sample]:
 
 
 def run_apart(bench: Rig) -> Iterator[Sample]:
-    """cp.async of several rows at drawn places of memory or of the L2, or all of the same row, and
-    a wait for all of them."""
-    for level, bytes_ in APART_BYTES.items():
-        last_row = np.uint32(bytes_ // APART_ROW - 1)
-        counts = (np.int32(WALK_WARM), np.int32(WALK_STEPS))
-        for width, rows, warps in product(COPY_WIDTHS, APART_ROWS, bench.places):
-            cycles = []
-            for sm in bench.places[warps]:
-                if level == "hbm":
-                    address = bench.cold_zeros(bytes_)
-                else:
-                    address = np.uint64(bench.zeros.data.ptr)
+    """cp.async of several rows at drawn places of memory or of the L2, or all of one row, and a
+    wait for all of them."""
+    for level, width, rows, warps in product(APART_BYTES, COPY_WIDTHS, APART_ROWS, bench.places):
+        if level == "one row" and warps != "one":  # all SMs would ask one slice of the L2
+            continue
+        bytes_, cycles = APART_BYTES[level], []
+        for sm in bench.places[warps]:
+            address = np.uint64(bench.zeros.data.ptr)
+            if level == "hbm":
+                address = bench.cold_zeros(bytes_)
+            else:
+                for _ in range(2):
                     bench.touch(address, bytes_)
-                args = (address, last_row, *counts, np.int32(sm))
-                entry = f"apart_{width}_{rows}"
-                cycles.append(_steps_of_a_warp(bench, entry, args, sm, level == "hbm")[0])
-            what = {"test": "apart", "level": level, "bytes_per_lane": width, "rows": rows}
-            yield sample({**what, "warps": warps}, "cycles", cycles)
+            last_row = np.uint32(bytes_ // APART_ROW - 1)
+            args = (address, last_row, np.int32(WALK_WARM), np.int32(WALK_STEPS), np.int32(sm))
+            entry = f"apart_{width}_{rows}"
+            cycles.append(_steps_of_a_warp(bench, entry, args, sm, level == "hbm")[0])
+        what = {"test": "apart", "level": level, "bytes_per_lane": width, "rows": rows}
+        yield sample({**what, "warps": warps}, "cycles", cycles)
 
 
 def run_bulk(bench: Rig) -> Iterator[Sample]:
