@@ -79,13 +79,10 @@ DEVICE void copy_apart(long long* out, const char* rows, unsigned last_row, int 
                                                       int wanted_sm) {                           \
     copy_apart<BYTES, PLACES>(out, rows, last_row, warm, steps, wanted_sm);                      \
   }
-APART(4, 1)
-APART(8, 1)
-APART(16, 1)
-APART(4, 2)
-APART(8, 2)
-APART(16, 2)
-APART(4, 4)
-APART(8, 4)
-APART(16, 4)
+#define APARTS(PLACES) APART(4, PLACES) APART(8, PLACES) APART(16, PLACES)
+APARTS(1)
+APARTS(2)
+APARTS(4)
+APARTS(8)
+APARTS(16)
 #endif

@@ -26,7 +26,7 @@ WALK_STEPS = 256
 WALK_WARM = 16
 FAR_STRIDE = 65536
 COPY_WIDTHS = (4, 8, 16)
-APART_ROWS, APART_ROW = (1, 2, 4), 512
+APART_ROWS, APART_ROW = (1, 2, 4, 8, 16), 512
 APART_BYTES = {"hbm": 2**30, "l2": 2**24, "one row": APART_ROW}
 """By level the bytes among which places are drawn, `APART_ROW` from one to the next."""
 BULK_BYTES = (512, 2048, 8192)
@@ -323,25 +323,23 @@ def run_copy(bench: Rig) -> Iterator[Sample]:
 
 
 def run_apart(bench: Rig) -> Iterator[Sample]:
-    """cp.async of several rows at drawn places of memory or of the L2, or all of one row, and a
-    wait for all of them."""
-    for level, width, rows, warps in product(APART_BYTES, COPY_WIDTHS, APART_ROWS, bench.places):
-        if level == "one row" and warps != "one":  # all SMs would ask one slice of the L2
-            continue
+    """cp.async of several rows at drawn places of memory or of the L2, and a wait for all of them,
+    on every SM; the same with all of one row, on one SM."""
+    for level, width, rows in product(APART_BYTES, COPY_WIDTHS, APART_ROWS):
         bytes_, cycles = APART_BYTES[level], []
-        for sm in bench.places[warps]:
+        # All SMs would ask one slice of the L2 for the one row.
+        for sm in bench.places["one" if level == "one row" else "every SM"]:
             address = np.uint64(bench.zeros.data.ptr)
             if level == "hbm":
                 address = bench.cold_zeros(bytes_)
             else:
-                for _ in range(2):
-                    bench.touch(address, bytes_)
+                bench.touch(address, bytes_)
             last_row = np.uint32(bytes_ // APART_ROW - 1)
             args = (address, last_row, np.int32(WALK_WARM), np.int32(WALK_STEPS), np.int32(sm))
             entry = f"apart_{width}_{rows}"
             cycles.append(_steps_of_a_warp(bench, entry, args, sm, level == "hbm")[0])
         what = {"test": "apart", "level": level, "bytes_per_lane": width, "rows": rows}
-        yield sample({**what, "warps": warps}, "cycles", cycles)
+        yield sample(what, "cycles", cycles)
 
 
 def run_bulk(bench: Rig) -> Iterator[Sample]:

@@ -220,8 +220,8 @@ def list_benchmarks() -> tuple[Benchmark, ...]:
                   _copy_checks(), oldest=(8, 0)),
         Benchmark("async.apart", "cp.async of several rows that lie anywhere", "apart.cu",
                   tuple(CodeCheck(f"apart_{width}_{rows}", {"LDGSTS": rows, "DEPBAR": 1},
-                                  others=32 + 16 * rows)
-                        for width in (4, 8, 16) for rows in (1, 2, 4)), oldest=(8, 0)),
+                                  others=32 + 20 * rows)
+                        for width in (4, 8, 16) for rows in (1, 2, 4, 8, 16)), oldest=(8, 0)),
         Benchmark("async.bulk", "cp.async.bulk from issue to the end of the wait", "async.cu",
                   (CodeCheck("bulk", {"UBLKCP": 1, "SYNCS": 2}, where="kernel"),), oldest=(9, 0)),
         Benchmark("barrier.meet", "__syncthreads by the warps that meet", "barrier.cu",
