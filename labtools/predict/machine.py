@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import median_high
+from statistics import median, median_high
 from typing import Any
 
 import numpy as np
@@ -175,6 +175,13 @@ class Machine:
     # l2_box, dram_box: the same for a copy of a box by a tensor map; from memory on one SM alone
     l2_box: Curve
     dram_box: Curve
+    # l2_beside, dram_beside: cycles by which the last of several rows side by side comes later, for
+    # each doubling of their bytes
+    l2_beside: float
+    dram_beside: float
+    # l2_apart, dram_apart: the same of 1, 2, 4, .. rows that lie anywhere
+    l2_apart: tuple[float, ...]
+    dram_apart: tuple[float, ...]
     box_bytes_per_cycle: float  # that memory gives to such copies of all SMs together
     # cycles of an SM for each 128-byte line of a warp-wide store, all SMs storing, by the bytes
     # stored there side by side; 0 where it was not measured
@@ -247,6 +254,10 @@ class Machine:
             "l2_queue": shorter(self.l2_queue),
             **{name: nearer(getattr(self, name)) for name in rows},
             **{name: getattr(self, name) / ratio for name in rates},
+            "l2_beside": ratio * self.l2_beside,
+            "dram_beside": ratio * self.dram_beside,
+            "l2_apart": tuple(ratio * cycles for cycles in self.l2_apart),
+            "dram_apart": tuple(ratio * cycles for cycles in self.dram_apart),
         }
         return replace(self, **changed)
 
@@ -368,6 +379,7 @@ def machine_of(gpu: Gpu) -> Machine:
         l2_rate = known.memory("l2_gb_per_s") * gpu.sm_count * clock_ghz / reference
     barrier_cycles, barrier_interval = _barrier(known)
     dram_scale = fitted["dram_scale"]
+    fill = known.memory("one_sm_l2_gb_per_s") / sm_ghz
     scale = gpu.l2_bytes / known.l2_bytes if known.l2_bytes else 1.0
     return Machine(
         name=gpu.name,
@@ -390,6 +402,10 @@ def machine_of(gpu: Gpu) -> Machine:
         dram_async=_rows(known, "latency.async_hbm", known.latency("hbm")).scaled(dram_scale),
         l2_box=_box_rows(known, "l2"),
         dram_box=_box_rows(known, "hbm").scaled(dram_scale),
+        l2_beside=_beside(known, "l2", fill),
+        dram_beside=_beside(known, "hbm", fill),
+        l2_apart=_apart(known, "l2"),
+        dram_apart=_apart(known, "hbm"),
         store_lines=_store_lines(known),
         store_drain=known.latency("store_drain.128", known.latency("l2")),
         box_bytes_per_cycle=_box_rate(known, dram_rate / clock_ghz),
@@ -399,7 +415,7 @@ def machine_of(gpu: Gpu) -> Machine:
         slow_dram=_slowest(known, "hbm_row"),
         slow_l2=_slowest(known, "l2_row"),
         l2_sm_cycles=known.latency("l2_sm", 0.0),
-        fill_bytes_per_cycle=known.memory("one_sm_l2_gb_per_s") / sm_ghz,
+        fill_bytes_per_cycle=fill,
         dram_bytes_per_cycle=dram_rate / clock_ghz,
         l2_bytes_per_cycle=l2_rate / clock_ghz,
         dram_queue=_load_curve(known.curve("hbm"), known),
@@ -494,6 +510,40 @@ def _box_rate(known: Latencies, otherwise: float) -> float:
         if point["level"] == "hbm" and point["warps"] == "every SM"
     ]
     return min(otherwise, max(rates) * max(1, known.num_sms)) if rates else otherwise
+
+
+def _beside(known: Latencies, level: str, fill_bytes_per_cycle: float) -> float:
+    """Cycles by which the last of four rows side by side comes after a row alone, less the time in
+    which an SM takes them, for each doubling: the median over their widths. 0 where that was not
+    measured."""
+    found = {
+        (point["bytes_per_lane"], point["loads"]): point["cycles"]
+        for point in known.curve("rows")
+        if (point["level"], point["distance"], point["warps"]) == (level, "contiguous", "every SM")
+    }
+    each = [
+        (found[width, 4] - one - 3 * 32 * width / fill_bytes_per_cycle) / 2
+        for (width, loads), one in found.items()
+        if loads == 1
+    ]
+    return max(0.0, median(each)) if each else 0.0
+
+
+def _apart(known: Latencies, level: str) -> tuple[float, ...]:
+    """Cycles by which the last of 1, 2, 4, .. rows that lie anywhere comes after a row alone, less
+    what as many copies of one row take: the median over their widths. 0 where that was not
+    measured."""
+    more: dict[int, list[float]] = {}
+    found = {
+        (point["level"], point["bytes_per_lane"], point["rows"]): point["cycles"]
+        for point in known.curve("apart")
+    }
+    for of, width, rows in found:
+        if of == level:
+            apart = found[level, width, rows] - found[level, width, 1]
+            same = found["one row", width, rows] - found["one row", width, 1]
+            more.setdefault(rows, []).append(apart - same)
+    return tuple(max(0.0, median(more[rows])) for rows in sorted(more)) or (0.0, 0.0)
 
 
 def _tensor_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:

@@ -297,6 +297,11 @@ def _put_async(table: _Table) -> None:
                     each = [(value - _median(one)) / 15 for value in many]
                     source = "async.copy: sixteen less one, from the L2"
                     table.put(f"interval.async.{32 * width}", each, source)
+    apart = []
+    for sample in table.all("async.apart"):
+        shape = {key: sample["what"][key] for key in ("level", "bytes_per_lane", "rows")}
+        apart.append({**shape, **_spread("cycles", sample["values"])})
+    table.curve("apart", apart)
     for sample in table.all("async.bulk"):
         what = sample["what"]
         name = f"latency.bulk_{what['level']}{_where(what['warps'])}.{what['bytes']}"

@@ -78,6 +78,7 @@ class Code(Streamed):
         from_dram: share of the misses that go to memory.
         dram_bytes: moved by memory at each miss, on average, or stored there.
         l1, l2, dram: latency of a load by the level that serves it, cycles.
+        place, runs: a bit for its buffer, and the stretches of it that are asked for.
         gate: the barrier: position in `Numbers.gates`, or the number of a named one.
         amount: arrivals; of a wait the parity; of a named barrier the warps that meet; of a product
             the cycles of the tensor cores.
@@ -91,6 +92,7 @@ class Code(Streamed):
         *("dram", "dram_bytes", "fetch", "from_dram", "index", "interval", "kind", "l1", "l2"),
         *("l2_bytes", "latency", "line", "missing", "sets_read", "sets_result", "sm_interval"),
         *("stall", "unit", "waits", "gate", "amount", "bytes", "closes", "map", "drain"),
+        *("place", "runs"),
     )
 
     def __init__(self, kind: int, index: int) -> None:
@@ -101,6 +103,7 @@ class Code(Streamed):
         self.unit = 0
         self.missing = self.l2_bytes = self.from_dram = self.dram_bytes = 0.0
         self.l1 = self.l2 = self.dram = 0.0
+        self.place, self.runs = 0, 1.0
         self.gate = self.map = -1
         self.amount = self.bytes = self.drain = 0.0
         self.closes = False
@@ -140,6 +143,8 @@ class Warp:
         free_at, producer, level: by scoreboard: when it is free, the instruction that holds it,
             the level of memory that serves that.
         groups: cycle when each group of its asynchronous copies is complete.
+        asked, places, runs: since it last waited for data, the bytes that it asked for beyond the
+            L1, bits for the buffers of requests of one stretch, and the stretches of the others.
         products, products_end: the same of its groups of products, and of its last product.
         parked: it waits for a barrier whose end is not known yet.
         copies_end: cycle when its last asynchronous copy is.
@@ -157,9 +162,10 @@ class Warp:
     """
 
     __slots__ = (
-        *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "data_end"),
-        *("end", "fence", "fence_until", "fetch_spent", "free_at", "groups", "last_issue"),
-        *("level", "next", "number", "parked", "part", "place", "producer", "products"),
+        *("age", "asked", "barrier_spent", "begins", "block", "copies_end", "correction"),
+        *("data_end", "end", "fence", "fence_until", "fetch_spent", "free_at", "groups"),
+        *("last_issue", "level", "next", "number", "parked", "part", "place", "places"),
+        *("producer", "products", "runs"),
         *("products_end", "ready_since", "stall_end", "stores_end", "stream", "weight", "weights"),
     )
 
@@ -187,7 +193,12 @@ class Warp:
         self.copies_end = self.stores_end = self.data_end = 0.0
         self.products: list[float] = []
         self.products_end = 0.0
+        self.begin_asking()
         self.parked = False
+
+    def begin_asking(self) -> None:
+        """It has waited for data."""
+        self.asked, self.places, self.runs = 0.0, 0, 0.0
 
 
 class SubPartition:
@@ -283,6 +294,12 @@ class Numbers:
     # l2_pressure, dram_pressure: added to a load on that level by the traffic of all SMs
     l2_pressure: float
     dram_pressure: float
+    # l2_beside, dram_beside: by which the last of rows side by side comes later, a doubling
+    l2_beside: float
+    dram_beside: float
+    # l2_apart, dram_apart: the same of 1, 2, 4, .. rows that lie anywhere
+    l2_apart: tuple[float, ...]
+    dram_apart: tuple[float, ...]
     gates: tuple[float, ...] = ()  # arrivals that a phase of each mbarrier takes
     # products of warpgroups that a tensor core has in its queue at most, as one more is started
     queued: float = math.inf
@@ -332,6 +349,8 @@ class Simulation:
         self.barrier_cycles, self.barrier_step = numbers.barrier, numbers.barrier_step
         self.fill_cycles, self.line_cycles = numbers.fill, numbers.line
         self.read_cycles = numbers.read
+        self.l2_beside, self.l2_apart = numbers.l2_beside, numbers.l2_apart
+        self.dram_beside, self.dram_apart = numbers.dram_beside, numbers.dram_apart
 
         self.unit_free = 0.0  # the load/store and shuffle unit of the SM
         self.fill_free = 0.0  # the path from the L2
@@ -468,6 +487,8 @@ class Simulation:
         self.issued += warp.weight
         warp.last_issue = now
         served = now
+        if warp.asked and self._waited_for_data(warp, code):
+            warp.begin_asking()
         if code.sm_interval:
             if self.unit_free > now:
                 served = self.unit_free
@@ -625,6 +646,35 @@ class Simulation:
             warp.producer[board] = index
             warp.level[board] = level
 
+    @staticmethod
+    def _waited_for_data(warp: Warp, code: Code) -> bool:
+        """Whether an instruction waited for what its warp had asked for."""
+        if code.kind == DEPBAR:
+            return True
+        return any(warp.level[board] in ("dram", "l2") for board in code.waits)
+
+    @staticmethod
+    def _later(warp: Warp, code: Code, beside: float, apart: tuple[float, ...]) -> float:
+        """Cycles by which the last of what a warp waits for comes after a request alone, this one
+        being the latest. A load's value is used by itself; a group of copies is waited for as a
+        whole, wherever they come from."""
+        size, cycles, count = code.l2_bytes, 0.0, code.runs
+        warp.asked += size
+        if count > 1.0:
+            warp.runs += count
+        else:
+            warp.places |= code.place
+            if warp.asked > size:
+                cycles = beside * math.log2(warp.asked / size)
+        if code.kind == ASYNC:
+            count = warp.runs + warp.places.bit_count()
+        if count > 1.0:
+            doublings = math.log2(count)
+            before = min(int(doublings), len(apart) - 2)
+            step = apart[before + 1] - apart[before]
+            cycles += apart[before] + step * (doublings - before)
+        return cycles
+
     def _load(self, warp: Warp, code: Code, now: float, served: float) -> tuple[float, str]:
         """(cycle when a load's data are there, level that served it).
 
@@ -643,14 +693,16 @@ class Simulation:
         tally = self.drams.get(code, 0.0) + code.from_dram
         if tally >= _WHOLE:
             tally -= 1.0
-            idle = begin + code.dram
+            later = self._later(warp, code, self.dram_beside, self.dram_apart)
+            idle = begin + code.dram + later
             done, level = idle + self.dram_pressure, "dram"
             if idle < self.first_data:
                 self.first_data = idle
             if done > warp.data_end:
                 warp.data_end = done
         else:
-            done, level = begin + code.l2 + self.l2_pressure, "l2"
+            later = self._later(warp, code, self.l2_beside, self.l2_apart)
+            done, level = begin + code.l2 + later + self.l2_pressure, "l2"
         self.drams[code] = tally
         self.flight += size * (done - now) * weight
         self.latency_sum += (done - now) * weight

@@ -118,7 +118,8 @@ class OccupiedSm:
         self.placement = placement = _place_warps(streams, blocks, machine.sub_partitions)
         gates = _gates(streams, placement)
         encode = _Encoder(streams.sass, machine, where, scale or {}, placement, gates)
-        barrier = encode.factor("barrier")
+        barrier, memory = encode.factor("barrier"), encode.factor("memory")
+        l2, dram = encode.scale.get("l2", memory), encode.scale.get("dram", memory)
         held = where.resident_blocks_on_gpu / where.resident_blocks_on_sm
         busy_sms = min(machine.sm_count, held)  # those that hold blocks
         self.numbers = partial(
@@ -133,6 +134,10 @@ class OccupiedSm:
             line=machine.cold_line(streams.sass),
             read=machine.operand_read_cycles,
             box_memory=self.placement.share * busy_sms / machine.box_bytes_per_cycle,
+            l2_beside=machine.l2_beside * l2,
+            dram_beside=machine.dram_beside * dram,
+            l2_apart=tuple(cycles * l2 for cycles in machine.l2_apart),
+            dram_apart=tuple(cycles * dram for cycles in machine.dram_apart),
         )
         self.watched = 0
         if streams.meets:  # the first warp may copy for others; the one that works most is watched
@@ -391,6 +396,7 @@ class _Encoder:
         size = request.sectors * SECTOR_BYTES
         factor = self.factor("memory")
         code.missing, code.from_dram = missing, from_dram
+        code.place, code.runs = 1 << max(0, request.buffer), request.runs
         code.l2_bytes, code.dram_bytes = size, size * (from_dram * share)
         code.l1 = machine.l1_latency(request) * factor
         code.l2 = machine.l2_latency(request) * self.scale.get("l2", factor)

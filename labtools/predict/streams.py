@@ -42,6 +42,7 @@ class Request:
     # the data were touched by an earlier part of the block, this many bytes (of the whole block)
     # ago; None for a first touch
     again: float | None = None
+    runs: float = 1.0  # stretches of adjoining sectors that a global load or copy asks for
 
 
 @dataclass(frozen=True)
@@ -331,13 +332,15 @@ class _Tally:
     sectors: int = 0
     new: int = 0
     lines: int = 0
+    runs: int = 0
 
-    def add(self, sectors: int, new: int, lines: int) -> None:
+    def add(self, sectors: int, new: int, lines: int, runs: int = 1) -> None:
         """One more trip."""
         self.trips += 1
         self.sectors += sectors
         self.new += new
         self.lines += lines
+        self.runs += runs
 
 
 @dataclass
@@ -454,6 +457,9 @@ class _Requests:
         coded = np.unique(sectors * np.uint64(64) + warps)
         wanted = _per_warp(coded)
         lines = _per_warp(np.unique(coded >> np.uint64(8) << np.uint64(6) | coded & np.uint64(63)))
+        by_warp = np.sort(coded << np.uint64(58) | coded >> np.uint64(6))
+        begins = np.flatnonzero(np.diff(by_warp, prepend=np.uint64(0)) != 1)
+        runs = np.bincount((by_warp[begins] >> np.uint64(58)).astype(np.int64), minlength=64)
         if one.base in GLOBAL_LOADS:
             # Of warps that ask for one sector the first brings it.
             sector_of = coded >> np.uint64(6)
@@ -468,7 +474,7 @@ class _Requests:
             tally = tallies.setdefault(warp, _Tally())
             if counted:
                 tally.trips = max(0, tally.trips)
-                tally.add(int(wanted[warp]), int(new[warp]), int(lines[warp]))
+                tally.add(int(wanted[warp]), int(new[warp]), int(lines[warp]), int(runs[warp]))
             elif not tally.trips:  # the cold first trip only stands in until others follow
                 tally.trips = -1
 
@@ -615,7 +621,8 @@ class _Requests:
         sectors = max(1.0, tally.sectors / trips)
         buffer, lines = self.place.get(id(step), -1), max(1, round(tally.lines / trips))
         again = self.again.get(id(step))
-        return Request(kind, width, sectors, tally.new / trips, buffer, lines, again)
+        runs = max(1.0, tally.runs / trips)
+        return Request(kind, width, sectors, tally.new / trips, buffer, lines, again, runs)
 
 
 def matrices(one: Instruction) -> int:

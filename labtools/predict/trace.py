@@ -380,7 +380,7 @@ class _Follower:
         executing, unknown_guard = self._executing(state, one, active)
         base = one.base
         if base in JUMPS:
-            if unknown_guard and not self._assume(one):
+            if unknown_guard and not self._assume(one, state):
                 executing = np.zeros_like(active)
             items.append(Execution(one.index, active, executing))
             return self._jump(state, groups, one, active, executing)
@@ -577,17 +577,18 @@ class _Follower:
         self._go(groups, after, active & ~executing)
         return target if target < after and executing.any() else None
 
-    def _assume(self, one: Instruction) -> bool:
+    def _assume(self, one: Instruction, state: State) -> bool:
         """Whether a jump that depends on data is taken: of two ways the one with more instructions
         is gone, slow paths (a division by a denormal number, say) are skipped, loops are not left.
-        A vote leaves out work that is rare: there the one with fewer is gone. Who asks whether a
-        number is infinite asks for a beginning, which is over."""
+        A vote leaves out work that is rare: there the one with fewer is gone, and a loop whose end
+        is known besides is not gone round again. Who asks whether a number is infinite asks for a
+        beginning, which is over. What is waited for at an mbarrier has come."""
         known = self.assumed.get(one.index)
         if known is None:
-            known = self.assumed[one.index] = self._guess(one)
+            known = self.assumed[one.index] = self._guess(one, state)
         return known
 
-    def _guess(self, one: Instruction) -> bool:
+    def _guess(self, one: Instruction, state: State) -> bool:
         place = one.index
         if one.base in ("EXIT", "RET"):
             self._note(one, "taken as not leaving", trips=True)
@@ -598,12 +599,15 @@ class _Follower:
         skipped = self.code[place + 1 : target]
         if any(one.base == "CALL" and "__internal" in one.text for one in skipped):
             return True  # over the compiler's own code for rare numbers
+        asked, alone = self._asked(one, state)
+        if asked is not None and asked.base == "SYNCS":
+            return not one.predicate_negated
         if target <= place:
-            self._note(one, "taken as not going round again", trips=True)
+            bounded = asked is not None and asked.base == "VOTE" and not alone
+            self._note(one, "taken as not going round again", trips=not bounded)
             return False
         stays, goes = self._reach(place + 1, place), self._reach(target, place)
         more = len(goes - stays) > len(stays - goes)
-        asked = self._asked(one)
         if asked is not None and asked.base == "VOTE":
             more = not more
         taken = bool(goes) and (not stays or more)
@@ -621,20 +625,21 @@ class _Follower:
         )
         return taken
 
-    def _asked(self, branch: Instruction) -> Instruction | None:
-        """The vote, or the comparison with infinity, that a branch depends on alone; else None."""
+    def _asked(self, branch: Instruction, state: State) -> tuple[Instruction | None, bool]:
+        """(the vote, the comparison with infinity or the question at an mbarrier that a branch
+        depends on, else None; whether on nothing else)."""
         flags = {o.name for o in branch.operands if o.kind == "predicate"} - {"PT", "UPT"}
         flags |= {branch.predicate} if branch.predicate else set()
-        if len(flags) != 1:
-            return None
+        open_ = {name for name in flags if state.flag(name) is None}
         before = reversed(self.code[: branch.index])
-        one = next((one for one in before if flags & one.defines), None)
-        if one is None:
-            return None
+        one = next((one for one in before if open_ & one.defines), None)
+        if one is None or len(open_) != 1:
+            return None, True
         infinite = any(o.kind == "number" and o.value == -math.inf for o in one.operands)
         equal = one.modifiers[:1] in (("EQ",), ("NE",), ("NEU",))
-        known = one.base == "VOTE" or (one.base == "FSETP" and infinite and equal)
-        return one if known else None
+        waits = one.base == "SYNCS" and "TRYWAIT" in one.modifiers
+        known = one.base == "VOTE" or waits or (one.base == "FSETP" and infinite and equal)
+        return (one if known else None), open_ == flags
 
     def _reach(self, start: int, branch: int) -> frozenset[int]:
         """Positions that lie ahead of one within its innermost loop; none if it leaves the loop."""
