@@ -23,6 +23,7 @@ FAMILIES = {
     "decode, codes, asynchronous copies": ("decode", 24, ["r10", "r11"]),
     "prefill": ("prefill", 11, ["p02", "p03, warpgroups=1"]),
     "products": ("gemm", 11, ["g01", "g01 tile_m=64 tile_n=64 warps_m=2 warps_n=2", "g02"]),
+    "decode, codes, asynchronous copies, heads of 128": ("of 128", 10, ["r10", "r11"]),
 }
 """By family what is drawn, how many workloads, and the kernels."""
 BYTES_OF_CACHE = {"decode": 400e6, "short": 100e6}
@@ -41,6 +42,13 @@ def _decode(draw: np.random.Generator, most: float) -> str:
         keys = _between(draw, 200, 30000)
         if 2e6 <= 4 * batch * kv_heads * keys * dim <= most:
             return f"{batch},{group * kv_heads},{kv_heads},{keys},{dim}"
+
+
+def _decode_of_128(draw: np.random.Generator) -> str:
+    """The same with a head dim of 128."""
+    while not (found := _decode(draw, BYTES_OF_CACHE["decode"])).endswith(",128"):
+        pass
+    return found
 
 
 def _prefill(draw: np.random.Generator) -> str:
@@ -62,7 +70,7 @@ def draw_sections() -> str:
     draw = np.random.default_rng(FAMILIES_SEED)
     kinds: dict[str, Callable[[np.random.Generator], str]] = {
         **{name: partial(_decode, most=most) for name, most in BYTES_OF_CACHE.items()},
-        **{"prefill": _prefill, "gemm": _product},
+        **{"prefill": _prefill, "gemm": _product, "of 128": _decode_of_128},
     }
     lines = [
         f"# Drawn by research/draw_families.py, seed {FAMILIES_SEED}, once the model was committed."

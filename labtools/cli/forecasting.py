@@ -22,6 +22,7 @@ from labtools.predict import (
     waves,
     what_if,
 )
+from labtools.predict.bands import FAMILIES, UNMEASURED, band_of
 from labtools.predict.launched import launched_code
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
@@ -61,6 +62,7 @@ class ForecastAnswer(Answer):
             "origin": "forecast",
             "time_us": made.time_us,
             "band_us": made.band_us,
+            "family": made.family,
             "bound": made.bound,
             "bound_reason": made.bound_reason,
             "terms_us": made.terms_us,
@@ -112,12 +114,20 @@ class ForecastAnswer(Answer):
         for line in self._say_notes(details):
             console.print(line)
 
+    def _say_band(self) -> list[str]:
+        """How often the band held, where that was measured."""
+        band = band_of(machine_of(self.gpu), self.made.family) if self.made.family else UNMEASURED
+        if not (band.fresh and self.made.family):
+            return []
+        share = f"{band.held} of {band.fresh}"
+        return [f"recorded  the band held for {share} fresh ones: {FAMILIES[self.made.family]}"]
+
     def _say_time(self, details: bool) -> list[str]:
         made, floor = self.made, self.made.floor
         band = "no band"
         if made.band_us is not None:
             band = "band {:.2f} to {:.2f}".format(*made.band_us)
-        why = "the model does not know how long this takes; --verbose says why"
+        why = "nobody knows how far this is off; --verbose says why"
         if details:
             why = "; ".join(made.doubts)
         knobs = say_knobs(self.knobs, " ")
@@ -125,7 +135,7 @@ class ForecastAnswer(Answer):
             f"{self.rung}  {knobs}  on {self.gpu.name}",
             f"forecast  {made.time_us:.2f} us  ({band}), bound: {made.bound}, "
             f"model: {model_name()}",
-            *([f"no band:  {why}"] if made.doubts else []),
+            *([f"no band:  {why}"] if made.doubts else self._say_band()),
             f"          {made.bound_reason}",
             f"computed  floor {floor.time_us:.2f} us: {floor.bytes:,} bytes at "
             f"{floor.dram_gb_per_s:,.0f} GB/s",

@@ -25,11 +25,12 @@ from labtools.toolchain.cubin import no_kernel
 from labtools.toolchain.garbage import no_collection
 from labtools.toolchain.listings import MachineCode, machine_code
 
+from .bands import FAMILIES, band_of, family_of
 from .blocks import LaunchBlocks
 from .counts import TripCounts
 from .explain import chain_share
 from .grid import LaunchModel
-from .machine import Machine, machine_of, measured_band
+from .machine import Machine, machine_of
 from .memory import CallMemory
 from .result import Forecast, LaunchForecast
 from .roofline import floors
@@ -223,7 +224,8 @@ class _Call:
         empty_us = machine.launch_us(1) + machine.start_us
         peak = gpu.dram_gb_per_s or machine.dram_bytes_per_cycle * machine.clock_ghz
         bound, reason = _find_bound(time_us, empty_us, main, peak)
-        low, high = measured_band(machine)
+        family = self.family
+        band = band_of(machine, family) if family else None
         read = sum(result.dram_bytes for result in results)
         notes = [note for result in results for note in result.notes]
         if self.workload.forecast_note:
@@ -234,7 +236,8 @@ class _Call:
             notes.insert(0, uncalibrated)
         return Forecast(
             time_us=time_us,
-            band_us=(time_us * low, time_us * high),
+            band_us=(time_us * band.low, time_us * band.high) if band else None,
+            family=family,
             bound=bound,
             bound_reason=reason,
             terms_us=_terms(results, machine, overhead_us),
@@ -247,6 +250,13 @@ class _Call:
             floor=floors(self.workload, gpu, call_bytes=self._least_bytes),
             note="; ".join(notes),
         )
+
+    @property
+    def family(self) -> str | None:
+        """Its family, see `bands.family_of`."""
+        entries = {launch.entry for launch in timed_launches(self.launches)}
+        code = [sass for entry, sass in self.code.entries.items() if entry in entries]
+        return family_of(self.workload, self.launches, code)
 
     @property
     def _least_bytes(self) -> float:
@@ -266,7 +276,16 @@ class _Call:
                 "does not see all that is read"
             )
         made = _above_floor(made)
-        workspaces = sum(one.bytes for launch in launches for one in launch.workspace)
+        spaces = [one for launch in launches for one in launch.workspace]
+        if any(one.in_call for one in spaces):
+            doubts.append("the call allocates memory, and how long that takes is not forecast")
+        if made.family is None:
+            kinds = ", ".join(FAMILIES.values())
+            doubts.append(
+                "nobody measured how far forecasts of such a kernel are off: the bands are those "
+                f"of {kinds}"
+            )
+        workspaces = sum(one.bytes for one in spaces)
         needed = workload.set_bytes + workspaces
         if needed > gpu.memory_gb * 1e9:
             doubts.append(
@@ -275,7 +294,7 @@ class _Call:
         if not doubts:
             return made
         doubts = list(dict.fromkeys(doubts))
-        notes = ("no band: the model does not know how long this takes", made.note)
+        notes = ("no band: nobody knows how far this is off", made.note)
         note = "; ".join(filter(None, notes))
         return dataclasses.replace(made, band_us=None, doubts=tuple(doubts), note=note)
 

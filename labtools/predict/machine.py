@@ -5,11 +5,9 @@ of its own."""
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from statistics import median, median_high
 from typing import Any
 
@@ -50,7 +48,6 @@ alone. A GPU without any takes those of the GPU whose curves it has, else the re
 `dram_scale`: latency of a kernel's loads from memory over that of the microbenchmark's single
 stream; on the chain points of two runs. `scattered`: see `Machine`; on the bandwidth points of
 r02. `atomic_ns`: on the read sweep."""
-_BAND = Path(__file__).with_name("band.toml")
 _L1_SHARE_BYTES = 256 * 1024
 
 _OPCODES = {
@@ -679,12 +676,3 @@ def _launch_curve(known: Latencies) -> Curve:
     empty = [one for one in known.curve("launch") if one["kind"] == "empty"]
     points = sorted((one["grid"], one["us"]) for one in empty if one["threads"] == 128)
     return Curve.through(points or [(1.0, 0.5), (1e5, 60.0)])
-
-
-def measured_band(machine: Machine) -> tuple[float, float]:
-    """(lower, upper) factor on a forecast: how far it was off on the worst calibration point; 2
-    either way where nothing was measured on the GPU itself."""
-    if not machine.calibrated or not _BAND.is_file():
-        return 0.5, 2.0
-    data = tomllib.loads(_BAND.read_text("utf-8"))
-    return float(data["low"]), float(data["high"])

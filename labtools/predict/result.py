@@ -109,8 +109,8 @@ class Forecast:
     """A predicted time, with what it stands on."""
 
     time_us: float  # the prediction
-    # (lower, upper) end; as wide as the model's errors on kernels it was tried on. None where
-    # ``doubts`` says why the model does not know.
+    # (lower, upper) end; as wide as the model's errors on kernels of its family. None where
+    # ``doubts`` says why that is not known.
     band_us: tuple[float, float] | None
     bound: Bound
     bound_reason: str  # one sentence
@@ -124,7 +124,9 @@ class Forecast:
     code: str  # where the machine code came from
     floor: Floors  # the roofline floor of the workload
     note: str  # what to know about this forecast
-    doubts: tuple[str, ...] = ()  # reasons why this kernel is none of those that the band stands on
+    # of kernels, whose errors the band is as wide as (`bands.FAMILIES`); None for one of no family
+    family: str | None = None
+    doubts: tuple[str, ...] = ()  # reasons for which there is no band
     # data decide trip counts; it was followed with the inputs, and blocks were run on the CPU
     counted: bool = False
 
