@@ -109,7 +109,10 @@ class Wire:
         if value is Ellipsis:
             return ["ellipsis"]
         if isinstance(value, Problem):
-            return ["problem", inner(value.to_dict())]
+            kind, told = type(value), inner(value.to_dict())
+            is_usual = type(problem_from_dict(value.to_dict())) is kind
+            ours = kind.__module__.startswith(_ROOM) and not is_usual
+            return ["problem", told, *((kind.__module__, kind.__qualname__) if ours else ())]
         if (own := self._write(value)) is not None:
             return ["own", inner(own)]
         for base in type(value).__mro__:
@@ -141,7 +144,13 @@ class Wire:
         if tag == "ellipsis":
             return Ellipsis
         if tag == "problem":
-            return problem_from_dict(inner(rest[0]))
+            found = problem_from_dict(inner(rest[0]))
+            if len(rest) == 1:
+                return found
+            kind = getattr(sys.modules[rest[1]], rest[2])  # one laid out in another way
+            if not (rest[1].startswith(_ROOM) and issubclass(kind, type(found))):
+                raise ValueError(f"{rest[2]} is no kind of {type(found).__name__}")
+            return kind(**vars(found))
         if tag == "made":
             kind = getattr(sys.modules[rest[0]], rest[1])
             if not (rest[0].startswith(_ROOM) and isinstance(kind, type)):

@@ -1,0 +1,77 @@
+"""Other values of a kernel's knobs: as few builds as hold each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from labtools.problem import Knob, Problem, operation_of
+
+MOST_CASE_VISITS = 4000
+"""`Problem.visits` of a case that other values of knobs are tried on."""
+
+Values = Mapping[str, int]
+Packed = list[dict[str, int]]
+"""Other values of knobs that are tried together: each a value by itself, or with that of another
+knob which it needs."""
+
+
+def pack_values(
+    knobs: Sequence[Knob], used: Values, takes: Callable[[Values], bool]
+) -> tuple[list[Packed], list[str]]:
+    """Each value of the knobs that is not ``used``, nor broken on purpose, in one of several packs:
+    as many in a pack as a launch ``takes`` beside each other. A value that is refused beside all
+    that is used comes with one other.
+
+    Returns the packs, and ``name=value`` of what is refused with each.
+    """
+    others = {
+        knob.name: [
+            value
+            for value in knob.choices
+            if value not in (used.get(knob.name, knob.default), *knob.broken)
+        ]
+        for knob in knobs
+    }
+    every = [{name: value} for name, values in others.items() for value in values]
+    left, never = [], []
+    for one in every:
+        ways = (one, *(other | one for other in every if not other.keys() & one.keys()))
+        if found := next(filter(takes, ways), None):
+            left.append(found)
+        else:
+            never.append(say_values(one))
+    packs: list[Packed] = []
+    while left:
+        packed: dict[str, int] = {}
+        pack: Packed = []
+        for one in left:
+            if not packed.keys() & one.keys() and (not pack or takes(packed | one)):
+                packed |= one
+                pack.append(one)
+        packs.append(pack)
+        left = [one for one in left if one not in pack]
+    return packs, never
+
+
+def say_values(values: Values) -> str:
+    """``unroll=1, stages=4``."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def few_of_each_level(battery: Sequence[Problem]) -> list[Problem]:
+    """Few and small cases of a battery in which each level of each factor is met once."""
+    small = [one for one in battery if one.visits <= MOST_CASE_VISITS] or [battery[0]]
+    levels = [set(operation_of(one).levels_of(one).items()) for one in small]
+    missing: set[tuple[str, str]] = set().union(*levels)
+    chosen = []
+    while missing:
+        gains = [
+            len(of & missing) / (MOST_CASE_VISITS + 4 * one.visits)
+            for one, of in zip(small, levels, strict=True)
+        ]
+        best = int(np.argmax(gains))
+        chosen.append(small[best])
+        missing -= levels[best]
+    return chosen
