@@ -170,36 +170,27 @@ inline void do_later(const F& product) {
 template <int N>
 inline void hold(float (&)[N]) {}
 
-// Where a byte of a tile lies whose chunks are exchanged, and two neighbouring elements, or sixteen.
-inline unsigned long long exchanged(unsigned long long at) { return at ^ (at >> 3 & 0x70); }
+// Two neighbouring elements at a byte of a tile whose chunks are exchanged.
 template <class T>
 inline float2 pair_at(unsigned long long at) {
-  return unpack_pair<T>(*reinterpret_cast<const unsigned*>(exchanged(at)));
-}
-template <class T>
-inline void sixteen_at(float2 (&pairs)[8], unsigned long long at) {
-  for (int i = 0; i < 8; i += 4) {
-    const uint4 four = *reinterpret_cast<const uint4*>(exchanged(at + 4 * i));
-    pairs[i] = unpack_pair<T>(four.x);
-    pairs[i + 1] = unpack_pair<T>(four.y);
-    pairs[i + 2] = unpack_pair<T>(four.z);
-    pairs[i + 3] = unpack_pair<T>(four.w);
-  }
+  return unpack_pair<T>(*reinterpret_cast<const unsigned*>(at ^ (at >> 3 & 0x70)));
 }
 template <class T, int N>
 inline void wgmma_shared(float (&c)[N / 2], TileDescriptor a, TileDescriptor b, bool add) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   do_later([=, sums = c] {
-    float2 left[2][8], right[8];
-    for (int h = 0; h < 2; ++h)
-      sixteen_at<T>(left[h], a.tile + (16 * warp + 8 * h + lane / 4) * 128);
-    for (int t = 0; t < N / 8; ++t) {
-      for (int i = 0; i < 2; ++i) {
-        sixteen_at<T>(right, b.tile + (8 * t + lane % 4 * 2 + i) * 128);
-        for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < 2; ++h) {
+      float2 left[8];
+      for (int k = 0; k < 8; ++k)
+        left[k] = pair_at<T>(a.tile + (16 * warp + 8 * h + lane / 4) * 128 + 4 * k);
+      for (int t = 0; t < N / 8; ++t) {
+        for (int i = 0; i < 2; ++i) {
           float& sum = sums[4 * t + 2 * h + i];
           if (!add) sum = 0.f;
-          for (int k = 0; k < 8; ++k) sum += left[h][k].x * right[k].x + left[h][k].y * right[k].y;
+          for (int k = 0; k < 8; ++k) {
+            const float2 right = pair_at<T>(b.tile + (8 * t + lane % 4 * 2 + i) * 128 + 4 * k);
+            sum += left[k].x * right.x + left[k].y * right.y;
+          }
         }
       }
     }

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from labtools.problem import Knob, Problem, operation_of
+from labtools.problem.pairs import TILE_ENDS
 
-MOST_CASE_VISITS = 4000
+MOST_CASE_VISITS = 2600
 """`Problem.visits` of a case that other values of knobs are tried on."""
 
 Values = Mapping[str, int]
@@ -61,10 +62,11 @@ def say_values(values: Values) -> str:
 
 
 def few_of_each_level(battery: Sequence[Problem]) -> list[Problem]:
-    """Few and small cases of a battery in which each level of each factor is met once."""
+    """Few and small cases of a battery in which each level of each factor is met once, and each
+    level of a size with whole tiles."""
     small = [one for one in battery if one.visits <= MOST_CASE_VISITS] or [battery[0]]
-    levels = [set(operation_of(one).levels_of(one).items()) for one in small]
-    missing: set[tuple[str, str]] = set().union(*levels)
+    levels = [_levels_met(one) for one in small]
+    missing: set[tuple[str, ...]] = set().union(*levels)
     chosen = []
     while missing:
         gains = [
@@ -75,3 +77,9 @@ def few_of_each_level(battery: Sequence[Problem]) -> list[Problem]:
         chosen.append(small[best])
         missing -= levels[best]
     return chosen
+
+
+def _levels_met(problem: Problem) -> set[tuple[str, ...]]:
+    levels = operation_of(problem).levels_of(problem)
+    whole = [name for name in levels if levels.get(f"{name} end") == TILE_ENDS[0]]
+    return {*levels.items(), *((name, levels[name], TILE_ENDS[0]) for name in whole)}
