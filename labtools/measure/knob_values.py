@@ -11,15 +11,16 @@ from labtools.problem.pairs import TILE_ENDS
 
 MOST_CASE_VISITS = 2600
 """`Problem.visits` of a case that other values of knobs are tried on."""
+MOST_LONG_CASE_VISITS = 20_000
+"""The same of the last of them, which has the longest rows."""
 
-Values = Mapping[str, int]
 Packed = list[dict[str, int]]
 """Other values of knobs that are tried together: each a value by itself, or with that of another
 knob which it needs."""
 
 
 def pack_values(
-    knobs: Sequence[Knob], used: Values, takes: Callable[[Values], bool]
+    knobs: Sequence[Knob], used: Mapping[str, int], takes: Callable[[Mapping[str, int]], bool]
 ) -> tuple[list[Packed], list[str]]:
     """Each value of the knobs that is not ``used``, nor broken on purpose, in one of several packs:
     as many in a pack as a launch ``takes`` beside each other. A value that is refused beside all
@@ -56,14 +57,14 @@ def pack_values(
     return packs, never
 
 
-def say_values(values: Values) -> str:
+def say_values(values: Mapping[str, int]) -> str:
     """``unroll=1, stages=4``."""
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def few_of_each_level(battery: Sequence[Problem]) -> list[Problem]:
     """Few and small cases of a battery in which each level of each factor is met once, and each
-    level of a size with whole tiles."""
+    level of a size with whole tiles; then one with the longest rows, which goes round a ring."""
     small = [one for one in battery if one.visits <= MOST_CASE_VISITS] or [battery[0]]
     levels = [_levels_met(one) for one in small]
     missing: set[tuple[str, ...]] = set().union(*levels)
@@ -76,7 +77,9 @@ def few_of_each_level(battery: Sequence[Problem]) -> list[Problem]:
         best = int(np.argmax(gains))
         chosen.append(small[best])
         missing -= levels[best]
-    return chosen
+    long = [one for one in battery if one.visits <= MOST_LONG_CASE_VISITS] or chosen
+    longest = max(long, key=lambda one: (one.part_visits, -one.visits))
+    return list(dict.fromkeys([*chosen, longest]))
 
 
 def _levels_met(problem: Problem) -> set[tuple[str, ...]]:

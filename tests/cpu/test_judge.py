@@ -252,8 +252,9 @@ def test_a_sample_of_blocks_need_not_write_whole_rows() -> None:
 
 def test_the_last_cases_are_drawn_and_can_be_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
-    first, other = check_rung(R03, SMALL, seed=5), check_rung(R03, SMALL)
-    again = check_rung(R03, SMALL, seed=other.seed)
+    knobs = R03.resolve_knobs()  # asked for, all of them
+    first, other = check_rung(R03, SMALL, knobs, seed=5), check_rung(R03, SMALL, knobs)
+    again = check_rung(R03, SMALL, knobs, seed=other.seed)
     drawn = [[case.workload for case in one.cases[1:]] for one in (first, other, again)]
     assert len(drawn[0]) == check.DRAWN
     assert drawn[0] != drawn[1] == drawn[2]
