@@ -40,7 +40,7 @@ from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
 from .case import CheckCase, Fault, checked_limits, second_draw
-from .knob_values import Packed, few_of_each_level, pack_values, say_values
+from .knob_values import MOST_WHOLE, Packed, few_of_each_level, pack_values, say_values
 from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
@@ -726,8 +726,9 @@ def _check_other_knobs(
         with contextlib.suppress(LabError):
             together = {**used, **dict(chain.from_iterable(one.items() for one in pack))}
             code = compiled_code(rung, few[-1], together)
-            cases = [fewer[place % len(fewer)]] if code in known else few
+            is_new = code not in known and len(known) <= MOST_WHOLE
             known.add(code)
+            cases = few if is_new else [fewer[place % len(fewer)]]
             found = _check_values(rung, cases, used, pack)
             if not all(case.ok for case in found or ()):
                 wrong.set()

@@ -11,8 +11,10 @@ from labtools.problem.pairs import TILE_ENDS
 
 MOST_CASE_VISITS = 2600
 """`Problem.visits` of a case that other values of knobs are tried on."""
-MOST_LONG_CASE_VISITS = 20_000
+MOST_LONG_CASE_VISITS = 3000
 """The same of the last of them, which has the longest rows."""
+MOST_WHOLE = 8
+"""Packs with code of their own that all cases are run with; of the others it is one each."""
 
 Packed = list[dict[str, int]]
 """Other values of knobs that are tried together: each a value by itself, or with that of another

@@ -109,10 +109,9 @@ class Wire:
         if value is Ellipsis:
             return ["ellipsis"]
         if isinstance(value, Problem):
-            kind, told = type(value), inner(value.to_dict())
-            is_usual = type(problem_from_dict(value.to_dict())) is kind
-            ours = kind.__module__.startswith(_ROOM) and not is_usual
-            return ["problem", told, *((kind.__module__, kind.__qualname__) if ours else ())]
+            of, told = type(value), value.to_dict()
+            usual = type(problem_from_dict(told)) is of or not of.__module__.startswith(_ROOM)
+            return ["problem", inner(told), *(() if usual else (of.__module__, of.__qualname__))]
         if (own := self._write(value)) is not None:
             return ["own", inner(own)]
         for base in type(value).__mro__:
