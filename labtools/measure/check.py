@@ -301,6 +301,8 @@ def check_rung(
             ]
         behind = _behind_the_grid(rung, workload, knobs)
         batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
+        if not operation.is_ours:
+            batteries[0] += _last_blocks(rung, workload, knobs)
     fixed = list(chain.from_iterable(batteries))
     cases = fixed.copy()
     if not quick:
@@ -413,6 +415,33 @@ def _behind_the_grid(
     return found
 
 
+def _last_blocks(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[Problem]:
+    """By field of the shape, where a block takes many of it, the workload with as many as leave one
+    for the last of several blocks."""
+    found = []
+    for field in workload.shape_fields:
+        few = _blocks_of(rung, workload, field, FEW_ROWS - 1, knobs)
+
+        def has_more(size: int, field: str = field, few: list[int] = few) -> bool:
+            return _blocks_of(rung, workload, field, size, knobs) > few
+
+        sizes = range(FEW_ROWS, 3 * FEW_ROWS)
+        place = bisect.bisect_left(sizes, True, key=has_more) if few else 0
+        if 0 < place < len(sizes):
+            found.append(workload.replace(**{field: sizes[place]}))
+    return [one for one in found if rung.supports(one) is None]
+
+
+def _blocks_of(
+    rung: Rung, problem: Problem, field: str, size: int, knobs: Mapping[str, int] | None
+) -> list[int]:
+    """Blocks of each launch with another size; nothing where there is none."""
+    with contextlib.suppress(LabError):
+        resized = problem.replace(**{field: size})
+        return [one.num_blocks for one in rung.launches(resized, checked_limits(), knobs)]
+    return []
+
+
 def _is_short(past: Problem) -> bool:
     return past.output.elements <= MOST_WRITTEN
 
@@ -424,11 +453,7 @@ def _end_of_grid(
     limits = checked_limits()
 
     def blocks(size: int) -> list[int]:
-        try:
-            launches = rung.launches(narrow.replace(**{along: size}), limits, knobs)
-        except LabError:
-            return []  # nothing is said of what it does not take
-        return [one.num_blocks for one in launches]
+        return _blocks_of(rung, narrow, along, size, knobs)  # nothing of what it does not take
 
     few = blocks(FEW_ROWS)
 

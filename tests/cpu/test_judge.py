@@ -552,6 +552,17 @@ def test_a_kernel_that_is_wrong_with_another_value_is_wrong(
     assert found and told in found[0], found
 
 
+def test_the_last_of_several_blocks_has_one_element_to_take() -> None:
+    mine = load_rung(kernels_dir() / "first" / "vector_add.py")
+    problem = operation_of(mine.operation).small
+    (last,) = check._last_blocks(mine, problem, None)
+    assert last.output.elements % 128 == 1 and last.output.elements > 1000
+    wrong = edited(("i < count)", "i < count - (count % 128 == 1 && count > 1000))"), base=mine)
+    assert not check_rung(wrong, problem, seed=5).ok
+    rows = load_rung(kernels_dir() / "first" / "row_sum.py")  # a block takes one row
+    assert not check._last_blocks(rows, operation_of(rows.operation).small, None)
+
+
 def test_a_copy_of_a_paged_kernel_that_prepares_is_looked_at_far_apart(tmp_path: Path) -> None:
     """Its launch, in a process of its own, is told how large the pool is; what is prepared is not
     copied."""
