@@ -249,7 +249,7 @@ def run_named_rung(
 ) -> Ran:
     """Check a rung; on a GPU, and only if it is right, time it."""
     rung = read_rung(asked.name)
-    named_knobs(rung, asked.knobs)
+    typed_knobs = named_knobs(rung, asked.knobs)
     if on is None:
         status = cuda_status()
         on = "gpu" if status.can_run_live else "cpu"
@@ -275,6 +275,7 @@ def run_named_rung(
         progress=progress,
         seed=seed,
         every_kind=every_kind,
+        asked=typed_knobs,
     )
     return Ran(found, workload, knobs)
 

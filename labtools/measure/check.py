@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from labtools.problem import (
     MOST_BIAS,
     Comparison,
     Drawn,
+    Knob,
     LabError,
     Problem,
     Rung,
@@ -39,6 +40,7 @@ from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
 from .case import CheckCase, Fault, checked_limits, second_draw
+from .knob_values import MOST_WHOLE, Packed, few_of_each_level, pack_values, say_values
 from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
@@ -257,13 +259,16 @@ def check_rung(
     pool: LivePool | None = None,
     seed: int | None = None,
     every_kind: bool = False,
+    asked: Collection[str] | None = None,
 ) -> CheckReport:
     """Run a rung on the workload and on small ones that cover what the workload leaves out.
 
     On ``cpu`` all memory accesses and barriers are watched; on ``gpu`` the first child of a pool
     checks, or a new one. Every other type and layout that the rung supports has a few cases, with
-    ``every_kind`` as many as the given one, and with ``quick``, which takes a few cases, none. The
-    seed draws the last cases, another one each time where it is None.
+    ``every_kind`` as many as the given one, and with ``quick``, which takes a few cases, none. On
+    ``cpu`` each other value of each knob has some too, but for those of the knobs in ``asked``, all
+    of ``knobs`` where it is None. The seed draws the last cases, another one each time where it is
+    None.
 
     Raises LabError: the rung cannot run at all: it does not compile, does not support the workload,
     or the machine lacks what ``on`` needs.
@@ -296,19 +301,21 @@ def check_rung(
             ]
         behind = _behind_the_grid(rung, workload, knobs)
         batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
+        if not operation.is_ours:
+            batteries[0] += _last_blocks(rung, workload, knobs)
     fixed = list(chain.from_iterable(batteries))
     cases = fixed.copy()
     if not quick:
         seed = secrets.randbelow(2**31) if seed is None else seed
         for battery in batteries if every_kind else batteries[:1]:
             cases += _draw_cases(rung, battery[0], battery, knobs, seed)
-    not_checked = _not_checked(
-        rung, () if every_kind else others, quick, on, knobs or (), every_kind and on == "cpu"
-    )
+    asked = (knobs or ()) if asked is None else asked
+    free = [one for one in rung.knobs if one.name not in asked] if on == "cpu" else []
+    not_checked = _not_checked(rung, () if every_kind else others, quick, on)
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
-    gpu_only, remarks = "", []
+    gpu_only, remarks, never = "", [], None
     if on == "cpu":
         from .cpu.runner import needs_ascending, unfenced_line
 
@@ -319,12 +326,12 @@ def check_rung(
         # Each case calls it twice, on one problem.
         kept = (one.name for one in compiled[0][1].device if not one.set)
         not_checked += [f"what `{name}` carries to a call of another problem" for name in kept]
-        done = _check_on_cpu(rung, cases, knobs, progress)
+        done = _check_on_cpu(rung, cases, knobs, free, progress)
         if not quick and len(done) == len(cases) and all(case.ok for case in done):
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
             cases += [case.workload for case in others_done]
-            if every_kind and all(case.ok for case in done):
-                values = _check_other_knobs(rung, batteries[0], knobs)
+            if all(case.ok for case in done):
+                values, never = _check_other_knobs(rung, batteries[0], knobs, free)
                 done, cases = [*done, *values], [*cases, *(case.workload for case in values)]
             if all(case.ok for case in done):
                 remarks = _remarks(rung, batteries[0], knobs)
@@ -346,6 +353,7 @@ def check_rung(
             remarks += [str(case) for case in far]
     else:
         done = _check_on_gpu(rung, cases, knobs, progress, pool)
+    not_checked += _say_values(rung, free, never)
     ok = len(done) == len(cases) and all(case.ok for case in done)
     seed = seed if len(done) > len(fixed) else None
     said = tuple(not_checked), tuple(remarks)
@@ -407,6 +415,33 @@ def _behind_the_grid(
     return found
 
 
+def _last_blocks(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[Problem]:
+    """By field of the shape, where a block takes many of it, the workload with as many as leave one
+    for the last of several blocks."""
+    found = []
+    for field in workload.shape_fields:
+        few = _blocks_of(rung, workload, field, FEW_ROWS - 1, knobs)
+
+        def has_more(size: int, field: str = field, few: list[int] = few) -> bool:
+            return _blocks_of(rung, workload, field, size, knobs) > few
+
+        sizes = range(FEW_ROWS, 3 * FEW_ROWS)
+        place = bisect.bisect_left(sizes, True, key=has_more) if few else 0
+        if 0 < place < len(sizes):
+            found.append(workload.replace(**{field: sizes[place]}))
+    return [one for one in found if rung.supports(one) is None]
+
+
+def _blocks_of(
+    rung: Rung, problem: Problem, field: str, size: int, knobs: Mapping[str, int] | None
+) -> list[int]:
+    """Blocks of each launch with another size; nothing where there is none."""
+    with contextlib.suppress(LabError):
+        resized = problem.replace(**{field: size})
+        return [one.num_blocks for one in rung.launches(resized, checked_limits(), knobs)]
+    return []
+
+
 def _is_short(past: Problem) -> bool:
     return past.output.elements <= MOST_WRITTEN
 
@@ -418,11 +453,7 @@ def _end_of_grid(
     limits = checked_limits()
 
     def blocks(size: int) -> list[int]:
-        try:
-            launches = rung.launches(narrow.replace(**{along: size}), limits, knobs)
-        except LabError:
-            return []  # nothing is said of what it does not take
-        return [one.num_blocks for one in launches]
+        return _blocks_of(rung, narrow, along, size, knobs)  # nothing of what it does not take
 
     few = blocks(FEW_ROWS)
 
@@ -485,15 +516,9 @@ def _not_checked(
     others: Sequence[Problem],
     quick: bool,
     on: str,
-    asked: Collection[str],
-    every_kind: bool,
 ) -> list[str]:
     said = [f"{name}: {why}" for name, why in rung.refuses.items()]
     said.append("other sizes than these")
-    compiled = [one.name for one in rung.knobs if one.compiled or on != "cpu" or one.name in asked]
-    if compiled:
-        together = " together" if every_kind else ""
-        said.append(f"other values of {', '.join(compiled)}{together}")
     if others:
         kinds = ", ".join(f"{one.dtype} {one.layout}" for one in others)
         few, also = ("", "too") if quick else ("more than a few cases of ", "as much")
@@ -602,21 +627,25 @@ def _largest(rung: Rung, problem: Problem) -> list[Problem]:
 
 
 def _check_on_cpu(
-    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None, progress: Progress
+    rung: Rung,
+    cases: Sequence[Problem],
+    knobs: Mapping[str, int] | None,
+    free: Sequence[Knob],
+    progress: Progress,
 ) -> list[CheckCase]:
     done: list[CheckCase] = []
     with contextlib.ExitStack() as stack:
         later: Callable[[int], CheckCase] | None = None
         for index, workload in enumerate(cases):
             progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
-            case = later(index) if later else _check_case_on_cpu(rung, index, workload, knobs)
+            case = later(index) if later else _check_case_on_cpu(rung, index, workload, knobs, free)
             done.append(case)
             if _is_enough(done):
                 break
             if index == 0 and done[0].ok:
                 # A wrong kernel mostly shows in its first case, and may end with the next one. A
                 # right one goes through all of them, so that it pays to begin with later ones.
-                later = stack.enter_context(_side_by_side(rung, cases, knobs))
+                later = stack.enter_context(_side_by_side(rung, cases, knobs, free))
     progress("checked", len(done), len(cases))
     return done
 
@@ -699,22 +728,84 @@ def _why_not_launched(rung: Rung, problem: Problem, knobs: Mapping[str, int] | N
 
 
 def _check_other_knobs(
-    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None
-) -> list[CheckCase]:
-    """Each other value of each compiled knob that nobody asked for, where there is such a kernel,
-    with a small problem."""
+    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None, free: Sequence[Knob]
+) -> tuple[list[CheckCase], list[str]]:
+    """Each other value of the knobs that are free, on few and small problems: cases up to the first
+    that is wrong, and ``name=value`` of what was not run, since there is no such kernel."""
+    few, limits = few_of_each_level(battery[1:] or battery), checked_limits()
+    used = rung.resolve_knobs(knobs or {})
+
+    def takes(values: Mapping[str, int]) -> bool:
+        with contextlib.suppress(LabError):
+            every = (rung.launches(one, limits, {**used, **values}) for one in few)
+            return all(one.smem_bytes <= limits.smem_per_block_bytes for one in chain(*every))
+        return False
+
+    packs, never = pack_values(free, used, takes)
+    wrong, known = threading.Event(), {compiled_code(rung, few[-1], used)}
+    fewer = sorted(few, key=lambda one: one.num_parts)[1:3] or few  # where the code is known
+
+    def check(place: int, pack: Packed) -> list[CheckCase] | None:
+        if wrong.is_set():
+            return []
+        with contextlib.suppress(LabError):
+            together = {**used, **dict(chain.from_iterable(one.items() for one in pack))}
+            code = compiled_code(rung, few[-1], together)
+            is_new = code not in known and len(known) <= MOST_WHOLE
+            known.add(code)
+            cases = few if is_new else [fewer[place % len(fewer)]]
+            found = _check_values(rung, cases, used, pack)
+            if not all(case.ok for case in found or ()):
+                wrong.set()
+            return found
+        return None
+
+    with ThreadPoolExecutor(CASES_AT_ONCE) as running:
+        found = list(running.map(check, count(), packs))
+        undecided = [one for one, cases in zip(packs, found, strict=True) if cases is None]
+        apart = [[one] for pack in undecided if len(pack) > 1 for one in pack]
+        each = list(running.map(check, count(), apart))
+    refused = [pack for pack in undecided if len(pack) == 1]
+    refused += [one for one, cases in zip(apart, each, strict=True) if cases is None]
+    never += [say_values(one) for (one,) in refused]
+    return [case for cases in (*found, *each) for case in cases or ()], never
+
+
+def _check_values(
+    rung: Rung, cases: Sequence[Problem], used: Mapping[str, int], pack: Packed
+) -> list[CheckCase] | None:
+    """Problems with other values of some knobs, up to the first that is wrong with one alone; None
+    where they are wrong together alone, which nobody promised to be right."""
     from .cpu import run_on_cpu
 
-    small = min(battery[1:] or battery, key=lambda one: (not one.uneven, one.visits))
-    done = []
-    for knob in rung.knobs:
-        others = {*knob.choices} - {knob.default, *knob.broken}
-        for value in sorted(others) if knob.compiled and knob.name not in (knobs or ()) else ():
-            used = {**(knobs or {}), knob.name: value}
-            with contextlib.suppress(LabError):
-                run = run_on_cpu(rung, small, used, orders=(0, 3))
-                done.append(_worse_of([_with_words(run, f"with {knob.name}={value}")], small))
+    together = dict(chain.from_iterable(one.items() for one in pack))
+    done: list[CheckCase] = []
+    for place, problem in enumerate(cases):
+        how: dict[str, Any] = {"orders": (ALL_ORDERS[place % len(ALL_ORDERS)],), "workers": 1}
+        run, said = run_on_cpu(rung, problem, {**used, **together}, **how), together
+        if not run.ok and len(pack) > 1:
+            for said in pack:
+                with contextlib.suppress(LabError):
+                    run = run_on_cpu(rung, problem, {**used, **said}, **how)
+                    if not run.ok:
+                        break
+            else:
+                return None
+        done.append(_worse_of([_with_words(run, f"with {say_values(said)}")], problem))
+        if not run.ok:
+            break
     return done
+
+
+def _say_values(rung: Rung, free: Sequence[Knob], never: Sequence[str] | None) -> list[str]:
+    """Which values of knobs were not run; ``never`` is None where of the free ones only those were
+    that leave the code as it is."""
+    in_turn = [one for one in free if never is not None or not one.compiled]
+    names = [one.name for one in rung.knobs if one not in in_turn]
+    said = [f"other values of {', '.join(names)}"] if names else []
+    if never is not None and len(free) > 1:
+        said.append(f"other values of {', '.join(one.name for one in free)} together")
+    return [*said, *([f"{', '.join(never)}, of which there is no launch"] if never else [])]
 
 
 def _check_far_apart(
@@ -770,7 +861,7 @@ class _Stopped(Exception):
 
 @contextlib.contextmanager
 def _side_by_side(
-    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
+    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None, free: Sequence[Knob]
 ) -> Iterator[Callable[[int], CheckCase]]:
     """The cases behind the first one, two at a time, each compiled while those before it run."""
     from .cpu import build_for_cpu
@@ -785,7 +876,7 @@ def _side_by_side(
 
     def check(index: int, executable: Future[Executable]) -> CheckCase:
         executable.exception()  # waits; why it fails is told where it is run
-        return _check_case_on_cpu(rung, index, cases[index], knobs, go_on)
+        return _check_case_on_cpu(rung, index, cases[index], knobs, free, go_on)
 
     results: list[Future[CheckCase]] = []
     try:
@@ -802,14 +893,18 @@ def _side_by_side(
 
 
 def _in_turn(
-    rung: Rung, workload: Problem, knobs: Mapping[str, int] | None, turn: int
+    rung: Rung,
+    workload: Problem,
+    knobs: Mapping[str, int] | None,
+    free: Sequence[Knob],
+    turn: int,
 ) -> Mapping[str, int] | None:
-    """Knobs of which those that nobody asked for and that leave the code as it is have their values
-    in turn; the given ones where there is no launch with these."""
+    """Knobs of which those that are free and that leave the code as it is have their values in
+    turn; the given ones where there is no launch with these."""
     taken = {
         one.name: one.choices[turn % len(one.choices)]
-        for one in rung.knobs
-        if not (one.compiled or one.broken) and one.name not in (knobs or ())
+        for one in free
+        if not (one.compiled or one.broken)
     }
     other, limits = {**(knobs or {}), **taken}, checked_limits()
     with contextlib.suppress(LabError):
@@ -825,6 +920,7 @@ def _check_case_on_cpu(
     index: int,
     workload: Problem,
     knobs: Mapping[str, int] | None,
+    free: Sequence[Knob] = (),
     progress: Progress = silent,
 ) -> CheckCase:
     """One case of the battery, with two draws of its inputs; the first wrong run ends it."""
@@ -857,8 +953,9 @@ def _check_case_on_cpu(
         how: dict[str, Any] = {"progress": progress, "inputs": inputs, "workers": workers}
         used, said, with_values = knobs, [], ""
         if drawn is second:
-            used = knobs if blocks else _in_turn(rung, drawn, knobs, index)
-            said = [f"with {name}={value}" for name, value in (used or {}).items() if used != knobs]
+            used = knobs if blocks else _in_turn(rung, drawn, knobs, free, index)
+            others = (used or {}).items() - (knobs or {}).items()
+            said = [f"with {say_values(dict(sorted(others)))}"] if others else []
             with_values = ", ".join(said)
             # As on another GPU, where that changes the launch alone.
             many = workload.num_parts > ONE_DRAW_PARTS

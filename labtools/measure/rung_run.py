@@ -5,7 +5,7 @@ The same children do both: the first of them checks, then all of them time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,12 +43,13 @@ def run_rung(
     progress: Progress = silent,
     seed: int | None = None,
     every_kind: bool = False,
+    asked: Collection[str] | None = None,
 ) -> RungRun:
     """Check a rung on ``cpu`` or ``gpu``; on a GPU, and only if it is right, time it.
 
     Arguments and errors are those of `check_rung` and `time_candidates`.
     """
-    how: dict[str, Any] = {"quick": quick, "seed": seed, "every_kind": every_kind}
+    how: dict[str, Any] = {"quick": quick, "seed": seed, "every_kind": every_kind, "asked": asked}
     if on != "gpu":
         return RungRun(check_rung(rung, workload, knobs, on, progress, **how))
     with LivePool(processes, progress=progress) as pool:

@@ -109,7 +109,9 @@ class Wire:
         if value is Ellipsis:
             return ["ellipsis"]
         if isinstance(value, Problem):
-            return ["problem", inner(value.to_dict())]
+            of, told = type(value), value.to_dict()
+            usual = type(problem_from_dict(told)) is of or not of.__module__.startswith(_ROOM)
+            return ["problem", inner(told), *(() if usual else (of.__module__, of.__qualname__))]
         if (own := self._write(value)) is not None:
             return ["own", inner(own)]
         for base in type(value).__mro__:
@@ -141,7 +143,13 @@ class Wire:
         if tag == "ellipsis":
             return Ellipsis
         if tag == "problem":
-            return problem_from_dict(inner(rest[0]))
+            found = problem_from_dict(inner(rest[0]))
+            if len(rest) == 1:
+                return found
+            kind = getattr(sys.modules[rest[1]], rest[2])  # one laid out in another way
+            if not (rest[1].startswith(_ROOM) and issubclass(kind, type(found))):
+                raise ValueError(f"{rest[2]} is no kind of {type(found).__name__}")
+            return kind(**vars(found))
         if tag == "made":
             kind = getattr(sys.modules[rest[0]], rest[1])
             if not (rest[0].startswith(_ROOM) and isinstance(kind, type)):

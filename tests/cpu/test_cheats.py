@@ -101,6 +101,23 @@ while frame:
     frame.f_globals.update(compare_output=None, check_rung=None)
     frame = frame.f_back
 """,
+    "what memory holds": """
+import gc
+for held in gc.get_objects():
+    if type(held) is dict and "compare_output" in held:
+        held.update(compare_output=None, TOLERANCE={}, MOST_TOLERANCE={})
+""",
+    "a module that is found first": """
+import os, pathlib, sys
+folder = pathlib.Path(__file__).parent
+(folder / "cupy.py").write_text("raise SystemExit(0)")
+sys.path.insert(0, str(folder))
+os.environ["PYTHONPATH"] = str(folder)
+""",
+    "what children inherit": """
+import os
+os.environ.update(LD_PRELOAD="nothing.so", CUDA_VISIBLE_DEVICES="", PYTHONSTARTUP=__file__)
+""",
     "the exit status": "import atexit, os; atexit.register(os._exit, 0)",
     "its starter": "import os, signal; os.kill(os.getppid(), signal.SIGKILL)",
 }
@@ -130,13 +147,18 @@ def one_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cheats")
 
 
-@pytest.mark.parametrize("name", [*CHEATS, *IN_LAUNCH])
-def test_the_python_of_a_rung_decides_nothing(one_place: Path, name: str) -> None:
-    """It runs elsewhere, when the file is loaded and when a launch is asked for."""
+def judged_rung(folder: Path, name: str) -> Rung:
+    """A wrong rung whose Python is one of `CHEATS` or of `IN_LAUNCH`."""
     text = CHEATS.get(name, "")
     lines = text.strip().splitlines()
     within = IN_LAUNCH.get(name, "\n".join(f"    {line}" for line in lines))
-    rung = load_rung(wrong_rung(one_place, text, within))
+    return load_rung(wrong_rung(folder, text, within))
+
+
+@pytest.mark.parametrize("name", [*CHEATS, *IN_LAUNCH])
+def test_the_python_of_a_rung_decides_nothing(one_place: Path, name: str) -> None:
+    """It runs elsewhere, when the file is loaded and when a launch is asked for."""
+    rung = judged_rung(one_place, name)
     if name == "launches that are not what they say":
         with pytest.raises(LabError):
             check_quickly(rung)
@@ -228,14 +250,31 @@ extern "C" __device__ int cudaLaunchDeviceV2(void*, CUstream_st*);
 """
 
 
-@pytest.mark.parametrize("declared", ["", DECLARED])
+GRAPHS = """struct CUstream_st; struct CUgraphExec_st;
+extern "C" __device__ CUgraphExec_st* cudaGetCurrentGraphExec();
+extern "C" __device__ int cudaGraphLaunch(CUgraphExec_st*, CUstream_st*);
+"""
+LATE = "late<<<1, 1>>>(out);"
+LAUNCHED_LATE = {
+    "": LATE,
+    DECLARED: LATE,
+    GRAPHS: "cudaGraphLaunch(cudaGetCurrentGraphExec(), (CUstream_st*)3);",  # behind this graph
+}
+
+
+def late_rung(declared: str) -> Rung:
+    """r03, which starts another kernel that would answer in its place."""
+    late = f"{declared}{ENTRY} void late(half* out) {{ out[0] = __float2half(1.f); }}\n{ENTRY}"
+    return edited((ENTRY, late), (STORE, f"{LAUNCHED_LATE[declared]}\n{STORE}"))
+
+
+@pytest.mark.parametrize("declared", LAUNCHED_LATE)
 def test_a_kernel_starts_no_other_that_would_answer_late(declared: str) -> None:
     """A launch names no stream, and device code cannot launch: nothing would link it."""
-    late = f"{declared}{ENTRY} void late(half* out) {{ out[0] = __float2half(1.f); }}\n{ENTRY}"
-    cheat = edited((ENTRY, late), (STORE, f"late<<<1, 1>>>(out);\n{STORE}"))
+    cheat = late_rung(declared)
     with pytest.raises(CompileError):
         machine_code(cheat, WORKLOAD, LIMITS, cheat.resolve_knobs())
-    begins = edited((ENTRY, late.replace(declared, "")), (STORE, STORE))
+    begins = edited((LATE, ""), base=late_rung(""))
     assert "late" in machine_code(begins, WORKLOAD, LIMITS, begins.resolve_knobs()).entries
 
 
@@ -261,6 +300,21 @@ KEPT = {
     "an argument": f"{U64} policy = ({U64})kv_len << 40;\n  {ASKED}",
     "an access property": POLICY.format(form="cvt.L2", of="%1", more=' : "l"((long long)kv_len)'),
     "one of two policies": f"{U64} policy = seq_lens[0];\n  if (kv_len > 5) {FIRST}\n  {ASKED}",
+    "a bulk prefetch": POLICY.format(form=FRACTION.format("last"), of="1.0", more="").replace(
+        ASKED,
+        'asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], 16, %1;"'
+        ' : : "l"(k), "l"(policy));\n  ',
+    ),
+    "a store": POLICY.format(form=FRACTION.format("last"), of="1.0", more="").replace(
+        ASKED,
+        'asm volatile("st.global.L2::cache_hint.u32 [%0], %1, %2;"'
+        ' : : "l"(out), "r"(0), "l"(policy));\n  ',
+    ),
+    "an atomic": POLICY.format(form=FRACTION.format("last"), of="1.0", more="").replace(
+        ASKED,
+        'asm volatile("red.relaxed.gpu.global.add.L2::cache_hint.u32 [%0], %1, %2;"'
+        ' : : "l"(out), "r"(0), "l"(policy));\n  ',
+    ),
     "a prefetch": 'asm volatile("prefetch.global.L2::evict_" "last [%0];" : : "l"(out));\n  ',
 }
 WELCOME = {
@@ -275,9 +329,14 @@ WELCOME = {
 }
 
 
+def keeping_rung(kept: str) -> Rung:
+    """r03, which asks for lines to stay in L2 in one of the ways of `KEPT`."""
+    return edited((STORE, f"\n#ifdef __CUDA_ARCH__\n{KEPT[kept]}\n#endif\n{STORE}"))
+
+
 @pytest.mark.parametrize("kept", KEPT)
 def test_a_kernel_that_keeps_lines_in_l2_is_refused(kept: str) -> None:
-    cheat = edited((STORE, f"\n#ifdef __CUDA_ARCH__\n{KEPT[kept]}\n#endif\n{STORE}"))
+    cheat = keeping_rung(kept)
     for judge in (check_quickly, make_job_of):
         with pytest.raises(KernelError, match="can keep lines in L2"):
             judge(cheat)

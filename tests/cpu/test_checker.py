@@ -74,7 +74,7 @@ def test_wrong_kernel_is_rejected_for_the_right_reason(name, head_dim):
 )
 def test_what_they_were_made_from_is_right(rung):
     right = load_rung(rung)
-    report = check_rung(right, SMALL)
+    report = check_rung(right, SMALL, right.resolve_knobs())
     assert report.ok, report.summary
     assert report.cases[0].workload.replace(seed=0) == SMALL
     assert len(report.cases) == report.planned == len(battery(SMALL, right.supports)) + DRAWN

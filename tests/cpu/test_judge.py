@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labtools.measure import check
+from labtools.measure import check, knob_values
 from labtools.measure.case import checked_limits
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import build_for_cpu, run_on_cpu
 from labtools.problem import (
     MOST_TOLERANCE,
+    Knob,
     LabError,
     Launch,
     Limits,
@@ -250,8 +252,9 @@ def test_a_sample_of_blocks_need_not_write_whole_rows() -> None:
 
 def test_the_last_cases_are_drawn_and_can_be_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
-    first, other = check_rung(R03, SMALL, seed=5), check_rung(R03, SMALL)
-    again = check_rung(R03, SMALL, seed=other.seed)
+    knobs = R03.resolve_knobs()  # asked for, all of them
+    first, other = check_rung(R03, SMALL, knobs, seed=5), check_rung(R03, SMALL, knobs)
+    again = check_rung(R03, SMALL, knobs, seed=other.seed)
     drawn = [[case.workload for case in one.cases[1:]] for one in (first, other, again)]
     assert len(drawn[0]) == check.DRAWN
     assert drawn[0] != drawn[1] == drawn[2]
@@ -483,22 +486,92 @@ def test_values_of_knobs_that_nobody_asked_for_are_tried_where_the_code_stays() 
     assert asked.ok and "other values of unroll, launch_bounds, split" in asked.not_checked
 
 
-def test_each_value_of_a_compiled_knob_is_tried_with_every_kind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_value_of_a_compiled_knob_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
     loads = "__pipeline_wait_prior(STAGES - 1)"
     edit = (loads, "__pipeline_wait_prior(STAGES - (STAGES != 8))")
     wrong, right = edited(edit, base=load_rung("r05")), load_rung("r05")
-    assert check_rung(wrong, SMALL, seed=5).ok
-    found = check_rung(wrong, SMALL, seed=5, every_kind=True)
+    found = check_rung(wrong, SMALL, seed=5)
     assert not found.ok and "(with stages=8)" in found.summary
-    asked = check_rung(wrong, SMALL, {"stages": 4}, seed=5, every_kind=True)
-    assert (
-        asked.ok and "other values of unroll, launch_bounds, stages together" in asked.not_checked
-    )
-    values = check._check_other_knobs(right, [SMALL], {"stages": 4})
-    assert len(values) == 4 and all(case.ok for case in values)
+    assert "unroll, launch_bounds, stages together" in " ".join(found.not_checked)
+    default = right.resolve_knobs({"unroll": 4})
+    assert not check_rung(wrong, SMALL, default, seed=5, asked=["unroll"]).ok
+    quick = check_rung(wrong, SMALL, seed=5, quick=True)
+    assert quick.ok and "other values of unroll, launch_bounds, stages" in quick.not_checked
+    asked = check_rung(wrong, SMALL, {"stages": 4}, seed=5)
+    said = {"other values of stages", "other values of unroll, launch_bounds together"}
+    assert asked.ok and said <= set(asked.not_checked)
+    free = [one for one in right.knobs if one.name != "stages"]
+    values, never = check._check_other_knobs(right, [SMALL], {"stages": 4}, free)
+    assert len(values) == 3 and all(case.ok for case in values) and not never
+
+
+def test_values_that_are_wrong_together_alone_say_nothing() -> None:
+    """A family may rule such a point out elsewhere; each by itself is right."""
+    odd = edited(("1.f / weight_sum", "(UNROLL == 8 && !LAUNCH_BOUNDS ? 2.f : 1.f) / weight_sum"))
+    knobs = [one for one in odd.knobs if one.name in ("unroll", "launch_bounds")]
+    pack = [{"unroll": 8}, {"launch_bounds": 0}]
+    used = odd.resolve_knobs()
+    assert check._check_values(odd, [SMALL], used, pack) is None
+    values, never = check._check_other_knobs(odd, [SMALL], None, knobs)
+    assert all(case.ok for case in values) and not never
+    (found,) = check._check_values(odd, [SMALL], {**used, "unroll": 8}, pack[1:]) or ()
+    assert not found.ok and "with launch_bounds=0" in str(found)
+
+
+def test_each_value_stands_in_one_pack() -> None:
+    knobs = [
+        Knob("a", (1, 2, 3), 1, "of three"),
+        Knob("b", (0, 1), 0, "takes a=2 alone"),
+        Knob("c", (5, 6, 7, 8), 5, "never 8, and 6 is broken", broken={6: "wrong"}),
+    ]
+
+    def takes(values: Mapping[str, int]) -> bool:
+        return values.get("c") != 8 and (values.get("b", 0) == 0 or values.get("a") == 2)
+
+    packs, never = knob_values.pack_values(knobs, {"a": 1}, takes)
+    assert packs == [[{"a": 2}, {"c": 7}], [{"a": 3}], [{"a": 2, "b": 1}]] and never == ["c=8"]
+
+
+@pytest.mark.parametrize(
+    ("rung", "edit", "told"),
+    [
+        ("r08", ("(int w = 1; w < WARPS;", "(int w = 1; w < min(WARPS, 4);"), "with warps=8"),
+        ("p02", ("if (STAGES == 1) __syncthreads();", ""), "with stages=1"),
+        ("g02", ("__threadfence();\n    is_last", "is_last"), "with split="),
+        ("n00", ("c += THREADS)\n      out", "c += 256)\n      out"), "with threads="),
+    ],
+)
+def test_a_kernel_that_is_wrong_with_another_value_is_wrong(
+    rung: str, edit: tuple[str, str], told: str
+) -> None:
+    wrong = edited(edit, base=load_rung(rung))
+    problem = operation_of(wrong.operation).small
+    values, _ = check._check_other_knobs(wrong, check._battery_of(wrong, problem), {}, wrong.knobs)
+    found = [str(one) for one in values if not one.ok]
+    assert found and told in found[0], found
+
+
+def test_the_last_of_several_blocks_has_one_element_to_take() -> None:
+    mine = load_rung(kernels_dir() / "first" / "vector_add.py")
+    problem = operation_of(mine.operation).small
+    (last,) = check._last_blocks(mine, problem, None)
+    assert last.output.elements % 128 == 1 and last.output.elements > 1000
+    wrong = edited(("i < count)", "i < count - (count % 128 == 1 && count > 1000))"), base=mine)
+    assert not check_rung(wrong, problem, seed=5).ok
+    rows = load_rung(kernels_dir() / "first" / "row_sum.py")  # a block takes one row
+    assert not check._last_blocks(rows, operation_of(rows.operation).small, None)
+
+
+def test_a_copy_of_a_paged_kernel_that_prepares_is_looked_at_far_apart(tmp_path: Path) -> None:
+    """Its launch, in a process of its own, is told how large the pool is; what is prepared is not
+    copied."""
+    shipped = load_rung("r10")
+    for suffix in (".py", ".cu"):
+        shutil.copy(shipped.source.with_suffix(suffix), tmp_path)
+    mine = load_rung(tmp_path / "r10_inverted_int8.py")
+    case = check._check_far_apart(mine, Workload.parse("1,2,1,40,128/paged16"), None)
+    assert case is not None and case.ok, case
 
 
 UNEVEN = "for (int i = dim; i < 128; ++i) x += __half2float(k[i]);"

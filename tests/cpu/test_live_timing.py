@@ -103,6 +103,7 @@ CHANGED = "wrong once its inputs have changed"
             "leaves": CHANGED,
             "leaves late in a replay": CHANGED,
         },
+        {"keeps by its keys": CHANGED, "keeps what is not checked": CHANGED},
         {"misaligned": "misaligned address"},
         {"out of memory": "not enough free memory"},
         {"crash": "SIGABRT"},

@@ -262,6 +262,16 @@ def test_live_check_of_pages_finds_wrong_kernels(
     assert not run_on_gpu(rung, lp.Workload.parse(FORMS[3])).ok
 
 
+def test_a_preparation_does_not_say_that_inputs_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: lp.Rung
+) -> None:
+    """It runs again for other inputs, and could tell a kernel to forget what it kept."""
+    use_fake_gpu(monkeypatch, tmp_path, {"split_merge": "keeps till it is prepared"})
+    timing = time_candidates([rung], SMALL, processes=1, rounds=3, ceiling=False)
+    (problem,) = timing.failures.values()
+    assert "inputs have changed" in problem
+
+
 def test_rows_of_pages_are_those_that_hold_tokens() -> None:
     workload = lp.Workload.parse(FORMS[2]).replace(seq_lens=RAGGED)
     inputs = lp.make_inputs(workload)

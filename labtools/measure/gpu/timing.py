@@ -2,7 +2,8 @@
 
 A candidate's launches go round the buffer sets in one CUDA graph; rounds replay the graphs in
 random order between two events. It is compared with the oracle before, after, and twice between:
-where a replay is cut off, and at a call in its middle whose inputs change right before it.
+where a replay is cut off, and at a call in its middle whose inputs change right before it, all of
+them or one alone. That is done once more with a set that is chosen when all times are there.
 """
 
 from __future__ import annotations
@@ -142,6 +143,7 @@ class Player:
     read_checksum: Callable[[], int] = lambda: 0  # runs the read sweep on the first set
     prepare: Callable[[], None] = lambda: None  # runs the preparation of every set again
     prepared: Callable[[], list[bytes]] = list  # what that wrote for the first set, on the host
+    stored: Callable[[int], list[Any]] = lambda index: []  # where that writes for set ``i``
     least_bytes: float = 0  # what a call must read of one set; 0 where nobody says
     play: Callable[[], None] = lambda: None  # runs one sample's launches
     launches: int = 0  # how many these are
@@ -181,7 +183,8 @@ class Altered:
 
     # where they lie, what is put there, and what was there, in order
     places: list[tuple[Any, Any, Any]]
-    expected: Mapping[StoredAs | None, Arrays]  # the oracle's outputs with them, by scheme
+    # the oracle's outputs with them, by scheme
+    expected: Mapping[StoredAs | None, Arrays] = field(default_factory=dict)
 
     def put(self, device: LiveDevice) -> None:
         """Change them, without waiting."""
@@ -226,7 +229,7 @@ class _Group:
         l2_bytes, free_bytes = self.device.l2_bytes, self.device.free_bytes()
         self.rotation = plan_rotation(self.workload, l2_bytes, free_bytes, least)
         self.failures: dict[str, str] = {}
-        self.altered: dict[int, Altered] = {}  # by set
+        self.altered: dict[int, list[Altered]] = {}  # by set: all inputs, then each by itself
         self.sets: list[BufferSet] = []
         self.prepared: dict[str, list[bytes]] = {}
         self.checksum: int | None = None  # what the read sweep must find, once that is known
@@ -239,7 +242,9 @@ class _Group:
             self.checked = self._choose_pairs()
             self.checked.of(None)
             if any(job.kind == "rung" for job in self.request.jobs):
-                self.altered = {index: self._alter(index) for index in self.checked.parts}
+                self.altered = {
+                    one: self._alter(one, parts) for one, parts in self.checked.parts.items()
+                }
             self.device.synchronize()
         players = []
         for job in self.request.jobs:
@@ -251,6 +256,7 @@ class _Group:
             self._play_rounds(players)
         finally:
             readings = self.clocks.stop()
+        self.late = self._choose_late()
         for check in (self._check_after, self._refuse_impossible):
             for player in self._left(players):
                 self._attempt(player.label, partial(check, player))
@@ -259,7 +265,7 @@ class _Group:
         hot = cold and not self.rotation.cold
         note = "the buffers together are not 3 times the L2" if hot else ""
         players.clear()
-        del self.sets, self.checked, self.altered
+        del self.sets, self.checked, self.late, self.altered
         self.device.release()
         return TimingAnswer(self.request.process, timed, self.failures, clocks=readings, note=note)
 
@@ -319,6 +325,14 @@ class _Group:
             index: self.workload.sample_parts(count, self.rng) for index, count in chosen.items()
         }
         return Checked(self.device, self.sets, parts)
+
+    def _choose_late(self) -> dict[int, Altered]:
+        """A set that nothing was compared with so far, its inputs changed: no call of it was known
+        to count while times were taken."""
+        sets = [one for one in range(len(self.sets)) if one not in self.checked.parts]
+        index = int(self.rng.choice(sets)) if sets and self.altered else 0
+        parts = self.workload.sample_parts(2, self.rng)
+        return {index: self._alter(index, parts)[0]} if index else {}
 
     def _prepare(self, job: Job) -> Player:
         """Bind, run once, compare, and capture as many launches as a sample takes."""
@@ -462,6 +476,8 @@ class _Group:
         with self.report.step(f"checking {player.label} after timing", STEP_LIMIT_S, player.label):
             player.poison()
             after = self._play_and_compare(player)
+            for index, altered in self.late.items() if after.ok and player.kind == "rung" else ():
+                self._alter_within(player, index, altered, 1)
         if not after.ok:
             raise LabError(
                 f"{player.label} was right before timing and wrong after it.",
@@ -504,10 +520,13 @@ class _Group:
                 "its times are thrown away: it does not read its inputs in every call",
             )
 
-    def _alter(self, index: int) -> Altered:
-        """Change a few elements behind every part of a set that is compared, and change it back."""
+    def _alter(self, index: int, parts: Sequence[Part]) -> list[Altered]:
+        """Change a few elements behind every part of a set that is compared, and change them back:
+        of all inputs that the operation alters, and then of each by itself.
+        """
         device, buffers, operation = self.device, self.sets[index], operation_of(self.workload)
-        places: list[tuple[Any, Any, Any]] = []
+        places: dict[str, list[tuple[Any, Any, Any]]] = {}
+        together = Altered([])
 
         def fetch(name: str, place: Any) -> np.ndarray:
             array = device.download(buffers.given[name][place])
@@ -519,49 +538,66 @@ class _Group:
             device.copy(target, before)
             device.upload(target, array)
             device.copy(target, changed)
-            places.append((target, changed, before))
+            together.places.append((target, changed, before))
+            places.setdefault(name, []).append(together.places[-1])
 
-        parts = self.checked.parts[index]
         for part in parts:
             operation.alter_part(self.workload, part, fetch, store, self.rng)
+        together.put_back(device)
         schemes = {job.scheme for job in self.request.jobs if job.kind == "rung"}
-        expected: dict[StoredAs | None, Arrays] = {
-            one: expect_on_device(device, buffers, parts, one) for one in schemes
-        }
-        altered = Altered(places, expected)
-        altered.put_back(device)
-        return altered
+        apart = [Altered(ones) for ones in places.values()] if len(places) > 1 else []
+        for altered in (together, *apart):
+            altered.put(device)
+            altered.expected = {
+                one: expect_on_device(device, buffers, list(parts), one) for one in schemes
+            }
+            altered.put_back(device)
+        return [together, *apart]
 
     def _check_altered(self, player: Player) -> None:
         """An answer that was kept, whatever it was looked up by and wherever in a replay it is
         given, is wrong for other inputs: they change in front of one call of many, late and
         anywhere.
         """
-        for least in (player.launches, 1):
-            self._alter_within(player, least)
-
-    def _alter_within(self, player: Player, least: int) -> None:
-        """The same of a replay of at least so many calls."""
-        device, sets = self.device, self.rotation.sets
         index = int(self.rng.choice(list(self.altered)))
+        together, *apart = self.altered[index]
+        self._alter_within(player, index, together, player.launches)
+        for altered in (together, *apart):
+            self._alter_within(player, index, altered, 1)
+
+    def _alter_within(self, player: Player, index: int, altered: Altered, least: int) -> None:
+        """The same of a replay of at least so many calls.
+
+        What a preparation makes of the inputs is copied to its place: no code of the candidate runs
+        that could tell its calls that something changed.
+        """
+        device, sets = self.device, self.rotation.sets
         fewest = max(least, index + 1)
         calls = int(self.rng.integers(fewest, max(player.launches, fewest), endpoint=True))
         last = max(call for call in range(calls) if call % sets == index)
+        altered.put(device)
+        player.prepare()
+        stored = [(one, device.empty(one.shape, one.dtype)) for one in player.stored(index)]
+        for one, kept in stored:
+            device.copy(one, kept)
+        altered.put_back(device)
+        player.prepare()
 
         def run() -> None:
             for call in range(calls):
                 if call == last:
-                    self.altered[index].put(device)
-                    player.prepare()
+                    altered.put(device)
+                    for one, kept in stored:
+                        device.copy(kept, one)
                     self.sets[index].restore(device)
                 player.call(call % sets)
 
-        altered = _captured(device, player, run)[0]
+        replay = _captured(device, player, run)[0]
         player.play()  # so that the answers of before, which are wrong then, are all there
-        altered()
+        replay()
         device.synchronize()
-        found = _compare(player, {index: self.altered[index].expected[player.scheme]})
-        self.altered[index].put_back(device)
+        found = _compare(player, {index: altered.expected[player.scheme]})
+        altered.put_back(device)
         player.prepare()
         device.synchronize()
         if not found.ok:
@@ -640,6 +676,7 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         keep=[workspaces, calls, blank, own],
         prepare=prepare,
         prepared=prepared_now,
+        stored=lambda index: list(own[index].values()),
         least_bytes=job.least_bytes(problem),
         read_checksum=read_checksum,
         tolerance=job.tolerance,

@@ -283,7 +283,8 @@ static std::vector<std::pair<int, std::vector<char>>> prepared_buffers() {
       for (size_t k = 0; l.prepare && k < l.arguments.size(); ++k)
         named |= l.passed[k].kind == 'p' && l.arguments[k] == buffers[i].base;
     const char* p = reinterpret_cast<const char*>(buffers[i].base);
-    if (named && buffers[i].writable) found.push_back({i, std::vector<char>(p, p + buffers[i].bytes)});
+    const bool is_small = buffers[i].bytes >> 30 == 0;  // a larger one lies far apart in this run
+    if (named && is_small && buffers[i].writable) found.push_back({i, std::vector<char>(p, p + buffers[i].bytes)});
   }
   return found;
 }

@@ -178,9 +178,17 @@ def _decode(entry, args):
             out[0, 0, 0] += 1
     if behaviour == "wrong in long replays" and _state.replayed > 20:
         out[0, 0, 0] += 1
-    if behaviour == "keeps":  # the answer of the same queries, wherever the cache lies
-        kept = _state.calls.setdefault(entry, {})
-        out[...] = kept.setdefault((q.ctypes.data, q.tobytes()), out.copy())
+    if behaviour.startswith("keeps"):
+        kept, place = _state.calls.setdefault(entry, {}), out.ctypes.data
+        first = list(_state.calls.setdefault(f"places of {entry}", {place: 0}))[:2]
+        _state.calls[f"places of {entry}"][place] = 0
+        key = {
+            "keeps": (q.ctypes.data, q.tobytes()),  # wherever the cache lies
+            "keeps by its keys": (place, arrays[1].host.tobytes()),
+            "keeps till it is prepared": (place, _state.calls.get("clear_counters")),
+            "keeps what is not checked": (place, place in first and arrays[1].host.tobytes()),
+        }[behaviour]
+        out[...] = kept.setdefault(key, out.copy())
     if behaviour == "in pairs":  # every second call answers for two
         waiting = _state.calls.setdefault(entry, [])
         waiting.append((out, out.copy()))
@@ -205,6 +213,7 @@ def _through_int8(rows, lengths):
 
 def _clear(entry, args):
     args[0].host[...] = 0
+    _state.calls[entry] = _state.calls.get(entry, 0) + 1
 
 
 def _split_merge(entry, args):
