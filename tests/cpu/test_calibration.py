@@ -6,13 +6,14 @@ import dataclasses
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from labtools.predict import list_gpus, load_gpu
 from labtools.predict.latencies import ASSUMED, Latencies, load_latencies
-from labtools.predict.machine import FITTED, Curve, LoadCurve, Machine, machine_of, measured_band
+from labtools.predict.machine import FITTED, Curve, LoadCurve, Machine, machine_of
 from labtools.problem import LabError
 
 H200 = machine_of(load_gpu("h200"))
@@ -31,6 +32,8 @@ def numbers_of(machine: Machine) -> dict[str, float]:
             value = dict(enumerate(value.y))
         elif isinstance(value, LoadCurve):
             value = dict(enumerate(value.waits))
+        elif isinstance(value, tuple):
+            value = dict(enumerate(value))
         if not isinstance(value, dict):
             value = {"": value}
         if any(isinstance(one, Curve) for one in value.values()):
@@ -117,11 +120,15 @@ def test_an_unmeasured_gpu_keeps_what_is_its_own() -> None:
     )
 
 
-def test_the_band_of_an_unmeasured_gpu_is_wider() -> None:
-    low, high = measured_band(H200)
-    wide = measured_band(machine_of(load_gpu("rtx4090")))
-    assert 0.5 < low < 1 < high < 2
-    assert wide[0] < low and high < wide[1]
+def test_the_last_of_several_rows_comes_later() -> None:
+    for beside, apart in (
+        (H200.l2_beside, H200.l2_apart),
+        (H200.dram_beside, H200.dram_apart),
+    ):
+        steps = np.diff(apart)
+        assert apart[0] == 0 < beside < apart[1]
+        assert (steps > 0).all() and steps[-1] < steps[0]  # of more rows each adds less
+    assert H200.dram_apart[1] > 5 * H200.l2_apart[1]
 
 
 @given(st.floats(1e-6, 0.9999), st.floats(1e-6, 0.9999))

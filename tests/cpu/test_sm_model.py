@@ -107,6 +107,53 @@ def test_a_scoreboard_is_waited_for(level: str) -> None:
     assert later - waited.issued == pytest.approx(added)
 
 
+def test_the_last_of_several_rows_is_waited_for_longer() -> None:
+    sass = listing(
+        line("LDG.E R1, [R2.64]", 2, write=0),
+        line("LDG.E R3, [R2.64+0x80]", 2, write=1),
+        line("FADD R4, R1, R2", 4, wait=(0,)),
+        line("FADD R4, R3, R2", 4, wait=(1,)),
+        EXIT,
+    )
+    nodes = [Op(0, True, False, ROW), Op(1, True, False, ROW), *ops(2, 3, 4)]
+    first, second = (event.issued for event in run(sass, nodes).events[2:4])
+    alone = MACHINE.dram_latency(ROW)
+    assert first == pytest.approx(alone, abs=1)
+    assert second == pytest.approx(alone + 2 + MACHINE.dram_beside, abs=4)
+
+
+def test_rows_that_a_request_asks_for_anywhere_come_later() -> None:
+    sass = listing(
+        line("LDG.E R1, [R2.64]", 2, write=0), line("FADD R4, R1, R2", 4, wait=(0,)), EXIT
+    )
+    spread = dataclasses.replace(ROW, runs=4.0)
+    waits = [
+        run(sass, [Op(0, True, False, asked), *ops(1, 2)]).events[1].issued
+        for asked in (ROW, spread)
+    ]
+    assert waits[1] - waits[0] == pytest.approx(MACHINE.dram_apart[2])
+
+
+def test_a_group_of_copies_from_two_buffers_is_waited_for_as_a_whole() -> None:
+    sass = listing(
+        line("LDGSTS.E.128 [R4], [R2.64]", 2),
+        line("LDGSTS.E.128 [R5], [R6.64]", 2),
+        line("LDGDEPBAR", 2, write=0),
+        line("DEPBAR.LE SB0, 0x0", 4),
+        line("FADD R4, R1, R2", 4),
+        EXIT,
+    )
+    where = Where(from_dram={0: 1.0, 1: 1.0}, dram_share={0: 1.0, 1: 1.0})
+    other = dataclasses.replace(COPY, buffer=1)
+    took = [
+        run(
+            sass, [Op(0, True, False, COPY), Op(1, True, False, two), *ops(2, 3, 4, 5)], where=where
+        )
+        for two in (COPY, other)
+    ]
+    assert took[1].cycles - took[0].cycles == pytest.approx(MACHINE.dram_apart[1], abs=1)
+
+
 def test_operands_must_have_been_read() -> None:
     sass = listing(
         line("STG.E [R2.64], R1", 1, read=3), line("FADD R1, R1, R2", 4, wait=(3,)), EXIT
