@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 FAMILIES_SEED = 35
-FAMILIES = {
+FAMILIES_DRAWN = {
     "decode, fp16, loads that a warp waits for": ("decode", 9, ["r01", "r02", "r03", "r08"]),
     "decode, codes, loads that a warp waits for": (
         "short",
@@ -76,7 +76,7 @@ def draw_sections() -> str:
         f"# Drawn by research/draw_families.py, seed {FAMILIES_SEED}, once the model was committed."
     ]
     lines.append('title = "fresh points of every family that the forecast is held against"')
-    for family, (kind, count, rungs) in FAMILIES.items():
+    for family, (kind, count, rungs) in FAMILIES_DRAWN.items():
         lines += ["", f"# {family}", "[[section]]", "workloads = ["]
         lines += [f'    "{kinds[kind](draw)}",' for _ in range(count)]
         lines += ["]", "rungs = [" + ", ".join(f'"{one}"' for one in rungs) + "]"]

@@ -19,7 +19,7 @@ from labtools.toolchain.sass import Sass
 from .machine import Machine
 
 BANDS = Path(__file__).with_name("band.toml")
-COPIES = frozenset({"LDGSTS", "UBLKCP", "UTMALDG"})
+COPYING = frozenset({"LDGSTS", "UBLKCP", "UTMALDG"})
 """Instructions that bring data to shared memory while their warp goes on."""
 FAMILIES = {
     "decode": "decode attention that loads 16-bit keys and values",
@@ -59,7 +59,7 @@ def family_of(problem: Problem, launches: Sequence[Launch], code: Iterable[Sass]
     """The family (`FAMILIES`) of a call that executes some machine code; None if it has none."""
     if problem.operation != "decode":
         return problem.operation if problem.operation in FAMILIES else None
-    copies = any(one.base in COPIES for sass in code for one in sass.instructions)
+    copies = any(one.base in COPYING for sass in code for one in sass.instructions)
     family = "decode_copies" if copies else "decode"
     return f"{family}_codes" if _reads_codes(launches) else family
 

@@ -154,13 +154,6 @@ class LaunchProblem(Problem):
         """None."""
         return {}
 
-    @property
-    def forecast_note(self) -> str:
-        return (
-            "the band is as wide as the guide's own kernels miss by; of others nobody has measured "
-            "how far they lie"
-        )
-
     def usual_refusal(self) -> None:
         """Nothing: the kernel is launched as it was told."""
 

@@ -188,6 +188,7 @@ def test_the_committed_record_is_the_source_of_the_forecasts() -> None:
         **{"interval": 256, "chase": 47, "rows": 96, "barrier_skew": 12, "code": 44, "hbm": 111},
         **{"l2": 222, "one_sm_hbm": 20, "one_sm_l2": 20, "l2_footprint": 13, "launch": 80},
         "boxes": 32,
+        "apart": 45,
     }
 
 

@@ -317,10 +317,7 @@ def test_the_row_kernel_is_forecast_on_every_sheet(gpu: str) -> None:
             forecast(N00, lp.Rows(8192, 4096), sheet)
         return
     said = forecast(N00, lp.Rows(8192, 4096), sheet)
-    assert said.band_us is not None
-    low, high = said.band_us
-    assert high is not None
-    assert 0 < low < said.time_us < high
+    assert said.band_us is None and "nobody measured how far" in said.doubts[0]
     assert said.floor.time_us is not None
     assert said.floor.time_us < said.time_us < 6 * said.floor.time_us
     # Twice the rows take about twice as long.

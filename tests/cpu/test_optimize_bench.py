@@ -323,6 +323,13 @@ def test_the_forecast_stands_for_times_and_says_so():
         assert bench.floor_us() < timed.median_us(TOP)
         assert bench.best_of_grid() is None and bench.best_leading() is None
         (wide,) = ablate_methods(bench, TOP, [WIDE])
+        assert (wide.decided, outcome_of(wide)) == (None, "open"), "norms have no band"
+        assert wide.low < wide.relative < wide.high == UNBOUNDED
+        for at in (TOP, FAMILY.remove(TOP, WIDE)):
+            made = bench.forecast_of(at)
+            width = (0.5 * made.time_us, 2 * made.time_us)
+            bench._forecasts[at, bench.problem] = dataclasses.replace(made, band_us=width)
+        (wide,) = ablate_methods(bench, TOP, [WIDE])
         assert (wide.decided, outcome_of(wide)) == (None, "open"), "its bands are wide"
         assert wide.low < wide.relative < wide.high < UNBOUNDED
         for at in (TOP, FAMILY.remove(TOP, WIDE)):
