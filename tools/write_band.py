@@ -44,8 +44,7 @@ def _by_family(gpu: str) -> dict[str, list[Record]]:
     newest: dict[tuple[str, str, str], Record] = {}
     for path in sorted((shipped_records_dir() / gpu).glob("*.jsonl.gz")):
         for one in read_records(path)[0]:
-            known = one.problem.operation in ("decode", "prefill", "gemm")
-            if one.kind == "rung" and known and one.forecast:
+            if one.kind == "rung" and one.problem.operation in FAMILIES and one.forecast:
                 newest[one.name, str(sorted(one.knobs.items())), one.problem.key()] = one
     found: dict[str, list[Record]] = {name: [] for name in FAMILIES}
     families: dict[tuple[str, str], str | None] = {}

@@ -22,7 +22,7 @@ from labtools.predict import (
     waves,
     what_if,
 )
-from labtools.predict.bands import FAMILIES, UNMEASURED, band_of
+from labtools.predict.bands import FAMILIES, band_of
 from labtools.predict.launched import launched_code
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
@@ -116,11 +116,11 @@ class ForecastAnswer(Answer):
 
     def _say_band(self) -> list[str]:
         """How often the band held, where that was measured."""
-        band = band_of(machine_of(self.gpu), self.made.family) if self.made.family else UNMEASURED
-        if not (band.fresh and self.made.family):
+        if (family := self.made.family) is None:
             return []
-        share = f"{band.held} of {band.fresh}"
-        return [f"recorded  the band held for {share} fresh ones: {FAMILIES[self.made.family]}"]
+        band = band_of(machine_of(self.gpu), family)
+        said = f"the band held for {band.held} of {band.fresh} fresh ones: {FAMILIES[family]}"
+        return [f"recorded  {said}"] if band.fresh else []
 
     def _say_time(self, details: bool) -> list[str]:
         made, floor = self.made, self.made.floor

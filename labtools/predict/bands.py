@@ -40,15 +40,10 @@ class Band:
     low: float  # lower end over the forecast
     high: float  # upper end over it
     fitted: int = 0  # kernels and problems that it was made from; 0 where nothing was measured
-    # held, fresh: kernels and problems of the family whose forecast stood before they were
-    # measured, and those of them that the band held for
+    # fresh: kernels and problems of the family whose forecast stood before they were measured;
+    # held: those of them that the band held for
     held: int = 0
     fresh: int = 0
-
-    @property
-    def half_width(self) -> float:
-        """The factor from its middle to either end."""
-        return float((self.high / self.low) ** 0.5)
 
 
 UNMEASURED = Band(0.5, 2.0)
