@@ -66,7 +66,7 @@ def _make(folder: Path) -> Path:
     for name in _COMPILER_FILES:
         shutil.copyfile(clang / name, made / "clang" / name)
     files = [clang / "llvm.core.wasm", *(parts / name for name in _PARTS)]
-    packed = [gzip.compress(one.read_bytes(), 9, mtime=0) for one in files]
+    packed = [gzip.compress(one.read_bytes(), 6, mtime=0) for one in files]
     compiler = f"llvm-{hashlib.sha256(packed[0]).hexdigest()[:16]}.wasm"
     for name, content in zip((compiler, *_PARTS), packed, strict=True):
         (made / f"{name}.gz").write_bytes(content)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import functools
 import re
 import secrets
 import threading
@@ -476,7 +477,12 @@ def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
 
 
 def _battery_of(rung: Rung, workload: Problem) -> list[Problem]:
-    return operation_of(workload).battery(workload, rung.supports)
+    return [*_battery(workload, rung.supports)]
+
+
+@functools.lru_cache(maxsize=16)
+def _battery(workload: Problem, supports: Callable[[Any], str | None]) -> tuple[Problem, ...]:
+    return (*operation_of(workload).battery(workload, supports),)
 
 
 def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ()) -> list[Problem]:

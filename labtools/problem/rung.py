@@ -302,7 +302,7 @@ class OfOperation:
     operation: str  # the name of the operation
     asked: Supports  # is asked about problems of it, `Problem.blank`: their shape and type
     # why inputs of a distribution are refused, by its name or by type and name
-    refuses: Mapping[str, str] = field(default_factory=dict)
+    refuses: Mapping[str, str] = field(default_factory=dict, hash=False)
     rung: str = field(default="", compare=False)  # whose answer it is, for a message
 
     def __call__(self, problem: Problem) -> str | None:

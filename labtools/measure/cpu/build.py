@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from labtools.problem import LabError
 from labtools.problem.text import counted_lines
 from labtools.record.whole import lock_now
@@ -345,7 +347,8 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
                 as_gpu = True
         if not as_gpu:
             make(source)
-        shared, device = read_shared_variables(program), read_device_variables(program)
+        symbols = read_symbols(program)
+        shared, device = shared_variables(symbols), device_variables(symbols)
         assembly.unlink()
         unit.unlink()
         variables = {"device": [vars(v) for v in device], "shared": [vars(v) for v in shared]}
@@ -545,41 +548,57 @@ def adapt_assembly(text: str) -> str:
     return "\n".join([*first, "\t.text", text, *ties, *last, ""])
 
 
-def read_device_variables(program: Path) -> list[DeviceVariable]:
-    """The device variables in the program's symbol table, in the order of their places."""
+@dataclass(frozen=True)
+class _Symbol:
+    """What a symbol table says of one name. A type is a number of the ELF format."""
+
+    name: str
+    type: int
+    value: int
+    bytes: int
+
+
+# Where its name begins, its type, two that are not wanted here, its value and its size.
+_SYMBOL = np.dtype("<u4, u1, u1, <u2, <u8, <u8")
+_OBJECT_TYPE, _TLS_TYPE = 1, 6
+
+
+def read_symbols(program: Path) -> list[_Symbol]:
+    """The symbol table of a 64-bit program, in its order."""
     from elftools.elf.elffile import ELFFile
 
-    variables = []
     with program.open("rb") as file:
         elf: Any = ELFFile(file)
-        table = list(elf.get_section_by_name(".symtab").iter_symbols())
-        ends = {one.name: one["st_value"] for one in table if one.name.startswith("lab_device_")}
-        for symbol in table:
-            if symbol["st_info"]["type"] != "STT_OBJECT" or not symbol["st_size"]:
-                continue
-            for number, (name, _) in enumerate(_DEVICE_SECTIONS.values()):
-                if ends[name] <= symbol["st_value"] < ends[f"{name}_end"]:
-                    shown, offset = _plain_name(symbol.name), symbol["st_value"] - ends[name]
-                    variables.append(DeviceVariable(shown, bool(number), offset, symbol["st_size"]))
+        table, names = (elf.get_section_by_name(name).data() for name in (".symtab", ".strtab"))
+    # An object of pyelftools for each symbol would take longer than the kernel takes to link.
+    return [
+        _Symbol(names[at : names.index(b"\0", at)].decode(), info & 15, value, size)
+        for at, info, _, _, value, size in np.frombuffer(table, _SYMBOL).tolist()
+    ]
+
+
+def device_variables(symbols: Sequence[_Symbol]) -> list[DeviceVariable]:
+    """The device variables among a program's symbols, in the order of their places."""
+    variables = []
+    ends = {one.name: one.value for one in symbols if one.name.startswith("lab_device_")}
+    for symbol in symbols:
+        if symbol.type != _OBJECT_TYPE or not symbol.bytes:
+            continue
+        for number, (name, _) in enumerate(_DEVICE_SECTIONS.values()):
+            if ends[name] <= symbol.value < ends[f"{name}_end"]:
+                shown, offset = _plain_name(symbol.name), symbol.value - ends[name]
+                variables.append(DeviceVariable(shown, bool(number), offset, symbol.bytes))
     return sorted(variables, key=lambda one: (one.set, one.offset))
 
 
-def read_shared_variables(program: Path) -> list[SharedVariable]:
-    """Names, places and sizes of the shared variables, from the program's symbol table."""
-    from elftools.elf.elffile import ELFFile
-
-    with program.open("rb") as file:
-        table: Any = ELFFile(file).get_section_by_name(".symtab")
-        symbols = {
-            symbol.name: (symbol["st_value"], symbol["st_size"])
-            for symbol in table.iter_symbols()
-            if symbol["st_info"]["type"] == "STT_TLS"
-        }
-    start = symbols["lab_dynamic_shared"][0]
-    lowest = min(value for value, _ in symbols.values())
+def shared_variables(symbols: Sequence[_Symbol]) -> list[SharedVariable]:
+    """Names, places and sizes of the shared variables among a program's symbols."""
+    found = {one.name: (one.value, one.bytes) for one in symbols if one.type == _TLS_TYPE}
+    start = found["lab_dynamic_shared"][0]
+    lowest = min(value for value, _ in found.values())
     dynamic_name = "dynamic"
     variables = []
-    for name, (value, size) in symbols.items():
+    for name, (value, size) in found.items():
         if value == start:
             if name != "lab_dynamic_shared":
                 dynamic_name = _plain_name(name)
@@ -723,7 +742,13 @@ def native_digest() -> str:
 
 def _sums(folder: Path) -> dict[str, list[int]]:
     files = (path for path in folder.iterdir() if path.name != _SUMS)
-    return {one.name: [zlib.crc32(one.read_bytes()), os.access(one, os.X_OK)] for one in files}
+    return {one.name: [_sum(one, one.stat().st_mtime_ns), os.access(one, os.X_OK)] for one in files}
+
+
+@functools.lru_cache(maxsize=64)  # the headers made ready are large, and each kernel takes them
+def _sum(file: Path, changed_ns: int) -> int:
+    """The checksum of a file that was last changed at a time."""
+    return zlib.crc32(file.read_bytes())
 
 
 def _is_whole(folder: Path) -> bool:

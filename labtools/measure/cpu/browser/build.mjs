@@ -4,10 +4,12 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import readline from 'node:readline';
+import v8 from 'node:v8';
 import { runLLVM } from '@yowasp/clang';
 import { OPTIONS, compileKernel, tool } from './compile.mjs';
 
 const [, , native, out, serve] = process.argv;
+if (!serve) v8.setFlagsFromString('--liftoff-only'); // each tool runs once: making it fast takes longer
 const LIBRARY = ['-isystem', '/usr/include/c++/v1', '-isystem', '/usr/include', '-isystem', '/usr/include/wasm32-wasip1'];
 const LIBS = ['-L', '/usr/lib/wasm32-wasip1', '-lc++', '-lc++abi', '-lc', '-L', '/usr/lib/wasm32-unknown-wasip1', '--whole-archive', '-lclang_rt.builtins'];
 
@@ -18,16 +20,16 @@ const read = (folder) => Object.fromEntries(fs.readdirSync(folder, { withFileTyp
 async function must(args, files) {
   const done = await tool(runLLVM, args, files);
   if (done.failed) throw new Error(`${args.slice(0, 2).join(' ')}: ${done.said}`);
-  return done.files;
+  return done;
 }
 
 async function makeRuntime(sources) {
   const objects = {};
   for (const [compiler, file, object] of [['clang++', 'main.cpp', 'main.o'], ['clang', 'library.c', 'library.o']]) {
     const more = compiler === 'clang++' ? ['-std=c++17', '-fno-exceptions', '-fvisibility=hidden'] : [];
-    objects[object] = (await must([compiler, '--target=wasm32-wasip1', '-O1', ...more, '-c', file, '-o', object], sources))[object];
+    objects[object] = (await must([compiler, '--target=wasm32-wasip1', '-O1', ...more, '-c', file, '-o', '-'], sources)).output;
   }
-  return (await must(['wasm-ld', '-r', 'main.o', 'library.o', ...LIBS, '-o', 'runtime.o'], objects))['runtime.o'];
+  return (await must(['wasm-ld', '-r', 'main.o', 'library.o', ...LIBS, '-o', 'runtime.o'], objects)).files['runtime.o'];
 }
 
 // cuda_on_cpu.h with all that it includes as one text, its macros too, and of the headers that are in
@@ -35,8 +37,8 @@ async function makeRuntime(sources) {
 async function makeHeaders(sources) {
   const { include, wasm_include: ours, ...native } = sources;
   const files = { ...native, ...ours, 'prelude.cpp': '#include "cuda_on_cpu.h"\n' };
-  const made = await must(['clang', ...OPTIONS, '-I', '.', ...LIBRARY, '-E', '-dD', '-o', 'prelude.h', '-x', 'c++', 'prelude.cpp'], files);
-  const text = typeof made['prelude.h'] === 'string' ? made['prelude.h'] : new TextDecoder().decode(made['prelude.h']);
+  const made = await must(['clang', ...OPTIONS, '-I', '.', ...LIBRARY, '-E', '-dD', '-o', '-', '-x', 'c++', 'prelude.cpp'], files);
+  const text = new TextDecoder().decode(made.output);
   const kept = ['#pragma once'], names = new Set();
   let own = false;
   for (const line of text.split('\n')) {
