@@ -309,8 +309,8 @@ def record(
     plan: Annotated[
         str,
         typer.Option(
-            help="ladder, bench, quick, findings, rows, prefill, prefill_peers, gemm, layouts, "
-            "roles_test or points_...; kept under kernels/records."
+            help="ladder, bench, peers, quick, findings, rows, prefill, prefill_peers, gemm, "
+            "layouts, roles_test or points_...; kept under kernels/records."
         ),
     ] = "ladder",
     workload: WorkloadOption = None,
