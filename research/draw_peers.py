@@ -7,41 +7,44 @@ The plan ``peers`` holds what it prints; a test draws them again and compares.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from labtools.problem import LabError, Workload
 
-SEED = 34
-KINDS = (
+PEERS_SEED = 34
+DRAWN_KINDS = (
     *("contiguous",) * 6,
     *("paged",) * 3,
     *("ragged",) * 2,
     "ragged and paged",
 )
 """Of the drawn workloads, in order."""
-LEAST_BYTES, MOST_BYTES = 8e6, 2e9
-"""Of K and V together."""
-LONGEST, SHORTEST, MOST_SEQUENCES = 250_000, 16, 200
+BYTES_DRAWN = (8e6, 2e9)
+"""Of K and V together: least and most."""
+KEYS_DRAWN = (16, 250_000)
+SEQUENCES_DRAWN = (1, 200)
+TIMED_TOGETHER = 'rungs = ["@inverted"]\nbaselines = ["@peers"]\n'
 
 
 def draw_all() -> list[Workload]:
-    """A workload of each of `KINDS`: every fourth has a head_dim of 64, every fifth is bfloat16."""
-    rng = np.random.default_rng(SEED)
+    """A workload of each kind: every fourth has a head_dim of 64, every fifth is bfloat16."""
+    rng = np.random.default_rng(PEERS_SEED)
     return [
         _draw(rng, kind, 64 if place % 4 == 3 else 128, place % 5 == 4)
-        for place, kind in enumerate(KINDS)
+        for place, kind in enumerate(DRAWN_KINDS)
     ]
 
 
 def _draw(rng: np.random.Generator, kind: str, head_dim: int, bf16: bool) -> Workload:
-    """Sequences and keys are even on a logarithmic scale; a cache that is
-    too small or too large is dropped."""
+    """Sequences and keys, even on a logarithmic scale; a cache too small or too large is dropped."""
     while True:
-        batch = _between(rng, 1, MOST_SEQUENCES)
-        kv_len = _between(rng, SHORTEST, LONGEST)
+        batch = _between(rng, *SEQUENCES_DRAWN)
+        kv_len = _between(rng, *KEYS_DRAWN)
         kv_heads, group = int(rng.choice((1, 2, 4, 8, 16))), int(rng.choice((1, 4, 8)))
         shape = (batch, kv_heads * group, kv_heads, kv_len, head_dim)
-        changes = {"dtype": "bfloat16"} if bf16 else {}
+        changes: dict[str, Any] = {"dtype": "bfloat16"} if bf16 else {}
         if "paged" in kind:
             changes |= {"layout": "paged", "page_size": 64}
         if "ragged" in kind:
@@ -52,7 +55,8 @@ def _draw(rng: np.random.Generator, kind: str, head_dim: int, bf16: bool) -> Wor
             drawn = Workload(*shape, **changes)
         except LabError:
             continue
-        if LEAST_BYTES <= drawn.kv_bytes <= MOST_BYTES and (batch > 1 or "ragged" not in kind):
+        least, most = BYTES_DRAWN
+        if least <= drawn.kv_bytes <= most and (batch > 1 or "ragged" not in kind):
             return drawn
 
 
@@ -64,17 +68,15 @@ def say_sections(drawn: list[Workload]) -> str:
     """Sections of a plan: one of all that have a short form, and one of each ragged workload."""
     short = [one for one in drawn if one.seq_lens is None]
     listed = "\n".join(f'    "{one.short()}",' for one in short)
-    parts = [f"[[section]]\nworkloads = [\n{listed}\n]\n{CANDIDATES}"]
+    parts = [f"[[section]]\nworkloads = [\n{listed}\n]\n{TIMED_TOGETHER}"]
     for one in drawn:
         if one.seq_lens is not None:
             text = one.replace(seq_lens=None).short()
             lengths = ", ".join(map(str, one.seq_lens))
             changes = f"changes.seq_lens = [{lengths}]\n"
-            parts.append(f'[[section]]\nworkloads = ["{text}"]\n{CANDIDATES}{changes}')
+            parts.append(f'[[section]]\nworkloads = ["{text}"]\n{TIMED_TOGETHER}{changes}')
     return "\n".join(parts)
 
-
-CANDIDATES = 'rungs = ["@inverted"]\nbaselines = ["@peers"]\n'
 
 if __name__ == "__main__":
     print(say_sections(draw_all()))

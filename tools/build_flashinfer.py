@@ -61,7 +61,7 @@ def make_xqa_specs(torch: Any, plan: str, generate: Any) -> list[Any]:
     return specs
 
 
-def build(specs: Sequence[Any], build_jit_specs: Any) -> list[str]:
+def build_specs(specs: Sequence[Any], build_jit_specs: Any) -> list[str]:
     """Compile all at once, or, where one does not compile, each by itself; what went wrong."""
     try:
         build_jit_specs(list(specs))
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         specs += make_xqa_specs(torch, plan, gen_xqa_module)
     start = time.perf_counter()
-    failures = build(specs, build_jit_specs)
+    failures = build_specs(specs, build_jit_specs)
     ready = len(specs) - len(failures)
     print(f"{ready} modules are ready, after {time.perf_counter() - start:.0f} s.")
     for failure in failures:

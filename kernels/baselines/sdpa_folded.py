@@ -14,12 +14,14 @@ def prepare(tensors, workload):
     """q ``[B, Hq, D]``, k and v ``[B, Hkv, S, D]`` to a call that gives ``[B, Hq, D]``."""
     import torch
 
-    q = tensors["q"].unflatten(1, (workload.num_kv_heads, workload.group_size))
+    whole = (workload.batch, workload.num_qo_heads, workload.head_dim)
+    folded = (workload.batch, workload.num_kv_heads, workload.group_size, workload.head_dim)
+    q = tensors["q"].reshape(folded)
     k, v = tensors["k"], tensors["v"]
 
     def attend():
         out = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=workload.sm_scale)
-        return out.flatten(1, 2)
+        return out.reshape(whole)
 
     return attend
 

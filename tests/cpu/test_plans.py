@@ -27,7 +27,7 @@ from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import accuracy
 from labtools.predict.accuracy import point_families, point_strata, points_file
 from research import draw_peers
-from tools.build_flashinfer import build, xqa_kernels
+from tools.build_flashinfer import build_specs, xqa_kernels
 
 WARM_BYTES = 24_000_000
 MOST_WORKLOADS = 40
@@ -166,7 +166,7 @@ def test_what_does_not_compile_keeps_nothing_else_from_it() -> None:
             raise RuntimeError("an error in b")
         built.extend(one.name for one in some)
 
-    assert build(specs, build_jit_specs) == ["b: an error in b"]
+    assert build_specs(specs, build_jit_specs) == ["b: an error in b"]
     assert built == ["a", "c"]
 
 
