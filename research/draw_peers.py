@@ -38,7 +38,7 @@ def draw_all() -> list[Workload]:
 
 
 def _draw(rng: np.random.Generator, kind: str, head_dim: int, bf16: bool) -> Workload:
-    """Sequences and keys, even on a logarithmic scale; a cache too small or too large is dropped."""
+    """Sequences and keys are even on a logarithmic scale; a cache outside the bounds is redrawn."""
     while True:
         batch = _between(rng, *SEQUENCES_DRAWN)
         kv_len = _between(rng, *KEYS_DRAWN)
