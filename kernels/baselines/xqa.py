@@ -97,9 +97,16 @@ def prepare(tensors, workload):
     return prepare_with(tensors, workload)
 
 
+def has_xqa():
+    """Whether a FlashInfer with XQA is installed; its package is not imported for it."""
+    found = find_spec("flashinfer")
+    folders = (found and found.submodule_search_locations) or ()
+    return any(Path(folder, "xqa.py").is_file() for folder in folders)
+
+
 def supports(workload):
     """Where a FlashInfer with XQA is installed, for its page sizes, head_dims and groups."""
-    if find_spec("flashinfer") is None or find_spec("flashinfer.xqa") is None:
+    if not has_xqa():
         return "no flashinfer-python with XQA is installed"
     if workload.head_dim % 16 or workload.head_dim > 256:
         return f"head_dim is {workload.head_dim}; it takes multiples of 16 up to 256"
