@@ -299,12 +299,12 @@ def _say_when(found: Sequence[Compared]) -> str:
     """The dates, versions and commits of what a table shows."""
     made = [one.standing.record.provenance for one in found]
     dates = sorted({one.date.date().isoformat() for one in made})
-    commits = sorted({(one.commit or "unknown").split("+")[0][:7] for one in made})
+    commits = sorted({f"`{(one.commit or 'unknown').split('+')[0][:7]}`" for one in made})
     had = {
         f"{name} {value}"
         for one in made
         for name, value in one.versions.items()
-        if value and name not in ("nvrtc", "cupy")
+        if value and name not in ("cuda", "nvrtc", "cupy")
     }
     span = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     return TEXTS["when"].format(
