@@ -274,7 +274,8 @@ def final_table(store: RecordStore, gpu: str = "h200") -> str:
     plain = [Workload.parse(text) for text in bench.lists["table"] + bench.lists["noted"]]
     planned = [workload for section in bench.sections for workload in section.workloads]
     paged = [workload for workload in planned if workload.layout == "paged"]
-    loaded = store.load()
+    # A library that copies a contiguous cache into pages is compared in the second table alone.
+    loaded = [one for one in store.load() if _as_it_lies(one)]
     found = [
         one
         for one in compare_rungs(loaded, [*plain, *paged], FINAL_RUNGS, gpu)
@@ -285,13 +286,36 @@ def final_table(store: RecordStore, gpu: str = "h200") -> str:
     if first:
         name = first[0].standing.record.provenance.gpu
         unsupported = _say_unsupported(plain, [one.rung for one in first])
-        parts.append(TEXTS["final"].format(gpu=name) + unsupported)
+        parts.append(TEXTS["final"].format(gpu=name) + unsupported + _say_when(first))
         parts.append(_ratio_table(first, fp8=False))
     second = [one for one in found if one.workload in paged]
     if second:
-        parts.append(TEXTS["paged"])
+        parts.append(TEXTS["paged"] + _say_when(second))
         parts.append(_ratio_table(second, fp8=True))
     return "\n\n".join(parts)
+
+
+def _say_when(found: Sequence[Compared]) -> str:
+    """The dates, versions and commits of what a table shows."""
+    made = [one.standing.record.provenance for one in found]
+    dates = sorted({one.date.date().isoformat() for one in made})
+    commits = sorted({f"`{(one.commit or 'unknown').split('+')[0][:7]}`" for one in made})
+    had = {
+        f"{name} {value}"
+        for one in made
+        for name, value in one.versions.items()
+        if value and name not in ("cuda", "nvrtc", "cupy")
+    }
+    span = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return TEXTS["when"].format(
+        dates=span, versions=", ".join(sorted(had)), commits=", ".join(commits)
+    )
+
+
+def _as_it_lies(record: Record) -> bool:
+    """Whether a candidate reads 16-bit inputs in the layout that it is given."""
+    given = record.problem.layout
+    return record.kv_bits < 16 or given == "paged" or say_layout(record) == given
 
 
 def _same_layout(one: Compared) -> bool:

@@ -20,22 +20,22 @@ _planned = {}
 _workspaces = {}
 
 
-def make_pages(kv):
-    """k or v ``[B, Hkv, S, D]`` to pages ``[B * pages, Hkv, PAGE_SIZE, D]``."""
+def make_pages(kv, page_size=PAGE_SIZE):
+    """k or v ``[B, Hkv, S, D]`` to pages ``[B * pages, Hkv, page_size, D]``."""
     import torch
 
     batch, heads, length, dim = kv.shape
-    pages = -(-length // PAGE_SIZE)
-    padded = torch.nn.functional.pad(kv, (0, 0, 0, pages * PAGE_SIZE - length))
-    split = padded.view(batch, heads, pages, PAGE_SIZE, dim)
-    return split.permute(0, 2, 1, 3, 4).reshape(batch * pages, heads, PAGE_SIZE, dim).contiguous()
+    pages = -(-length // page_size)
+    padded = torch.nn.functional.pad(kv, (0, 0, 0, pages * page_size - length))
+    split = padded.view(batch, heads, pages, page_size, dim)
+    return split.permute(0, 2, 1, 3, 4).reshape(batch * pages, heads, page_size, dim).contiguous()
 
 
-def page_table(workload):
+def page_table(workload, page_size=PAGE_SIZE):
     """The pages that `make_pages` gave each sequence, int ``[B, pages]``."""
     import numpy as np
 
-    pages = -(-workload.kv_len // PAGE_SIZE)
+    pages = -(-workload.kv_len // page_size)
     return np.arange(workload.batch * pages).reshape(workload.batch, pages)
 
 

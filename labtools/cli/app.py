@@ -282,6 +282,13 @@ def bench(
         int | None,
         typer.Option(min=1, help="Child processes; fewer than 5 give no verdict. Default: 5."),
     ] = None,
+    peers: Annotated[
+        Literal["usual", "all"],
+        typer.Option(
+            help="What no name asked for and takes over 5 ms a call: usual checks it alone, all "
+            "times it too and says first about how long that takes."
+        ),
+    ] = "usual",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer processes and samples.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -293,7 +300,7 @@ def bench(
     from .running import bench_candidates
 
     asked = (candidate, workload, baseline, knob)
-    present(partial(bench_candidates, *asked, processes, quick), as_json)
+    present(partial(bench_candidates, *asked, processes, quick, peers == "all"), as_json)
 
 
 @app.command()
@@ -309,8 +316,8 @@ def record(
     plan: Annotated[
         str,
         typer.Option(
-            help="ladder, bench, quick, findings, rows, prefill, prefill_peers, gemm, layouts, "
-            "roles_test or points_...; kept under kernels/records."
+            help="ladder, bench, peers, quick, findings, rows, prefill, prefill_peers, gemm, "
+            "layouts, roles_test or points_...; kept under kernels/records."
         ),
     ] = "ladder",
     workload: WorkloadOption = None,

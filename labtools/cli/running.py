@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,10 +57,15 @@ from .outcome import Answer, Status, print_table, typed
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from labtools.toolchain import DeviceInfo
     from labtools.toolchain.progress import Progress
 
 QUICK_PROCESSES = 1
 QUICK_ROUNDS = 5
+PATIENCE_US = 5000.0
+"""A candidate that nobody named and that takes longer a call is checked and not timed."""
+SECONDS_EACH, CALLS_EACH = 0.15, 45
+"""What a candidate costs in a process: a share that is always there, and calls of it."""
 
 
 # ---------------------------------------------------------------------------------- what is timed
@@ -350,6 +356,8 @@ class Benched(Answer):
                     f"peer is {low.first}{besides}"
                 )
         installed = ", ".join(f"{name} {value}" for name, value in self.versions.items() if value)
+        made = self.candidates[0].record.provenance
+        console.print(f"measured {made.date:%Y-%m-%d}, commit {made.commit or 'unknown'}")
         console.print(f"versions: {installed}")
         for label, why in self.not_timed.items():
             console.print(f"not timed: {label}: {why}")
@@ -362,21 +370,30 @@ def bench_candidates(
     chosen: Sequence[str] | None,
     processes: int | None,
     quick: bool,
+    every: bool,
     progress: Progress,
 ) -> Benched:
-    """Time candidates in the same processes; say where each stands among peers and to its floor."""
+    """Time candidates in the same processes; say where each stands among peers and to its floor.
+
+    Without ``every`` what nobody named is left out where a call of it takes `PATIENCE_US`.
+    """
     targets = [read_target(name) for name in names or ()]
     workload = choose_workload(workload_text, targets[0] if targets else None)
     against = _read_baseline(baseline or _usual_baseline(workload))
     asked = [_candidate(target, chosen, workload) for target in targets]
     candidates = [*_with_peers(asked, workload), Candidate(against, "baseline")]
     unique = {candidate.label: candidate for candidate in candidates}
-    require_device()
+    device = require_device()
+    count = processes or (QUICK_PROCESSES if quick else PROCESSES)
+    if every:
+        seconds = count * estimate_seconds(list(unique.values()), workload, device)
+        progress(f"this takes about {seconds:.0f} s")
     timing = time_candidates(
         list(unique.values()),
         workload,
-        processes=processes or (QUICK_PROCESSES if quick else PROCESSES),
+        processes=count,
         rounds=QUICK_ROUNDS if quick else ROUNDS,
+        patience_us=0.0 if every or targets else PATIENCE_US,
         progress=progress,
     )
     base = next((r for r in timing.records if r.candidate == f"baseline:{against.id}"), None)
@@ -407,6 +424,26 @@ def bench_candidates(
         not_timed=timing.failures,
         _asked=frozenset(candidate.label for candidate in asked),
     )
+
+
+def estimate_seconds(
+    candidates: Sequence[Candidate], workload: Problem, device: DeviceInfo
+) -> float:
+    """About how long one process takes; a rung without a forecast counts as a fast one."""
+    from labtools.predict import forecast, merge_device
+    from labtools.toolchain.clusters import query_clusters
+
+    gpu = merge_device(device, query_clusters())
+    seconds = 0.0
+    for one in candidates:
+        if one.supports(workload):
+            continue
+        seconds += SECONDS_EACH
+        if isinstance(one.target, Rung):
+            with suppress(LabError):
+                made = forecast(one.target, workload, gpu, one.knobs)
+                seconds += CALLS_EACH * made.time_us / 1e6
+    return seconds
 
 
 def _candidate(

@@ -68,6 +68,7 @@ class Provenance(_Schema):
     flashinfer: str | None = None
     flash_attention_3: str | None = None
     """The package that brings it, and its version: several do."""
+    xformers: str | None = None
     cupy: str | None = None
     numpy: str | None = None
     python: str | None = None
@@ -82,8 +83,8 @@ class Provenance(_Schema):
     def versions(self) -> dict[str, str | None]:
         """Of the driver and of what computed beside it."""
         names = ["driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy"]
-        if self.flash_attention_3 is not None:  # few machines have it
-            names.append("flash_attention_3")
+        few = ("flash_attention_3", "xformers")  # few machines have them
+        names += [name for name in few if getattr(self, name) is not None]
         return {name: getattr(self, name) for name in names}
 
 

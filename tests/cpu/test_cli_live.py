@@ -212,6 +212,22 @@ def test_bench_of_a_rung_brings_the_libraries(cli: Any) -> None:
     assert "r02_one_barrier" not in named
 
 
+def test_bench_checks_what_takes_long_and_times_it_only_where_asked(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def time_candidates(candidates: list[Any], workload: Workload, **how: Any) -> Any:
+        asked.append(how["patience_us"])
+        raise LabError("Enough.", "what was asked is seen", "nothing")
+
+    monkeypatch.setattr(running, "time_candidates", time_candidates)
+    for words in ((), ("--peers", "all"), ("r03",), ("r03", "--peers", "all")):
+        _, _, err = cli("bench", *words, *SMALL)
+        assert ("this takes about" in err) == ("all" in words)
+    assert asked == [running.PATIENCE_US, 0.0, 0.0, 0.0]
+
+
 def test_bench_says_what_it_could_not_time(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _behave(monkeypatch, decode_r02="wrong")
     status, data, _ = cli("bench", "r02", "r03", *SMALL)

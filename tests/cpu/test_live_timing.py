@@ -201,3 +201,12 @@ def test_baselines_are_timed_in_the_same_processes(monkeypatch, tmp_path):
     assert record.protocol == "graph-1"
     assert timing.fastest_fair_baseline.candidate == "baseline:sdpa"
     assert timing.ratio("sdpa", "r03").ratio == pytest.approx(1.5)
+
+
+def test_what_takes_longer_than_asked_is_checked_and_not_timed(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    timing = time_candidates(
+        ["r03"], WORKLOAD, processes=2, rounds=5, ceiling=False, patience_us=1e-3
+    )
+    (why,) = timing.failures.values()
+    assert not timing.records and "ms a call, so it is not timed" in why and "--peers all" in why

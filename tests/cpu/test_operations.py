@@ -433,7 +433,8 @@ DECODES_OWN = (
     # The bench on which prefill's broken kernels are watched: it changes their rows.
     "labtools/notebook/labs/lab11_sanitizer/",
     # Pages, exercises, tests, and tools that draw decode's workloads.
-    *("book/", "labs/", "tests/", "research/compare_layouts.py", "CONTRIBUTING.md"),
+    *("book/", "labs/", "tests/", "research/compare_layouts.py", "research/draw_peers.py"),
+    "CONTRIBUTING.md",
     # Tools that make what decode alone has: FlashInfer's kernels, listings by head size.
     *("tools/build_flashinfer.py", "tools/write_listings.py"),
 )

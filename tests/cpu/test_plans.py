@@ -11,6 +11,7 @@ import labtools.problem as lp
 from labtools.measure.campaign import plan as campaign_plan
 from labtools.measure.campaign.plan import (
     FAMILY_OF,
+    PLANS_DIR,
     Plan,
     Section,
     _read_choices,
@@ -24,6 +25,8 @@ from labtools.measure.campaign.plan import (
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import accuracy
 from labtools.predict.accuracy import point_families, point_strata, points_file
+from research import draw_peers
+from tools.build_flashinfer import build_specs, xqa_kernels
 
 WARM_BYTES = 24_000_000
 MOST_WORKLOADS = 40
@@ -121,6 +124,52 @@ def test_every_workload_of_the_bench_has_every_fair_peer_and_the_ceiling() -> No
         for name in peers:
             reason = lp.load_baseline(name).supports(workload)
             assert reason or f"baseline:{name}" in group.candidates
+
+
+def test_the_plan_of_peers_has_the_readmes_workloads_and_those_that_are_drawn() -> None:
+    bench, peers = load_plan("bench"), load_plan("peers")
+    chosen, *drawn = peers.sections
+    named = bench.lists["table"] + bench.lists["noted"]
+    assert list(chosen.workloads) == [lp.Workload.parse(text) for text in named]
+    every = [workload for section in drawn for workload in section.workloads]
+    assert every == draw_peers.draw_all() and len(every) == 12
+    text = (PLANS_DIR / "peers.toml").read_text("utf-8")
+    assert text.endswith(draw_peers.say_sections(every))
+    kinds = {(one.layout, one.uneven, one.dtype, one.head_dim) for one in every}
+    assert {("paged", True), ("contiguous", True)} <= {kind[:2] for kind in kinds}
+    assert {"bfloat16", "float16"} == {kind[2] for kind in kinds}
+    assert {64, 128} == {kind[3] for kind in kinds}
+    assert all(8e6 <= one.kv_bytes <= 2e9 for one in every)
+
+
+def test_the_plan_of_peers_leaves_out_what_torch_chooses_among() -> None:
+    fair = {one.id for one in lp.list_baselines() if one.fair}
+    named = {f"sdpa_{backend}" for backend in ("math", "flash", "cudnn", "efficient")}
+    assert all(fair - set(one.baselines) == named for one in load_plan("peers").sections)
+
+
+def test_xqas_kernels_are_those_of_a_plans_workloads() -> None:
+    wanted = xqa_kernels("peers")
+    assert ("float16", False, 64, 128, 4) in wanted and ("float16", True, 64, 64, 4) in wanted
+    assert ("bfloat16", True, 64, 128, 8) in wanted and len(set(wanted)) == len(wanted)
+    assert ("float16", False, 16, 128, 4) in xqa_kernels("bench")
+    assert xqa_kernels("quick") == []
+
+
+def test_what_does_not_compile_keeps_nothing_else_from_it() -> None:
+    built: list[str] = []
+
+    class Spec:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def build(self, need_lock: bool) -> None:
+            if self.name == "b":
+                raise RuntimeError("an error in b")
+            built.append(self.name)
+
+    assert build_specs([Spec(name) for name in "abc"]) == ["b: an error in b"]
+    assert sorted(built) == ["a", "c"]
 
 
 def test_every_kernel_is_on_one_side() -> None:

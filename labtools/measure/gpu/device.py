@@ -174,15 +174,16 @@ class LiveDevice:
             "cupy": self.cp.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
-            **dict.fromkeys(("torch", "cudnn", "flashinfer")),
+            **dict.fromkeys(("torch", "cudnn", "flashinfer", "xformers")),
             "flash_attention_3": _brought_by("flash_attn_interface"),
         }
         if self.torch is not None:
             info["torch"] = str(self.torch.__version__)
             version = self.torch.backends.cudnn.version()
             info["cudnn"] = None if version is None else str(version)
-        with suppress(importlib.metadata.PackageNotFoundError):
-            info["flashinfer"] = importlib.metadata.version("flashinfer-python")
+        for name, package in (("flashinfer", "flashinfer-python"), ("xformers", "xformers")):
+            with suppress(importlib.metadata.PackageNotFoundError):
+                info[name] = importlib.metadata.version(package)
         return info
 
 

@@ -138,6 +138,7 @@ def time_candidates(
     rounds: int = ROUNDS,
     budget_s: float = BUDGET_S,
     ceiling: bool = True,
+    patience_us: float = 0.0,
     progress: Progress = silent,
     pool: LivePool | None = None,
 ) -> Timing:
@@ -151,6 +152,7 @@ def time_candidates(
     Args:
         rounds: samples a candidate and process.
         ceiling: also time how fast the same bytes can be read at all.
+        patience_us: what takes longer a call is checked and not timed; 0 times all.
         pool: children that are there already, at least ``processes``; None starts them.
 
     Raises CompileError: a rung does not compile; LabError: nothing can run on a GPU here, or the
@@ -164,7 +166,8 @@ def time_candidates(
         chosen, workload, limits_of(device), f"timing {workload}", rounds=rounds, budget_s=budget_s
     )
     with nullcontext(pool) if pool else open_pool(processes, chosen, progress) as children:
-        result = run_group(children, group.request, processes, progress)
+        request = replace(group.request, patience_us=patience_us)
+        result = run_group(children, request, processes, progress)
     campaign = f"live-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
     records = make_records(chosen, group, result, device, campaign)
     return Timing(records, result.failures | group.refused, workload)

@@ -19,7 +19,10 @@ from labtools.toolchain import DeviceInfo
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS, define_options
 
 _CODE = (".py", ".cu", ".cuh", ".h")
-_VERSIONS = ["cuda", "torch", "cudnn", "flashinfer", "flash_attention_3", "cupy", "numpy", "python"]
+_VERSIONS = [
+    *("cuda", "torch", "cudnn", "flashinfer", "flash_attention_3", "xformers", "cupy", "numpy"),
+    "python",
+]
 
 
 def make_provenance(

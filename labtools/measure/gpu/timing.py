@@ -85,6 +85,7 @@ class TimingRequest:
     process: int = 0  # the number of the child that is asked
     device: int | None = None  # ordinal of the GPU to take; None for the first that is free
     dram_gb_per_s: float = 0.0  # peak of its data sheet, 10^9 bytes a second; 0 where unknown
+    patience_us: float = 0.0  # a candidate whose call takes longer is not timed; 0 times all
 
 
 @dataclass(frozen=True)
@@ -371,6 +372,12 @@ class _Group:
     def _capture_sample(self, player: Player) -> None:
         device, sets, sample_us = self.device, self.rotation.sets, self.request.sample_us
         once_us = _time_us(device, lambda: player.call(0))
+        if 0 < self.request.patience_us < once_us:
+            raise LabError(
+                f"{player.label} takes {once_us / 1e3:.1f} ms a call, so it is not timed.",
+                f"what takes over {self.request.patience_us / 1e3:g} ms was not asked for",
+                "it is right; `labtools bench --peers all` times it",
+            )
         launches = plan_launches(once_us, sets, sample_us)
         _capture(device, player, launches, sets)
         took_us = _time_us(device, player.play)
