@@ -30,7 +30,7 @@ BASELINE = Baseline(
     layouts=("contiguous", "paged"),
     # Three bits after the point: rounding alone moves an element by up to a sixteenth, and q and
     # the weights are rounded besides.
-    tolerance=0.15,
+    tolerance=0.1,
     doc=__doc__,
     source=Path(__file__),
 )

@@ -22,10 +22,16 @@ from .statistics import median_problems
 MANIFEST = "manifest.json"
 """The list, beside the files that it binds."""
 CLOCKS_DIFFER = timedelta(days=1)
-LOOSEST_CHECK = 0.1
-"""Of any record: that of a library which computes in eight bits."""
+_LOOSEST, _LOOSEST_OF_FOUR_BITS = 0.1, 0.3
+"""Of any record: that of a library which computes in eight bits, or keeps K and V in four."""
 LEAST_ERROR = {"float16": 1e-5, "bfloat16": 8e-5}
 """Rounding an output to its type leaves ten times this at least."""
+
+
+def loosest_check(kv_bits: int) -> float:
+    """The largest relative error that a record may allow a kernel that keeps an element of what it
+    streams in so many bits."""
+    return _LOOSEST if kv_bits >= 8 else _LOOSEST_OF_FOUR_BITS
 
 
 def contradictions(record: Record) -> list[str]:
@@ -39,8 +45,9 @@ def contradictions(record: Record) -> list[str]:
     error, allowed = record.comparison.worst_error, record.comparison.tolerance
     if error is not None and not (allowed is not None and 0 <= error <= allowed):
         found.append(f"its kernel is off by {error:g}, where {allowed or 0:g} is allowed")
-    if allowed is not None and allowed > LOOSEST_CHECK:
-        found.append(f"it was held against {allowed:g}, and at most {LOOSEST_CHECK:g} is allowed")
+    most = loosest_check(record.kv_bits)
+    if allowed is not None and allowed > most:
+        found.append(f"it was held against {allowed:g}, and at most {most:g} is allowed")
     made = record.provenance
     if slug_of_gpu(made.gpu).replace("-", "") != made.gpu_slug.replace("-", ""):
         found.append(f"its GPU is {made.gpu!r}, and it is filed under {made.gpu_slug!r}")

@@ -17,7 +17,7 @@ import pytest
 from devices import LIMITS
 from record_samples import make_record, record_of_rung
 
-from labtools.problem import HEADLINE, Launch, Workload, kernels_dir, load_rung
+from labtools.problem import HEADLINE, Launch, Workload, kernels_dir, list_baselines, load_rung
 from labtools.problem.rung import move_outside
 from labtools.record import (
     DamagedRecordWarning,
@@ -30,7 +30,7 @@ from labtools.record import (
 from labtools.record.query import describe_record
 from labtools.record.schema import SCHEMA_VERSION
 from labtools.record.staleness import rung_freshness
-from labtools.record.trust import contradictions, doubts, read_manifest
+from labtools.record.trust import contradictions, doubts, loosest_check, read_manifest
 from tools.write_manifest import manifest_of
 
 WORKLOAD = Workload(2, 8, 2, 65, 128)
@@ -87,6 +87,11 @@ def true_record() -> dict[str, Any]:
     """What a shipped record says."""
     records = RecordStore([shipped_records_dir()]).query(rung="r08", workload=HEADLINE)
     return records[0].model_dump(mode="json")
+
+
+def test_a_record_may_be_held_to_what_its_baseline_is() -> None:
+    for baseline in list_baselines(None):
+        assert (baseline.tolerance or 0) <= loosest_check(baseline.storage.bits), baseline.id
 
 
 def test_false_records_are_refused_flagged_or_unsigned(
