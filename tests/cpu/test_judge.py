@@ -44,6 +44,7 @@ FIRST = "float score_max = -INFINITY"
 WEIGHTS = "const float rescale = exp2f(score_max - new_max)"
 KV_HEAD = "head / (num_qo_heads / num_kv_heads)"
 GROUP = "num_qo_heads / num_kv_heads"
+FAINT = "below = score - new_max, weight = below < -20.f ? 0.f : exp2f(below)"
 
 
 def edited(*edits: tuple[str, str], base: Rung = R03, **changes: Any) -> Rung:
@@ -70,6 +71,8 @@ SHOWN_BY_THE_BATTERY = {
     "an odd group": (KV_HEAD, f"({GROUP} % 2 ? head % num_kv_heads : {KV_HEAD})"),
     "a group of more than 8": (KV_HEAD, f"({GROUP} > 8 ? 0 : {KV_HEAD})"),
     "lengths of 17 bits": ("seq_lens[sequence]", "seq_lens[sequence] % (1 << 17)"),
+    "lengths of 18 bits": ("seq_lens[sequence]", "seq_lens[sequence] % (1 << 18)"),
+    "no faint weights": ("weight = exp2f(score - new_max)", FAINT),
     "more than 128 sequences": (STORE, f"if (sequence < 128) {STORE}"),
 }  # fmt: skip
 
@@ -284,7 +287,7 @@ def test_a_kernel_that_is_wrong_in_another_type_alone_is_wrong() -> None:
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 0 to 131113; groups 1 to 97; B 1 to 1027; D 64" in report.summary
+    assert "S 0 to 262185; groups 1 to 97; B 1 to 1027; D 64" in report.summary
     never = [both for one in report.cover for both in one["never"]]
     assert never == [("1", "ragged")]
     assert "never: B 1 with lengths ragged" in report.in_full
@@ -537,6 +540,14 @@ def test_each_value_stands_in_one_pack() -> None:
     ("rung", "edit", "told"),
     [
         ("r08", ("(int w = 1; w < WARPS;", "(int w = 1; w < min(WARPS, 4);"), "with warps=8"),
+        (
+            "r09",
+            (
+                "const int readable_end = kv_len;",
+                "const int readable_end = WARPS == 8 ? min(kv_len, 2048) : kv_len;",
+            ),
+            "with warps=8",
+        ),
         ("p02", ("if (STAGES == 1) __syncthreads();", ""), "with stages=1"),
         ("g02", ("__threadfence();\n    is_last", "is_last"), "with split="),
         ("n00", ("c += THREADS)\n      out", "c += 256)\n      out"), "with threads="),
@@ -713,6 +724,19 @@ def test_a_page_that_is_wrong_from_a_third_tile_on_is_found() -> None:
     longest = max(few, key=lambda one: one.kv_len)
     assert run_on_cpu(usual, longest, orders=(0,)).ok
     assert not run_on_cpu(wrong, longest, orders=(0,)).ok
+
+
+@pytest.mark.parametrize("end", [8, 16, 32])
+def test_a_page_that_is_wrong_at_one_width_is_found(end: int) -> None:
+    usual, paged = load_rung("r09"), Workload(2, 8, 2, 300, 128, layout="paged", page_size=16)
+    old = "page_table += (size_t)sequence * max_pages;"
+    wrong = edited((old, old + f"\n  k += HEAD_DIM * (kv_len % {2 * end} == {end});"), base=usual)
+    cases = operation_of(paged).battery(paged, usual.supports)
+    few = check._few_of_kind(cases, operation_of(paged).extreme)
+    more = check._other_ends(usual, few, cases, None)
+    assert len(more) < 8 and {n % 64 for one in more for n in one.lengths} == set(range(64))
+    told = [one for one in [*few, *more] if one.visits < 1000 and one.kv_len % (2 * end) == end]
+    assert told and not all(run_on_cpu(wrong, one, orders=(0,)).ok for one in told)
 
 
 def test_a_kernel_that_relies_on_the_order_of_blocks_is_told_so() -> None:
