@@ -323,7 +323,8 @@ def check_rung(
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
-    gpu_only, remarks, never = "", [], None
+    gpu_only, never = "", None
+    remarks: list[str] = []
     if on == "cpu":
         from .cpu.runner import needs_ascending, unfenced_line
 
@@ -339,10 +340,12 @@ def check_rung(
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
             cases += [case.workload for case in others_done]
             if all(case.ok for case in done):
-                values, never = _check_other_knobs(rung, batteries[0], knobs, free, progress)
+                values, never, remarks = _check_other_knobs(
+                    rung, batteries[0], knobs, free, progress
+                )
                 done, cases = [*done, *values], [*cases, *(case.workload for case in values)]
             if all(case.ok for case in done):
-                remarks = _remarks(rung, batteries[0], knobs)
+                remarks += _remarks(rung, batteries[0], knobs)
         if all(case.ok for case in done):
             programs = [one for _, one in compiled]
             remarks += [ASCENDING] * any(map(needs_ascending, programs))
@@ -761,10 +764,10 @@ def _check_other_knobs(
     knobs: Mapping[str, int] | None,
     free: Sequence[Knob],
     progress: Progress = silent,
-) -> tuple[list[CheckCase], list[str]]:
+) -> tuple[list[CheckCase], list[str], list[str]]:
     """Each other value of the knobs that are free, on few and small problems and a long one: cases
-    up to the first that is wrong, and ``name=value`` of what was not run, since there is no such
-    kernel."""
+    up to the first that is wrong, ``name=value`` of what was not run, since there is no such
+    kernel, and what is wrong with several together alone."""
     few, limits = few_of_each_level(battery[1:] or battery), checked_limits()
     used = rung.resolve_knobs(knobs or {})
 
@@ -778,6 +781,7 @@ def _check_other_knobs(
     wrong, known = threading.Event(), {compiled_code(rung, one, used) for one in battery}
     fewest = sorted(few[:-1], key=lambda one: one.num_parts)[1:] or few  # where the code is known
     whole: set[object] = set()
+    told: list[str] = []
 
     def choose(place: int, together: Mapping[str, int]) -> list[Problem]:
         """The last, which is the longest, then the others from another one on for each pack, while
@@ -805,7 +809,7 @@ def _check_other_knobs(
             return []
         with contextlib.suppress(LabError):
             progress(f"check with {say_values(_together(pack))}", place, len(packs))
-            found = _check_values(rung, cases, used, pack)
+            found = _check_values(rung, cases, used, pack, told)
             if not all(case.ok for case in found or ()):
                 wrong.set()
             return found
@@ -820,7 +824,7 @@ def _check_other_knobs(
     refused = [pack for pack in undecided if len(pack) == 1]
     refused += [one for one, cases in zip(apart, each, strict=True) if cases is None]
     never += [say_values(one) for (one,) in refused]
-    return [case for cases in (*found, *each) for case in cases or ()], never
+    return [case for cases in (*found, *each) for case in cases or ()], never, told
 
 
 def _together(pack: Packed) -> dict[str, int]:
@@ -828,10 +832,15 @@ def _together(pack: Packed) -> dict[str, int]:
 
 
 def _check_values(
-    rung: Rung, cases: Sequence[Problem], used: Mapping[str, int], pack: Packed
+    rung: Rung,
+    cases: Sequence[Problem],
+    used: Mapping[str, int],
+    pack: Packed,
+    told: list[str],
 ) -> list[CheckCase] | None:
     """Problems with other values of some knobs, up to the first that is wrong with one alone; None
-    where they are wrong together alone, which nobody promised to be right."""
+    where they are wrong together alone, which nobody promised to be right: then what is wrong is
+    ``told``, with as few of them as show it."""
     from .cpu import run_on_cpu
 
     together = _together(pack)
@@ -846,11 +855,32 @@ def _check_values(
                     if not run.ok:
                         break
             else:
+                told.append(_wrong_together(rung, problem, used, pack, how))
                 return None
         done.append(_worse_of([_with_words(run, f"with {say_values(said)}")], problem))
         if not run.ok:
             break
     return done
+
+
+def _wrong_together(
+    rung: Rung,
+    problem: Problem,
+    used: Mapping[str, int],
+    pack: Packed,
+    how: Mapping[str, Any],
+) -> str:
+    """What is wrong with these values of knobs, without those that it is wrong without."""
+    from .cpu import run_on_cpu
+
+    least, said = pack, ""
+    for one in (None, *pack):
+        fewer = [other for other in least if other is not one]
+        with contextlib.suppress(LabError):
+            run = run_on_cpu(rung, problem, {**used, **_together(fewer)}, **how)
+            if not run.ok:
+                least, said = fewer, run.told
+    return f"with {say_values(_together(least))} together, each of them right alone: {said}"
 
 
 def _say_values(rung: Rung, free: Sequence[Knob], never: Sequence[str] | None) -> list[str]:

@@ -505,7 +505,7 @@ def test_each_value_of_a_compiled_knob_is_tried(monkeypatch: pytest.MonkeyPatch)
     said = {"other values of stages", "other values of unroll, launch_bounds together"}
     assert asked.ok and said <= set(asked.not_checked)
     free = [one for one in right.knobs if one.name != "stages"]
-    values, never = check._check_other_knobs(right, [SMALL], {"stages": 4}, free)
+    values, never, _ = check._check_other_knobs(right, [SMALL], {"stages": 4}, free)
     assert len(values) == 3 and all(case.ok for case in values) and not never
 
 
@@ -515,10 +515,12 @@ def test_values_that_are_wrong_together_alone_say_nothing() -> None:
     knobs = [one for one in odd.knobs if one.name in ("unroll", "launch_bounds")]
     pack = [{"unroll": 8}, {"launch_bounds": 0}]
     used = odd.resolve_knobs()
-    assert check._check_values(odd, [SMALL], used, pack) is None
-    values, never = check._check_other_knobs(odd, [SMALL], None, knobs)
+    told: list[str] = []
+    assert check._check_values(odd, [SMALL], used, pack, told) is None
+    values, never, _ = check._check_other_knobs(odd, [SMALL], None, knobs)
     assert all(case.ok for case in values) and not never
-    (found,) = check._check_values(odd, [SMALL], {**used, "unroll": 8}, pack[1:]) or ()
+    assert told[0].startswith("with unroll=8, launch_bounds=0 together, each of them right alone: wr")
+    (found,) = check._check_values(odd, [SMALL], {**used, "unroll": 8}, pack[1:], []) or ()
     assert not found.ok and "with launch_bounds=0" in str(found)
 
 
@@ -558,7 +560,7 @@ def test_a_kernel_that_is_wrong_with_another_value_is_wrong(
 ) -> None:
     wrong = edited(edit, base=load_rung(rung))
     problem = operation_of(wrong.operation).small
-    values, _ = check._check_other_knobs(wrong, check._battery_of(wrong, problem), {}, wrong.knobs)
+    values, *_ = check._check_other_knobs(wrong, check._battery_of(wrong, problem), {}, wrong.knobs)
     found = [str(one) for one in values if not one.ok]
     assert found and told in found[0], found
 
