@@ -88,6 +88,16 @@ def test_some_case_of_the_battery_shows_it(name: str) -> None:
     assert not all(run_on_cpu(wrong, one, orders=(0,)).ok for one in likely)
 
 
+def test_a_cache_that_is_written_first_is_not_too_long_to_be_watched() -> None:
+    for name, keys in (("r06", 2**18), ("r10", 2**17)):
+        longest = max(battery(SMALL.replace(head_dim=128), load_rung(name).supports), key=_keys)
+        assert keys < longest.kv_len and longest.kv_len * longest.head_dim < 2**24 + 2**12
+
+
+def _keys(problem: Workload) -> int:
+    return problem.kv_len
+
+
 def test_wide_rows_are_in_the_battery_of_rows() -> None:
     cases = operation_of("rows").battery(operation_of("rows").small)
     assert max(one.columns for one in cases) > 2**15
@@ -519,7 +529,9 @@ def test_values_that_are_wrong_together_alone_say_nothing() -> None:
     assert check._check_values(odd, [SMALL], used, pack, told) is None
     values, never, _ = check._check_other_knobs(odd, [SMALL], None, knobs)
     assert all(case.ok for case in values) and not never
-    assert told[0].startswith("with unroll=8, launch_bounds=0 together, each of them right alone: wr")
+    assert told[0].startswith(
+        "with unroll=8, launch_bounds=0 together, each of them right alone: wr"
+    )
     (found,) = check._check_values(odd, [SMALL], {**used, "unroll": 8}, pack[1:], []) or ()
     assert not found.ok and "with launch_bounds=0" in str(found)
 
