@@ -183,6 +183,14 @@ def test_the_pages_of_a_large_pool_are_reached() -> None:
     assert far_ok(wrong, one, None) is False
 
 
+def test_the_last_of_many_scores_are_reached() -> None:
+    right = load_rung("r00")
+    row = "float* my_scores = scores + "
+    wrong = edited((f"{row}qo_row * kv_len", f"{row}(int)(qo_row * kv_len)"), base=right)
+    assert far_ok(right, SMALL, None) is True
+    assert far_ok(wrong, SMALL, None) is False
+
+
 def test_the_last_of_many_queries_are_reached() -> None:
     right, one = load_rung("p00"), operation_of("prefill").small
     wide = "const size_t qo_head = (size_t)sequence"
@@ -562,6 +570,7 @@ def test_each_value_stands_in_one_pack() -> None:
             ),
             "with warps=8",
         ),
+        ("r09", ("known.acc[t][h + 2] *= rescale;", ""), "with "),
         ("p02", ("if (STAGES == 1) __syncthreads();", ""), "with stages=1"),
         ("g02", ("__threadfence();\n    is_last", "is_last"), "with split="),
         ("n00", ("c += THREADS)\n      out", "c += 256)\n      out"), "with threads="),

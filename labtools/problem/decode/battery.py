@@ -48,7 +48,7 @@ of one sequence, as many as models take and more."""
 MOST_LONGEST_DIM = 64
 """Of that one's head dimension: with a larger one it has fewer keys, since a cache that a kernel
 writes first takes many times its size to be watched."""
-ONE_LONG = (("normal", 4133), ("faint", 4099))
+ONE_LONG = (("rising", 4133), ("faint", 4099))
 """Kinds of inputs, and keys of one sequence of one head: what other values of knobs are tried on,
 too."""
 OTHER_ENDS = (65, 66, 68, 72, 80, 96, 192, 128)
