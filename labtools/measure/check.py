@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain, count, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from labtools.problem import (
@@ -41,7 +41,18 @@ from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
 from .case import CheckCase, Fault, checked_limits, second_draw
-from .knob_values import MOST_WHOLE, Packed, few_of_each_level, pack_values, say_values
+from .knob_values import (
+    MOST_NEW_CODES,
+    MOST_WHOLE,
+    NEW_CODE_COST,
+    Packed,
+    cheap_cases,
+    cheapest_cover,
+    cost_of_case,
+    few_of_each_level,
+    pack_values,
+    say_values,
+)
 from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
@@ -292,14 +303,11 @@ def check_rung(
     else:
         if not every_kind:
             layouts = [battery[0].layout for battery in batteries]
-            batteries[1:] = [
-                _few_of_kind(
-                    battery,
-                    operation.extreme,
-                    MOST_LONG_VISITS if battery[0].layout in layouts[:place] else LONG_VISITS_LAIN,
-                )
-                for place, battery in enumerate(batteries[1:], 1)
-            ]
+            for place, battery in enumerate(batteries[1:], 1):
+                known = battery[0].layout in layouts[:place]
+                most = MOST_LONG_VISITS if known else LONG_VISITS_LAIN
+                few = _few_of_kind(battery, operation.extreme, most)
+                batteries[place] = [*few, *_other_ends(rung, few, battery, knobs)]
         behind = _behind_the_grid(rung, workload, knobs)
         batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
         if not operation.is_ours:
@@ -316,7 +324,8 @@ def check_rung(
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
-    gpu_only, remarks, never = "", [], None
+    gpu_only, never = "", None
+    remarks: list[str] = []
     if on == "cpu":
         from .cpu.runner import needs_ascending, unfenced_line
 
@@ -332,10 +341,12 @@ def check_rung(
             done += (others_done := _check_other_values(rung, batteries[0], knobs))
             cases += [case.workload for case in others_done]
             if all(case.ok for case in done):
-                values, never = _check_other_knobs(rung, batteries[0], knobs, free)
+                values, never, remarks = _check_other_knobs(
+                    rung, batteries[0], knobs, free, progress
+                )
                 done, cases = [*done, *values], [*cases, *(case.workload for case in values)]
             if all(case.ok for case in done):
-                remarks = _remarks(rung, batteries[0], knobs)
+                remarks += _remarks(rung, batteries[0], knobs)
         if all(case.ok for case in done):
             programs = [one for _, one in compiled]
             remarks += [ASCENDING] * any(map(needs_ascending, programs))
@@ -501,6 +512,26 @@ def _few_of_kind(
     """Those of another type or layout than the one asked for."""
     few = _few_of(battery, OF_OTHER_KINDS, extreme)
     return list(dict.fromkeys([*few, *_far_longer(few, battery, most_visits)]))
+
+
+def _other_ends(
+    rung: Rung,
+    few: Sequence[Problem],
+    battery: Sequence[Problem],
+    knobs: Mapping[str, int] | None,
+) -> list[Problem]:
+    """Small cases of a battery that with the few have every `Problem.size_ends` of such, rather
+    those whose code is compiled for the few anyway."""
+    limits = checked_limits()
+
+    def code(one: Problem) -> tuple[tuple[str, str], ...]:
+        return tuple(rung.defines(one, limits, knobs).items())
+
+    known, small = {code(one) for one in few}, cheap_cases(battery)
+    costs = [cost_of_case(one) + NEW_CODE_COST * (code(one) not in known) for one in small]
+    ends = [one.size_ends for one in small]
+    missing = set().union(*ends).difference(*(one.size_ends for one in few))
+    return cheapest_cover(small, costs, ends, missing)
 
 
 def _far_longer(
@@ -734,10 +765,15 @@ def _why_not_launched(rung: Rung, problem: Problem, knobs: Mapping[str, int] | N
 
 
 def _check_other_knobs(
-    rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | None, free: Sequence[Knob]
-) -> tuple[list[CheckCase], list[str]]:
-    """Each other value of the knobs that are free, on few and small problems: cases up to the first
-    that is wrong, and ``name=value`` of what was not run, since there is no such kernel."""
+    rung: Rung,
+    battery: Sequence[Problem],
+    knobs: Mapping[str, int] | None,
+    free: Sequence[Knob],
+    progress: Progress = silent,
+) -> tuple[list[CheckCase], list[str], list[str]]:
+    """Each other value of the knobs that are free, on few and small problems and a long one: cases
+    up to the first that is wrong, ``name=value`` of what was not run, since there is no such
+    kernel, and what is wrong with several together alone."""
     few, limits = few_of_each_level(battery[1:] or battery), checked_limits()
     used = rung.resolve_knobs(knobs or {})
 
@@ -748,43 +784,72 @@ def _check_other_knobs(
         return False
 
     packs, never = pack_values(free, used, takes)
-    wrong, known = threading.Event(), {compiled_code(rung, few[-1], used)}
-    fewer = sorted(few, key=lambda one: one.num_parts)[1:3] or few  # where the code is known
+    wrong, known = threading.Event(), {compiled_code(rung, one, used) for one in battery}
+    fewest = sorted(few[:-1], key=lambda one: one.num_parts)[1:] or few  # where the code is known
+    whole: set[object] = set()
+    told: list[str] = []
 
-    def check(place: int, pack: Packed) -> list[CheckCase] | None:
+    def choose(place: int, together: Mapping[str, int]) -> list[Problem]:
+        """The last, which is the longest, then the others from another one on for each pack, while
+        not too many of them have to be compiled."""
+        code = compiled_code(rung, few[-1], together)
+        if code in known | whole or len(whole) >= MOST_WHOLE:
+            of_known = (one for one in fewest if compiled_code(rung, one, together) in known)
+            known_two = [*islice(of_known, 2)] or fewest[:1]
+            return [known_two[place % len(known_two)]]
+        whole.add(code)
+        turn = place * MOST_NEW_CODES % len(few)
+        cases, new = [], set()
+        for one in (few[-1], *few[turn:-1], *few[:turn]):
+            code = compiled_code(rung, one, together)
+            new |= {code} - known
+            if len(new) > MOST_NEW_CODES:
+                new.discard(code)
+            else:
+                cases.append(one)
+        known.update(new)
+        return cases
+
+    def check(place: int, pack: Packed, cases: Sequence[Problem]) -> list[CheckCase] | None:
         if wrong.is_set():
             return []
         with contextlib.suppress(LabError):
-            together = {**used, **dict(chain.from_iterable(one.items() for one in pack))}
-            code = compiled_code(rung, few[-1], together)
-            is_new = code not in known and len(known) <= MOST_WHOLE
-            known.add(code)
-            cases = few if is_new else [fewer[place % len(fewer)]]
-            found = _check_values(rung, cases, used, pack)
+            progress(f"check with {say_values(_together(pack))}", place, len(packs))
+            found = _check_values(rung, cases, used, pack, told)
             if not all(case.ok for case in found or ()):
                 wrong.set()
             return found
         return None
 
+    chosen = [choose(place, {**used, **_together(pack)}) for place, pack in enumerate(packs)]
     with ThreadPoolExecutor(CASES_AT_ONCE) as running:
-        found = list(running.map(check, count(), packs))
+        found = list(running.map(check, count(), packs, chosen))
         undecided = [one for one, cases in zip(packs, found, strict=True) if cases is None]
         apart = [[one] for pack in undecided if len(pack) > 1 for one in pack]
-        each = list(running.map(check, count(), apart))
+        each = list(running.map(check, count(), apart, repeat(few)))
     refused = [pack for pack in undecided if len(pack) == 1]
     refused += [one for one, cases in zip(apart, each, strict=True) if cases is None]
     never += [say_values(one) for (one,) in refused]
-    return [case for cases in (*found, *each) for case in cases or ()], never
+    return [case for cases in (*found, *each) for case in cases or ()], never, told
+
+
+def _together(pack: Packed) -> dict[str, int]:
+    return dict(chain.from_iterable(one.items() for one in pack))
 
 
 def _check_values(
-    rung: Rung, cases: Sequence[Problem], used: Mapping[str, int], pack: Packed
+    rung: Rung,
+    cases: Sequence[Problem],
+    used: Mapping[str, int],
+    pack: Packed,
+    told: list[str],
 ) -> list[CheckCase] | None:
     """Problems with other values of some knobs, up to the first that is wrong with one alone; None
-    where they are wrong together alone, which nobody promised to be right."""
+    where they are wrong together alone, which nobody promised to be right: then what is wrong is
+    ``told``, with as few of them as show it."""
     from .cpu import run_on_cpu
 
-    together = dict(chain.from_iterable(one.items() for one in pack))
+    together = _together(pack)
     done: list[CheckCase] = []
     for place, problem in enumerate(cases):
         how: dict[str, Any] = {"orders": (ALL_ORDERS[place % len(ALL_ORDERS)],), "workers": 1}
@@ -796,11 +861,32 @@ def _check_values(
                     if not run.ok:
                         break
             else:
+                told.append(_wrong_together(rung, problem, used, pack, how))
                 return None
         done.append(_worse_of([_with_words(run, f"with {say_values(said)}")], problem))
         if not run.ok:
             break
     return done
+
+
+def _wrong_together(
+    rung: Rung,
+    problem: Problem,
+    used: Mapping[str, int],
+    pack: Packed,
+    how: Mapping[str, Any],
+) -> str:
+    """What is wrong with these values of knobs, without those that it is wrong without."""
+    from .cpu import run_on_cpu
+
+    least, said = pack, ""
+    for one in (None, *pack):
+        fewer = [other for other in least if other is not one]
+        with contextlib.suppress(LabError):
+            run = run_on_cpu(rung, problem, {**used, **_together(fewer)}, **how)
+            if not run.ok:
+                least, said = fewer, run.told
+    return f"with {say_values(_together(least))} together, each of them right alone: {said}"
 
 
 def _say_values(rung: Rung, free: Sequence[Knob], never: Sequence[str] | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,10 +12,16 @@ from labtools.problem.pairs import TILE_ENDS
 
 MOST_CASE_VISITS = 2600
 """`Problem.visits` of a case that other values of knobs are tried on."""
-MOST_LONG_CASE_VISITS = 3000
+MOST_LONG_CASE_VISITS = 4200
 """The same of the last of them, which has the longest rows."""
-MOST_WHOLE = 8
-"""Packs with code of their own that all cases are run with; of the others it is one each."""
+NEW_CODE_COST = 20_000
+"""What a case costs whose code has to be compiled, beside `cost_of_case`."""
+MOST_WHOLE, MOST_NEW_CODES = 8, 3
+"""Packs with code of their own that several cases are run with, of the others it is one each; and
+how often a pack is compiled, at most."""
+
+P = TypeVar("P", bound=Problem)
+T = TypeVar("T")
 
 Packed = list[dict[str, int]]
 """Other values of knobs that are tried together: each a value by itself, or with that of another
@@ -67,21 +74,37 @@ def say_values(values: Mapping[str, int]) -> str:
 def few_of_each_level(battery: Sequence[Problem]) -> list[Problem]:
     """Few and small cases of a battery in which each level of each factor is met once, and each
     level of a size with whole tiles; then one with the longest rows, which goes round a ring."""
-    small = [one for one in battery if one.visits <= MOST_CASE_VISITS] or [battery[0]]
+    small = cheap_cases(battery)
     levels = [_levels_met(one) for one in small]
-    missing: set[tuple[str, ...]] = set().union(*levels)
-    chosen = []
-    while missing:
-        gains = [
-            len(of & missing) / (MOST_CASE_VISITS + 4 * one.visits)
-            for one, of in zip(small, levels, strict=True)
-        ]
-        best = int(np.argmax(gains))
-        chosen.append(small[best])
-        missing -= levels[best]
+    costs = [cost_of_case(one) for one in small]
+    chosen = cheapest_cover(small, costs, levels, set().union(*levels))
     long = [one for one in battery if one.visits <= MOST_LONG_CASE_VISITS] or chosen
     longest = max(long, key=lambda one: (one.part_visits, -one.visits))
     return list(dict.fromkeys([*chosen, longest]))
+
+
+def cheap_cases(battery: Sequence[Problem]) -> list[Problem]:
+    """Those of a battery that cost little; its first where none does."""
+    return [one for one in battery if one.visits <= MOST_CASE_VISITS] or [battery[0]]
+
+
+def cost_of_case(problem: Problem) -> int:
+    """What a case costs, beside others."""
+    return MOST_CASE_VISITS + 4 * problem.visits
+
+
+def cheapest_cover(
+    cases: Sequence[P], costs: Sequence[int], has: Sequence[set[T]], missing: set[T]
+) -> list[P]:
+    """Cases that together have all that is missing, of which each ``has`` some; each choice is the
+    one with most of it for what it costs."""
+    missing, chosen = missing.copy(), []
+    while missing:
+        gains = [len(of & missing) / cost for of, cost in zip(has, costs, strict=True)]
+        best = int(np.argmax(gains))
+        chosen.append(cases[best])
+        missing -= has[best]
+    return chosen
 
 
 def _levels_met(problem: Problem) -> set[tuple[str, ...]]:

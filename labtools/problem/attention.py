@@ -30,6 +30,9 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 ``equal_keys``   all keys of a sequence are equal, and so are its weights; for every other
                  (sequence, KV head) the scores climb by a little from key to key. Those of every
                  other row of q lie far below: one maximum for two rows of q shows.
+``faint``        an early row takes nearly all the weight. Each other one weighs 2^-21 of it, and
+                 its v is large and of one sign, so that together they show: what takes faint
+                 weights for zero is off.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from .problem import Buffer, Problem
 
 DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
-    *("outliers", "small_v", "equal_keys", "sink"),
+    *("outliers", "small_v", "equal_keys", "sink", "faint"),
 )
 USUAL_HEAD_DIMS = (32, 40, 64, 66, 80, 96, 128, 192, 256, 288, 576)
 ODD_HEAD_DIM = 65
@@ -74,6 +77,8 @@ OUTLIER, PAIRED = 4.0, np.array((13.0, 11.0))
 CLIMB = 0.2
 SINK_V, SINK_REST = 2.0**-8, 0.02
 """Of a sink's v, and of the weight what all keys beside it have together."""
+FAINT, FAINT_V = 2.0**-21, 2.0**8
+"""Of the largest weight each other one, eight times the smallest half; times an element their v."""
 LARGE_V, LARGEST_V = 2.0**12, 6e4
 SMALL_V = {"bfloat16": 2.0**-28}
 SMALL_K = {"float16": 2.0**-12}
@@ -257,6 +262,8 @@ def draw_qkv(
             for sequence, head in np.ndindex(batch, heads):
                 if turn := (sequence - head) % 3:
                     along[sequence, head, turn - 1 :: 2] = 0
+        if kind == "faint":  # all rows of q have the same largest score
+            q -= (q @ u[..., None]) / np.square(u).sum(-1)[..., None, None] * u[:, :, None, :]
         q = 0.25 * q + along * u[:, :, None, :]
         if kind == "sunk":
             q, coefficient = SUNK_SCALE * q, coefficient / SUNK_SCALE
@@ -271,6 +278,9 @@ def draw_qkv(
             v *= SMALL_V.get(problem.dtype, problem.small_v)
         elif kind == "sink":
             v[coefficient > 0] *= SINK_V
+        elif kind == "faint":
+            others = (coefficient == 0)[..., None]
+            v = np.where(others, FAINT_V * np.copysign(v, v[:, :, :1]), v)
         elif kind == "rising":
             v[(wanted < -2 * RISE).any(-1)] *= LARGE_V
     return q, k, v
@@ -316,6 +326,8 @@ def score_profile(
         row[peak] = ONE_HOT_PEAK
     elif distribution == "sink":
         row[rng.integers(1 + length // 8)] = np.log(length / SINK_REST)
+    elif distribution == "faint":
+        row[rng.integers(1 + length // 8)] = -np.log(FAINT)
     elif distribution == "equal_keys" and odd:
         row[:] = np.linspace(0, CLIMB, length)
     return row

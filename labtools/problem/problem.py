@@ -40,6 +40,8 @@ VISIT = 128
 MOST_ROWS, MOST_PARTS = 2**24, 2**28
 """Sequences or rows of one problem, and parts of its output, of which some are looked at: what is
 known of each is kept in arrays of this length."""
+MOST_END = 64
+"""Largest power of two that is looked for at the end of a size, as the largest page has."""
 TILED_ALIKE = 2**12
 """Rows more that leave as many in the last tile, and in the last band of tiles."""
 SHORT_DTYPES = {
@@ -207,6 +209,12 @@ class Problem(ABC):
     def part_visits(self) -> int:
         """`visits` of one part, at most."""
         return max(1, -(-self.output.shape[-1] // VISIT))
+
+    @property
+    def size_ends(self) -> set[tuple[str, int]]:
+        """How its sizes end, by name: each by the largest power of two that divides it."""
+        sizes = ((name, getattr(self, name)) for name in self.shape_fields)
+        return {(name, min(size & -size, MOST_END)) for name, size in sizes}
 
     @property
     def call_inputs(self) -> tuple[str, ...]:

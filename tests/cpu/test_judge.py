@@ -44,6 +44,7 @@ FIRST = "float score_max = -INFINITY"
 WEIGHTS = "const float rescale = exp2f(score_max - new_max)"
 KV_HEAD = "head / (num_qo_heads / num_kv_heads)"
 GROUP = "num_qo_heads / num_kv_heads"
+FAINT = "below = score - new_max, weight = below < -20.f ? 0.f : exp2f(below)"
 
 
 def edited(*edits: tuple[str, str], base: Rung = R03, **changes: Any) -> Rung:
@@ -70,6 +71,8 @@ SHOWN_BY_THE_BATTERY = {
     "an odd group": (KV_HEAD, f"({GROUP} % 2 ? head % num_kv_heads : {KV_HEAD})"),
     "a group of more than 8": (KV_HEAD, f"({GROUP} > 8 ? 0 : {KV_HEAD})"),
     "lengths of 17 bits": ("seq_lens[sequence]", "seq_lens[sequence] % (1 << 17)"),
+    "lengths of 18 bits": ("seq_lens[sequence]", "seq_lens[sequence] % (1 << 18)"),
+    "no faint weights": ("weight = exp2f(score - new_max)", FAINT),
     "more than 128 sequences": (STORE, f"if (sequence < 128) {STORE}"),
 }  # fmt: skip
 
@@ -83,6 +86,16 @@ def test_some_case_of_the_battery_shows_it(name: str) -> None:
     likely = [one for one in cases if one.kv_len > 600 or one.group_size > 4 or one.batch > 70]
     likely += [one for one in cases if one.distribution == "sunk"]
     assert not all(run_on_cpu(wrong, one, orders=(0,)).ok for one in likely)
+
+
+def test_a_cache_that_is_written_first_is_not_too_long_to_be_watched() -> None:
+    for name, keys in (("r06", 2**18), ("r10", 2**17)):
+        longest = max(battery(SMALL.replace(head_dim=128), load_rung(name).supports), key=_keys)
+        assert keys < longest.kv_len and longest.kv_len * longest.head_dim < 2**24 + 2**12
+
+
+def _keys(problem: Workload) -> int:
+    return problem.kv_len
 
 
 def test_wide_rows_are_in_the_battery_of_rows() -> None:
@@ -168,6 +181,14 @@ def test_the_pages_of_a_large_pool_are_reached() -> None:
     wrong = edited((number, f"(unsigned short){number}"), base=right)
     assert far_ok(right, one, None) is True
     assert far_ok(wrong, one, None) is False
+
+
+def test_the_last_of_many_scores_are_reached() -> None:
+    right = load_rung("r00")
+    row = "float* my_scores = scores + "
+    wrong = edited((f"{row}qo_row * kv_len", f"{row}(int)(qo_row * kv_len)"), base=right)
+    assert far_ok(right, SMALL, None) is True
+    assert far_ok(wrong, SMALL, None) is False
 
 
 def test_the_last_of_many_queries_are_reached() -> None:
@@ -284,7 +305,7 @@ def test_a_kernel_that_is_wrong_in_another_type_alone_is_wrong() -> None:
 def test_a_verdict_says_what_it_covers_and_what_not() -> None:
     cases = [check.CheckCase(one, True) for one in battery(SMALL)]
     report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
-    assert "S 0 to 131113; groups 1 to 97; B 1 to 1027; D 64" in report.summary
+    assert "S 0 to 262185; groups 1 to 97; B 1 to 1027; D 64" in report.summary
     never = [both for one in report.cover for both in one["never"]]
     assert never == [("1", "ragged")]
     assert "never: B 1 with lengths ragged" in report.in_full
@@ -502,7 +523,7 @@ def test_each_value_of_a_compiled_knob_is_tried(monkeypatch: pytest.MonkeyPatch)
     said = {"other values of stages", "other values of unroll, launch_bounds together"}
     assert asked.ok and said <= set(asked.not_checked)
     free = [one for one in right.knobs if one.name != "stages"]
-    values, never = check._check_other_knobs(right, [SMALL], {"stages": 4}, free)
+    values, never, _ = check._check_other_knobs(right, [SMALL], {"stages": 4}, free)
     assert len(values) == 3 and all(case.ok for case in values) and not never
 
 
@@ -512,10 +533,14 @@ def test_values_that_are_wrong_together_alone_say_nothing() -> None:
     knobs = [one for one in odd.knobs if one.name in ("unroll", "launch_bounds")]
     pack = [{"unroll": 8}, {"launch_bounds": 0}]
     used = odd.resolve_knobs()
-    assert check._check_values(odd, [SMALL], used, pack) is None
-    values, never = check._check_other_knobs(odd, [SMALL], None, knobs)
+    told: list[str] = []
+    assert check._check_values(odd, [SMALL], used, pack, told) is None
+    values, never, _ = check._check_other_knobs(odd, [SMALL], None, knobs)
     assert all(case.ok for case in values) and not never
-    (found,) = check._check_values(odd, [SMALL], {**used, "unroll": 8}, pack[1:]) or ()
+    assert told[0].startswith(
+        "with unroll=8, launch_bounds=0 together, each of them right alone: wr"
+    )
+    (found,) = check._check_values(odd, [SMALL], {**used, "unroll": 8}, pack[1:], []) or ()
     assert not found.ok and "with launch_bounds=0" in str(found)
 
 
@@ -537,6 +562,15 @@ def test_each_value_stands_in_one_pack() -> None:
     ("rung", "edit", "told"),
     [
         ("r08", ("(int w = 1; w < WARPS;", "(int w = 1; w < min(WARPS, 4);"), "with warps=8"),
+        (
+            "r09",
+            (
+                "const int readable_end = kv_len;",
+                "const int readable_end = WARPS == 8 ? min(kv_len, 2048) : kv_len;",
+            ),
+            "with warps=8",
+        ),
+        ("r09", ("known.acc[t][h + 2] *= rescale;", ""), "with "),
         ("p02", ("if (STAGES == 1) __syncthreads();", ""), "with stages=1"),
         ("g02", ("__threadfence();\n    is_last", "is_last"), "with split="),
         ("n00", ("c += THREADS)\n      out", "c += 256)\n      out"), "with threads="),
@@ -547,7 +581,7 @@ def test_a_kernel_that_is_wrong_with_another_value_is_wrong(
 ) -> None:
     wrong = edited(edit, base=load_rung(rung))
     problem = operation_of(wrong.operation).small
-    values, _ = check._check_other_knobs(wrong, check._battery_of(wrong, problem), {}, wrong.knobs)
+    values, *_ = check._check_other_knobs(wrong, check._battery_of(wrong, problem), {}, wrong.knobs)
     found = [str(one) for one in values if not one.ok]
     assert found and told in found[0], found
 
@@ -713,6 +747,19 @@ def test_a_page_that_is_wrong_from_a_third_tile_on_is_found() -> None:
     longest = max(few, key=lambda one: one.kv_len)
     assert run_on_cpu(usual, longest, orders=(0,)).ok
     assert not run_on_cpu(wrong, longest, orders=(0,)).ok
+
+
+@pytest.mark.parametrize("end", [8, 16, 32])
+def test_a_page_that_is_wrong_at_one_width_is_found(end: int) -> None:
+    usual, paged = load_rung("r09"), Workload(2, 8, 2, 300, 128, layout="paged", page_size=16)
+    old = "page_table += (size_t)sequence * max_pages;"
+    wrong = edited((old, old + f"\n  k += HEAD_DIM * (kv_len % {2 * end} == {end});"), base=usual)
+    cases = operation_of(paged).battery(paged, usual.supports)
+    few = check._few_of_kind(cases, operation_of(paged).extreme)
+    more = check._other_ends(usual, few, cases, None)
+    assert len(more) < 8 and {n % 64 for one in more for n in one.lengths} == set(range(64))
+    told = [one for one in [*few, *more] if one.visits < 1000 and one.kv_len % (2 * end) == end]
+    assert told and not all(run_on_cpu(wrong, one, orders=(0,)).ok for one in told)
 
 
 def test_a_kernel_that_relies_on_the_order_of_blocks_is_told_so() -> None:

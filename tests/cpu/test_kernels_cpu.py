@@ -145,6 +145,7 @@ ALWAYS = (
     Workload(2, 4, 2, 66, 128, distribution="small_v"),
     Workload(2, 4, 2, 65, 64, distribution="equal_keys"),
     Workload(2, 4, 2, 129, 128, distribution="sink"),
+    Workload(2, 4, 2, 257, 64, distribution="faint"),
 )
 
 

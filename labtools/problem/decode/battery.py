@@ -42,9 +42,17 @@ SIZES_OF_LEVEL: dict[str, dict[int, tuple[int, ...]]] = {
 """Sizes of one level, which a kernel may tell apart all the same. They are taken in turn in cases
 of at most `MOST_SIZED_VISITS` visits."""
 MOST_SIZED_VISITS = 4000
-LONG_CASE, LEAPING_CASE, LONGEST_CASE = (8209, 5, 4127, 2011), (4127, 16_519), 131_113
+LONG_CASE, LEAPING_CASE, LONGEST_CASE = (8209, 5, 4127, 2011), (4127, 16_519), 2**18 + 41
 """Keys: of two batches, the second with scores that leap in one row of q or in another alone, and
-of one sequence, as many as models take."""
+of one sequence, as many as models take and more."""
+MOST_LONGEST_DIM = 64
+"""Of that one's head dimension: with a larger one it has fewer keys, since a cache that a kernel
+writes first takes many times its size to be watched."""
+ONE_LONG = (("rising", 4133), ("faint", 4099))
+"""Kinds of inputs, and keys of one sequence of one head: what other values of knobs are tried on,
+too."""
+OTHER_ENDS = (65, 66, 68, 72, 80, 96, 192, 128)
+"""Keys of sequences as long as the cache is wide, each a multiple of another power of two."""
 OTHER_LENGTHS = (17, 389, 97)
 """Lengths of the case of each distribution that is not telling."""
 MANY = ((1027, 1, 4), (83, 8, 5))
@@ -94,8 +102,12 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
         add(ends, max(ends) + 2, 1, group, "late_peaked")
     add((LONGEST_CASE,), LONGEST_CASE, 1, 1, "normal")
     cases[-1] = shortest_rows(cases[-1], supports)
+    if cases[-1].head_dim > MOST_LONGEST_DIM:
+        keys = LONGEST_CASE * MOST_LONGEST_DIM // cases[-1].head_dim
+        cases[-1] = cases[-1].replace(kv_len=keys, seq_lens=(keys,))
     add(LONG_CASE, max(LONG_CASE), 1, 1, "sink")
     add(LEAPING_CASE, max(LEAPING_CASE), 2, 2, "rising")
+    cases[-1] = shortest_rows(cases[-1], supports)
     for sequences, kv_heads, group in MANY:
         add([5 * i % 3 + 1 for i in range(sequences)], 3, kv_heads, group, "large")
     sequences, kv_heads, group, width = MANY_SPLIT
@@ -114,6 +126,10 @@ def battery(workload: Workload, supports: Supports = takes_all) -> list[Workload
         other = small.replace(page_size=size, distribution="late_peaked", kv_len=2 * size + 1)
         cases.append(other)
         cases.append(other.replace(seq_lens=(size, 2 * size + 1, size + 1)))
+    for keys in OTHER_ENDS:
+        add((keys,), keys, 1, workload.group_size, "normal")
+    for values, keys in ONE_LONG:
+        add((keys,), keys, 1, 1, values)
     return supported(cases, workload, supports)
 
 

@@ -65,14 +65,17 @@ class DecodeAttention(Operation[Workload, Inputs]):
         return [("scores below -10^9", dataclasses.replace(drawn, q=q, k=k))]
 
     def far_apart(self, problem: Workload) -> list[tuple[Workload, ...]]:
-        """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows, and the last of
-        many sequences; or the last pages of a large pool."""
+        """Two KV heads whose rows begin 2^32 elements apart, and a thousand rows, where many query
+        heads share one too, so that a row for each of them ends as far, and the last of many
+        sequences; or the last pages of a large pool."""
         if problem.is_paged:
             return [(problem, LargePool(**vars(problem)))]
         heads = {"num_qo_heads": 2 * problem.group_size, "num_kv_heads": 2}
         near = problem.replace(batch=1, **heads, kv_len=64, seq_lens=(50,))
         far = near.replace(kv_len=2**32 // problem.head_dim + 1024)
-        return [(near, far), problem.replace(seq_lens=None).of_many_sequences()]
+        many = {"num_qo_heads": 2 * (problem.head_dim // 2 + 1)}
+        shared = (near.replace(**many), far.replace(**many))
+        return [(near, far), shared, problem.replace(seq_lens=None).of_many_sequences()]
 
     def widening(
         self, problem: Workload, supports: Supports = takes_all

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..attention import AttentionProblem
-from ..problem import SHORT_DTYPES, WARM, Buffer, is_whole
+from ..problem import MOST_END, SHORT_DTYPES, WARM, Buffer, is_whole
 
 LAYOUTS = ("contiguous", "paged")
 PAGE_SIZES = (16, 64)
@@ -164,6 +164,12 @@ class Workload(AttentionProblem):
     def part_visits(self) -> int:
         """Keys of one sequence, padded."""
         return self.kv_len
+
+    @property
+    def size_ends(self) -> set[tuple[str, int]]:
+        """Of the width of the cache, and how long the last page of a sequence is."""
+        width = min(self.kv_len & -self.kv_len, MOST_END)
+        return {("kv_len", width), *(("rows", int(n) % MOST_END) for n in self.lengths)}
 
     @property
     def call_inputs(self) -> tuple[str, ...]:

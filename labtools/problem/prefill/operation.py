@@ -59,7 +59,7 @@ LARGER = (
     *((1, 1, 190, 128, "rising", True), (1, 1, 144, 144, "late_peaked", True)),
     *((1, 1, 700, 33, "late_peaked", True), (4, 2, 2049, 5, "sink", True)),
     *((1, 1, 33003, 2, "normal", False), (7, 1, 17, 2051, "normal", False)),
-    (1, 1, 70_001, 1, "equal_keys", False),
+    *((1, 1, 70_001, 1, "equal_keys", False), (2, 1, 4099, 3, "faint", False)),
 )
 """Heads, KV heads, keys, queries, inputs and whether there is a mask: one that ends a key behind
 the end of a tile of any size, or before it; many tiles of keys, and of queries; more weights of one
