@@ -1030,7 +1030,7 @@ def _check_case_on_cpu(
     ]
     if index and (workload.visits > ONE_DRAW_VISITS or workload.num_parts > ONE_DRAW_PARTS):
         plan = plan[1:]
-    if workload.visits > MANY_VISITS:
+    elif workload.visits > MANY_VISITS:
         plan = [
             (workload, orders[1:], SAMPLED_BLOCKS),
             (workload, orders[:1], None),
