@@ -488,12 +488,16 @@ def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
 
 
 def _battery_of(rung: Rung, workload: Problem) -> list[Problem]:
-    return [*_battery(workload, rung.supports)]
+    return [*_made_once(operation_of(workload).battery, workload, rung.supports)]
 
 
 @functools.lru_cache(maxsize=16)
-def _battery(workload: Problem, supports: Callable[[Any], str | None]) -> tuple[Problem, ...]:
-    return (*operation_of(workload).battery(workload, supports),)
+def _made_once(
+    battery: Callable[..., list[Problem]],
+    workload: Problem,
+    supports: Callable[[Any], str | None],
+) -> tuple[Problem, ...]:
+    return (*battery(workload, supports),)
 
 
 def _few_of(battery: Sequence[Problem], count: int, extreme: Sequence[str] = ()) -> list[Problem]:
