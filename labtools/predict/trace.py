@@ -580,9 +580,9 @@ class _Follower:
     def _assume(self, one: Instruction, state: State) -> bool:
         """Whether a jump that depends on data is taken: of two ways the one with more instructions
         is gone, slow paths (a division by a denormal number, say) are skipped, loops are not left.
-        A vote leaves out work that is rare: there the one with fewer is gone, and a loop whose end
-        is known besides is not gone round again. Who asks whether a number is infinite asks for a
-        beginning, which is over. What is waited for at an mbarrier has come."""
+        A vote leaves out work that is rare: there the one with fewer is gone, and a loop inside
+        another, whose end is known besides, is not gone round again. Who asks whether a number is
+        infinite asks for a beginning, which is over. What is waited for at an mbarrier has come."""
         known = self.assumed.get(one.index)
         if known is None:
             known = self.assumed[one.index] = self._guess(one, state)
@@ -603,7 +603,8 @@ class _Follower:
         if asked is not None and asked.base == "SYNCS":
             return not one.predicate_negated
         if target <= place:
-            bounded = asked is not None and asked.base == "VOTE" and not alone
+            nested = sum(loop.first <= place <= loop.last for loop in self.loops) > 1
+            bounded = asked is not None and asked.base == "VOTE" and not alone and nested
             self._note(one, "taken as not going round again", trips=not bounded)
             return False
         stays, goes = self._reach(place + 1, place), self._reach(target, place)
