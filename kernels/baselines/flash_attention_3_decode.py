@@ -35,12 +35,12 @@ def prepare(tensors, workload):
     q, k, v = (tensors[name] for name in "qkv")
     require_hopper(q.device)
     given = {"softmax_scale": workload.sm_scale, "num_splits": 0, "pack_gqa": True}
-    if workload.layout == "paged":
+    paged = workload.is_paged
+    if paged:
         given["page_table"] = tensors["page_table"]
     elif workload.seq_lens is not None:
         k, v = (torch.nan_to_num(one, nan=0.0) for one in (k, v))
-    if workload.layout == "paged" or workload.seq_lens is not None:
-        paged = workload.layout == "paged"
+    if paged or workload.seq_lens is not None:
         given["cache_seqlens"] = tensors["seq_lens"]
         given["scheduler_metadata"] = get_scheduler_metadata(
             workload.batch,

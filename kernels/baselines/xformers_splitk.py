@@ -15,6 +15,8 @@ from labtools.problem import Baseline
 PAGES = 64
 """Tokens of a page, or a multiple of it: a block of keys lies in one page."""
 HEAD_DIMS = (16, 32, 64, 128, 256, 512)
+LEAST_SCALE = 2.0**-14
+"""The least normal fp16: a row of equal values needs no scale, and none may be 0."""
 
 
 def make_bias(tensors, workload):

@@ -15,8 +15,6 @@ from labtools.problem.rung import load_by_path
 
 _SHARED = load_by_path(Path(__file__).with_name("xformers_splitk.py"))
 E4M3_MAX = 448.0
-LEAST_SCALE = 2.0**-14
-"""The least normal fp16: a row of zeros needs no scale, and none may be 0."""
 
 
 def convert(kv):
@@ -27,7 +25,7 @@ def convert(kv):
     import torch
 
     wide = torch.nan_to_num(kv.float(), nan=0.0)
-    scale = (wide.abs().amax(-1) / E4M3_MAX).clamp_min(LEAST_SCALE).half()
+    scale = (wide.abs().amax(-1) / E4M3_MAX).clamp_min(_SHARED.LEAST_SCALE).half()
     codes = (wide / scale.float().unsqueeze(-1)).clamp(-E4M3_MAX, E4M3_MAX)
     # The lower half of a word is the scale, the upper one the bias.
     words = scale.view(torch.int16).to(torch.int32)

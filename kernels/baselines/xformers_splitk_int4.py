@@ -14,8 +14,6 @@ from labtools.problem.rung import load_by_path
 
 _SHARED = load_by_path(Path(__file__).with_name("xformers_splitk.py"))
 LARGEST_CODE = 15
-LEAST_SCALE = 2.0**-14
-"""The least normal fp16: a row of equal values needs no scale, and none may be 0."""
 
 
 def convert(kv):
@@ -27,7 +25,7 @@ def convert(kv):
 
     wide = torch.nan_to_num(kv.float(), nan=0.0)
     low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
-    scale = ((high - low) / LARGEST_CODE).clamp_min(LEAST_SCALE).half()
+    scale = ((high - low) / LARGEST_CODE).clamp_min(_SHARED.LEAST_SCALE).half()
     bias = low.half()
     codes = ((wide - bias.float()) / scale.float()).round().clamp(0, LARGEST_CODE).to(torch.int32)
     places = torch.arange(0, 32, 4, dtype=torch.int32, device=kv.device)

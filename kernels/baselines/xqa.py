@@ -43,10 +43,8 @@ def to_e4m3(k, v):
     """
     import torch
 
-    k, v = (torch.nan_to_num(one, nan=0.0) for one in (k, v))
-    largest = max(float(one.abs().max()) for one in (k, v))
-    scale = max(1.0, largest / _PAGES.E4M3_MAX)
-    return (k / scale).to(torch.float8_e4m3fn), (v / scale).to(torch.float8_e4m3fn), scale
+    (k, v), scale = _PAGES.to_e4m3(torch.nan_to_num(torch.stack((k, v)), nan=0.0))
+    return k, v, scale
 
 
 def prepare_with(tensors, workload, fp8=False):
