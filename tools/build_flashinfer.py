@@ -29,12 +29,18 @@ def wanted_kernels(torch: Any) -> list[tuple[Any, Any, int]]:
 
 
 def make_specs(torch: Any, modules: Any) -> list[Any]:
-    """What to compile: the CUDA-core kernel and the tensor-core one of each wanted kernel."""
+    """What to compile: the CUDA-core kernel and the tensor-core one of each wanted kernel.
+
+    FlashInfer 0.7.2 calls tensor-core kernels for K and V of equal strides, as all of ours are.
+    """
+    prefill = getattr(
+        modules, "_gen_batch_prefill_primary_module", modules.gen_batch_prefill_module
+    )
     specs = []
     for q, kv, dim in wanted_kernels(torch):
         types = (q, kv, q, torch.int32, dim, dim, 0, False, False)
         specs.append(modules.gen_batch_decode_module(*types))
-        specs.append(modules.gen_batch_prefill_module("fa2", *types, False))
+        specs.append(prefill("fa2", *types, False))
     return specs
 
 
