@@ -1,4 +1,4 @@
-"""Write the README's results from the shipped records: three tables and a plot (``make regen``).
+"""Write the README's results from the shipped records: tables, losses and a plot (``make regen``).
 
 No number there is typed: a test computes all of it again and compares.
 """
@@ -51,6 +51,7 @@ from labtools.record.headline import (
     say_headline,
 )
 from labtools.record.store import shipped_records_dir
+from research.draw_peers import PEERS_SEED
 from tools.install import ROOT
 
 BEGIN, END = "<!-- results: written by make regen -->", "<!-- end of results -->"
@@ -295,6 +296,77 @@ def final_table(store: RecordStore, gpu: str = "h200") -> str:
     return "\n\n".join(parts)
 
 
+PEERS = "peers"
+"""The plan, and its records, that hold r09 to r11 beside every fair library."""
+
+
+def against_peers(store: RecordStore, gpu: str = "h200") -> list[Compared]:
+    """The last three rungs beside every fair library, on the workloads of the plan ``peers``."""
+    records = [one for one in store.load() if one.campaign.startswith(f"{PEERS}-")]
+    workloads = [one for section in load_plan(PEERS).sections for one in section.workloads]
+    return compare_rungs(records, workloads, FINAL_RUNGS, gpu)
+
+
+def say_losses(found: Sequence[Compared]) -> str:
+    """Where a library of as many bits is faster than a rung, the worst first; "" without any."""
+    if not found:
+        return ""
+    raced = [(one, ratio, peer) for one in found if (race := _race(one)) for ratio, peer in [race]]
+    lost = sorted((one for one in raced if one[1].high < 1), key=lambda one: one[1].ratio)
+    told = "; ".join(
+        f"{_name(peer, one)} on `{one.workload}` ({_short(one.rung)} {_say(ratio)})"
+        for one, ratio, peer in lost
+    )
+    workloads = len({one.workload.key() for one in found})
+    text = TEXTS["losses" if lost else "no_losses"]
+    return text.format(told=told, lost=len(lost), raced=len(raced), workloads=workloads)
+
+
+def peers_tables(found: Sequence[Compared]) -> str:
+    """Each of the last three rungs against the fastest fair library of as many bits: contiguous
+    caches, then those in pages."""
+    if not found:
+        return ""
+    parts = [TEXTS["peers"].format(seed=PEERS_SEED) + _say_when(found)]
+    for layout in ("contiguous", "paged"):
+        rows: dict[str, dict[str, str]] = {}
+        of: dict[str, list[Record]] = {}
+        for one in (one for one in found if one.workload.layout == layout):
+            key = str(one.workload)
+            row, race = rows.setdefault(key, {}), _race(one)
+            if race is not None:
+                ratio, peer = race
+                row[f"{one.rung} library"], row[one.rung] = _name(peer, one), _say(ratio)
+                of.setdefault(key, []).append(one.standing.record)
+        wanted = [name for rung in FINAL_RUNGS for name in (f"{rung} library", rung)]
+        heads = [("16-bit library", "r09"), ("8-bit library", "r10"), ("4-bit library", "r11")]
+        columns = ("workload", *(name for pair in heads for name in pair))
+        cells = [
+            [f"`{key}`", *(row.get(name, "-") for name in wanted)] for key, row in rows.items()
+        ]
+        if cells:
+            parts.append(markdown_table(columns, cells, list(of.values())))
+    return "\n\n".join(parts)
+
+
+def _race(one: Compared) -> tuple[Ratio, Record] | None:
+    """A rung's ratio to the fastest fair library of as many bits, and that library's record."""
+    standing = one.standing
+    ratio = standing.against if standing.record.kv_bits == 16 else standing.against_low_bit
+    peers = {peer.candidate: peer for peer in one.peers}
+    return None if ratio is None else (ratio, peers[ratio.first])
+
+
+def _name(peer: Record, one: Compared) -> str:
+    """A library, and how it wants the cache where that is not how it lies."""
+    layout = say_layout(peer)
+    return f"`{peer.name}`" + ("" if layout == say_layout(one.standing.record) else f", {layout}")
+
+
+def _short(rung: str) -> str:
+    return rung.split("_")[0]
+
+
 def _say_when(found: Sequence[Compared]) -> str:
     """The dates, versions and commits of what a table shows."""
     made = [one.standing.record.provenance for one in found]
@@ -332,7 +404,7 @@ def _say_unsupported(workloads: Sequence[Workload], rungs: Iterable[str]) -> str
     for rung in dict.fromkeys(rungs):
         for workload in workloads:
             if load_rung(rung).supports(workload):
-                without.setdefault(str(workload), []).append(rung.split("_")[0])
+                without.setdefault(str(workload), []).append(_short(rung))
     told = "; ".join(f"{' and '.join(who)} on `{where}`" for where, who in without.items())
     return TEXTS["unsupported"].format(told=told) if told else ""
 
@@ -434,9 +506,12 @@ def whole_results(store: RecordStore, rungs: Sequence[Rung]) -> tuple[str, str |
     if groups:
         plot, alt = results_plot(groups[0][1])
         parts.append(f"![{alt}]({PLOT})")
-    parts += [results_table(store, rungs), final_table(store)]
+    found = against_peers(store)
+    parts += [results_table(store, rungs), final_table(store), peers_tables(found)]
     text = "\n\n".join(part for part in parts if part)
-    return (fold_results(text) if groups else text), plot
+    losses = say_losses(found)
+    whole = [losses, fold_results(text) if groups else text]
+    return "\n\n".join(part for part in whole if part), plot
 
 
 def fold_results(text: str) -> str:

@@ -16,10 +16,13 @@ from tools.readme_table import (
     END,
     ROOT,
     TEXTS,
+    against_peers,
     final_table,
+    peers_tables,
     replace_table,
     results_plot,
     results_table,
+    say_losses,
     wanted_files,
     whole_results,
 )
@@ -218,6 +221,49 @@ def test_what_differs_besides_the_kernel_has_a_column(tmp_path: Path) -> None:
     assert "(5e-02, normal inputs) is against the unquantised cache" in text
     for said in ("`plan`", "half a group on average", "chose", "between two protocols", "floors"):
         assert said in text
+
+
+def peers(tmp_path: Path, r09_us: float, r10_us: float) -> RecordStore:
+    """A store in which r09 and r10 stand beside a library of 16 bits and one of 8."""
+    store = RecordStore([tmp_path])
+    source = record("r03_one_warp", 1.0).provenance.model_dump()
+    gpu = {"provenance": source | {"gpu_slug": "h200", "gpu": "NVIDIA H200"}}
+    workload = Workload.parse("12,64,16,264,128/paged64").to_dict()
+    gpu |= {"campaign": "peers-20260101T000000-a", "workload": workload}
+    store.append(
+        "peers.jsonl",
+        [
+            record("baseline:flashinfer", 40.0, **gpu),
+            record("baseline:xqa_fp8", 30.0, codec="int8", **gpu),
+            record("r09_inverted", r09_us, **gpu),
+            record("r10_inverted_int8", r10_us, codec="int8", **gpu),
+        ],
+    )
+    return store
+
+
+def test_a_loss_is_said_before_the_results_are_opened(tmp_path: Path) -> None:
+    found = against_peers(peers(tmp_path, r09_us=20.0, r10_us=60.0))
+    said = say_losses(found)
+    assert "lose 1: `xqa_fp8` on `12,64,16,264,128/paged64` (r10 0.50 x" in said
+    assert "Of 2 comparisons" in said and "on 1 workloads" in said
+    assert "r09" not in said
+    text = peers_tables(found)
+    row = next(
+        line for line in text.splitlines() if line.startswith("| `12,64,16,264,128/paged64`")
+    )
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "`flashinfer`" and cells[2].startswith("2.00 x (")
+    assert cells[3] == "`xqa_fp8`" and cells[4].startswith("0.50 x (")
+    assert cells[5:] == ["-", "-"]
+    results = README.partition(BEGIN)[2]
+    assert results.index(TEXTS["losses"][:20]) < results.index("<details>")
+
+
+def test_no_loss_is_said_to_be_none(tmp_path: Path) -> None:
+    found = against_peers(peers(tmp_path, r09_us=20.0, r10_us=20.0))
+    assert "lose none" in say_losses(found)
+    assert say_losses([]) == peers_tables([]) == ""
 
 
 def test_the_last_rungs_without_records(tmp_path: Path) -> None:
