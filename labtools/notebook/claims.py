@@ -163,8 +163,11 @@ def show_rungs_against_libraries(
         name, time = compared.rung.split("_")[0], say_time(RecordedTime.of(standing.record))
         library = standing.against.first.removeprefix("baseline:")
         low = say(standing.against_low_bit)
-        if low and (layout := say_layout(compared.peers[-1])) != say_layout(standing.record):
-            low += f", it in {layout}"
+        if standing.against_low_bit is not None:
+            peer = compared.peers[-1]
+            low += f" {peer.name}"
+            if (layout := say_layout(peer)) != say_layout(standing.record):
+                low += f", it in {layout}"
         ratios = [say(standing.against), library, low]
         share = f"{1 / standing.to_floor.ratio:.0%}" if standing.to_floor else ""
         rows.append([str(compared.workload), name, time, *ratios, share, where])
@@ -175,7 +178,7 @@ def show_rungs_against_libraries(
     )
     if not rows:
         return note
-    columns = ["workload", "rung", "us", "x 16-bit library", "which", "x FP8 library"]
+    columns = ["workload", "rung", "us", "x 16-bit library", "which", "x library of its bits"]
     columns += ["of the best rate", "where from"]
     if not any(row[5] for row in rows):  # no low-bit library is a peer of these rungs
         columns, rows = columns[:5] + columns[6:], [row[:5] + row[6:] for row in rows]

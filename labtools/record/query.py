@@ -386,8 +386,15 @@ def measured_together(records: Iterable[Record], having: str | None = None) -> l
     two.
 
     Records of different campaigns are never mixed, and those of rungs outside the ladder are left
-    out. ``having`` is the id of a rung that the campaign must have timed.
+    out. ``having`` is the id of a rung that the campaign must have timed: then the one with most
+    baselines beside it is taken.
     """
+    counted = "rung" if having is None else "baseline"
+
+    def fullness(together: Sequence[Record]) -> tuple[int, float]:
+        found = {record.candidate for record in together if record.kind == counted}
+        return len(found), max(_date(record).timestamp() for record in together)
+
     groups = _by_go(record for record in records if record.rung_path is None)
     chosen: dict[tuple[str, str], list[Record]] = {}
     for (gpu, _, workload), together in groups.items():
@@ -396,11 +403,6 @@ def measured_together(records: Iterable[Record], having: str | None = None) -> l
             continue
         if any(record.kind == "baseline" for record in together):
             kept = chosen.setdefault((gpu, workload), together)
-            if _fullness(together) > _fullness(kept):
+            if fullness(together) > fullness(kept):
                 chosen[gpu, workload] = together
     return [record for together in chosen.values() for record in together]
-
-
-def _fullness(records: Sequence[Record]) -> tuple[int, float]:
-    rungs = {record.candidate for record in records if record.kind == "rung"}
-    return len(rungs), max(_date(record).timestamp() for record in records)

@@ -110,6 +110,9 @@ def test_the_fullest_campaign_speaks_and_then_the_newest() -> None:
     assert measured_together([*later, *full, *alone]) == full
     newer = [dated(one, "newer", 2) for one in (SDPA, r02, r03)]
     assert measured_together([*newer, *full]) == newer
+    flash = make_record("baseline:sdpa_flash", five(45))
+    beside = [dated(one, "beside", 1) for one in (SDPA, flash, r03)]
+    assert measured_together([*beside, *full], having=r03.candidate) == beside
 
 
 def usual(candidate: str, us: float, **changes: object) -> Record:

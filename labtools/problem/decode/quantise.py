@@ -45,19 +45,21 @@ def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: StorageFormat) -
         why = "every group of a row has the same size"
         raise LabError(what, why, "choose a group that divides head_dim")
     x = x.astype(np.float32)
-    inside = np.arange(rows)[None, :] < np.asarray(lengths)[:, None]  # [B, S]
-    x[~np.broadcast_to(inside[:, None, :], x.shape[:3])] = np.nan
-    low, high = _extremes(x, scheme)
+    x[_behind(lengths, x.shape)] = np.nan
+    grouped, axis = _grouped(x, scheme)
+    low, high = np.fmin.reduce(grouped, axis=axis), np.fmax.reduce(grouped, axis=axis)
     scale, bias = _scale_and_bias(low, high, scheme)
-    wide_scale, wide_bias = _spread(scale, x.shape, scheme), _spread(bias, x.shape, scheme)
-    codec = scheme.coded
-    bottom = codec.lowest if scheme.asymmetric else -codec.highest
+    wide_scale, codec = _widen(scale, axis), scheme.coded
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        c = ((x - wide_bias) if scheme.asymmetric else x) / wide_scale
-    c[~np.broadcast_to(wide_scale > 0, c.shape)] = 0  # rows behind a length among them
-    codes = codec.encode(np.nan_to_num(np.clip(c, bottom, codec.highest)))
-    codes[np.isnan(x)] = 0
-    codes = codec.pack(codes)
+        c = grouped - _widen(bias, axis) if scheme.asymmetric else grouped.copy()
+        np.divide(c, wide_scale, out=c)
+    np.copyto(c, 0, where=~(wide_scale > 0))  # rows behind a length among them
+    np.clip(c, codec.lowest if scheme.asymmetric else -codec.highest, codec.highest, out=c)
+    missing = np.isnan(grouped)
+    np.copyto(c, 0, where=missing)
+    codes = codec.encode(c)
+    np.copyto(codes, 0, where=missing)
+    codes = codec.pack(codes.reshape(*x.shape[:2], -1, x.shape[3])[:, :, :rows])
     if scheme.axis in ("row", "row_group"):
         pad = [(0, 0)] * scale.ndim
         pad[2] = (0, padded_rows(rows) - rows)
@@ -70,26 +72,39 @@ def dequantise_tensor(quantised: Quantised) -> np.ndarray:
     """The values that the codes stand for, float32 ``[B, Hkv, S, D]``; NaN behind a length."""
     scheme = quantised.scheme
     c = scheme.coded.decode(scheme.coded.unpack(quantised.codes))
-    x = c * _spread(_unpad(quantised.scale, c.shape, scheme), c.shape, scheme)
+    grouped, axis = _grouped(c, scheme)
+    x = grouped * _widen(_unpad(quantised.scale, c.shape, scheme), axis)
     if quantised.bias is not None:
-        x = x + _spread(_unpad(quantised.bias, c.shape, scheme), c.shape, scheme)
-    outside = np.arange(c.shape[2])[None, :] >= quantised.lengths[:, None]
-    x[np.broadcast_to(outside[:, None, :], c.shape[:3])] = np.nan
-    return x
+        x += _widen(_unpad(quantised.bias, c.shape, scheme), axis)
+    x = x.reshape(*c.shape[:2], -1, c.shape[3])[:, :, : c.shape[2]]
+    x[_behind(quantised.lengths, c.shape)] = np.nan
+    return np.ascontiguousarray(x)
 
 
-def _extremes(x: np.ndarray, scheme: StorageFormat) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest of the elements that share a scale; NaN where there is none."""
+def _behind(lengths: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Which rows of ``[B, Hkv, S, D]`` lie behind a length, bool ``[B, Hkv, S]``."""
+    outside = np.arange(shape[2])[None, :] >= np.asarray(lengths)[:, None]
+    return np.broadcast_to(outside[:, None, :], shape[:3])
+
+
+def _grouped(x: np.ndarray, scheme: StorageFormat) -> tuple[np.ndarray, int | None]:
+    """x with an axis along which elements share a scale, and that axis; None where all share one.
+    Rows that a group of channels lacks are NaN."""
     batch, heads, rows, dim = x.shape
-    axes: Any = {"tensor": None, "row": 3, "row_group": 4, "channel": 3}[scheme.axis]
     if scheme.axis == "row_group":
-        x = x.reshape(batch, heads, rows, dim // scheme.group, scheme.group)
-    elif scheme.axis == "channel":
+        return x.reshape(batch, heads, rows, dim // scheme.group, scheme.group), 4
+    if scheme.axis == "channel":
         groups = -(-rows // scheme.group)
-        pad = ((0, 0), (0, 0), (0, groups * scheme.group - rows), (0, 0))
-        x = np.pad(x, pad, constant_values=np.nan)
-        x = x.reshape(batch, heads, groups, scheme.group, dim)
-    return np.fmin.reduce(x, axis=axes), np.fmax.reduce(x, axis=axes)
+        if lacks := groups * scheme.group - rows:
+            x = np.pad(x, ((0, 0), (0, 0), (0, lacks), (0, 0)), constant_values=np.nan)
+        return x.reshape(batch, heads, groups, scheme.group, dim), 3
+    return x, 3 if scheme.axis == "row" else None
+
+
+def _widen(scale: np.ndarray, axis: int | None) -> np.ndarray:
+    """The scale of every element of `_grouped`, float32, of a shape that broadcasts."""
+    scale = scale.astype(np.float32)
+    return scale if axis is None else np.expand_dims(scale, axis)
 
 
 def _scale_and_bias(
@@ -113,18 +128,6 @@ def _to_half(x: np.ndarray) -> np.ndarray:
 
 def _unpad(scale: np.ndarray, shape: Sequence[int], scheme: StorageFormat) -> np.ndarray:
     return scale[:, :, : shape[2]] if scheme.axis in ("row", "row_group") else scale
-
-
-def _spread(scale: np.ndarray, shape: Sequence[int], scheme: StorageFormat) -> np.ndarray:
-    """The scale of every element, float32, of a shape that broadcasts to ``shape``."""
-    scale = scale.astype(np.float32)
-    if scheme.axis == "row":
-        return scale[..., None]
-    if scheme.axis == "row_group":
-        return np.repeat(scale, scheme.group, axis=-1)
-    if scheme.axis == "channel":
-        return np.repeat(scale, scheme.group, axis=2)[:, :, : shape[2]]
-    return scale
 
 
 def dequantise_inputs(inputs: Inputs, scheme: Scheme) -> Inputs:
