@@ -20,14 +20,15 @@ from .given import (
     DefineOption,
     EntryOption,
     GridOption,
+    IncludeOption,
     JsonOption,
     KnobOption,
-    LaunchAsked,
     RungArgument,
     RungAsked,
     SmemOption,
     VerboseOption,
     WorkloadOption,
+    either_asked,
 )
 from .loop_app import KernelOption, LoopWorkloadOption, OnOption, loop_app
 from .outcome import present
@@ -134,6 +135,7 @@ def forecast(
     smem: SmemOption = "0",
     arg: ArgOption = None,
     define: DefineOption = None,
+    include: IncludeOption = None,
     what_if: Annotated[
         float | None,
         typer.Option(
@@ -145,18 +147,20 @@ def forecast(
 ) -> None:
     """Say how long it should take and what bounds it, from its machine code. Needs no GPU.
 
-    Of any .cu or .cubin its launch is enough: --entry to --define.
+    Of any .cu, .ptx, .cubin, .so or .o its launch is enough: --entry to --include.
     """
     from .forecasting import forecast_rung
 
-    launch = LaunchAsked(rung, entry, grid, block, smem, arg or (), define or (), workload, knob)
-    asked = launch if launch.is_meant else RungAsked(rung, workload, knob)
+    launch = {"entry": entry, "grid": grid, "block": block, "smem": smem, "args": arg}
+    asked = either_asked(rung, workload, knob, **launch, defines=define, include=include)
     present(partial(forecast_rung, asked, gpu, what_if), as_json, verbose)
 
 
 @app.command()
 def adopt(
-    kernel: Annotated[str, typer.Argument(metavar="FILE.cu|.cubin", help="The kernel's file.")],
+    kernel: Annotated[
+        str, typer.Argument(metavar="FILE.cu|.ptx|.cubin|.so", help="The kernel's file.")
+    ],
     entry: EntryOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -211,13 +215,25 @@ def compile_(
     ] = None,
     workload: WorkloadOption = None,
     knob: KnobOption = None,
+    entry: EntryOption = None,
+    grid: GridOption = None,
+    block: BlockOption = None,
+    smem: SmemOption = "0",
+    arg: ArgOption = None,
+    define: DefineOption = None,
+    include: IncludeOption = None,
     sass: Annotated[bool, typer.Option("--sass", help="Show the machine code too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compile for any GPU and show registers, shared memory and spills. Needs no GPU."""
+    """Compile for any GPU and show registers, shared memory and spills. Needs no GPU.
+
+    Of any .cu, .ptx, .cubin, .so or .o its launch is enough: --entry to --include.
+    """
     from .compiling import compile_for
 
-    present(partial(compile_for, RungAsked(rung, workload, knob), arch, gpu, sass), as_json)
+    launch = {"entry": entry, "grid": grid, "block": block, "smem": smem, "args": arg}
+    asked = either_asked(rung, workload, knob, **launch, defines=define, include=include)
+    present(partial(compile_for, asked, arch, gpu, sass), as_json)
 
 
 @app.command()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from labtools.predict import gpu_or_default
+from labtools.predict.launched import launched_cubin
 from labtools.problem import LabError, Limits, Problem, Rung
+from labtools.problem.launched import LaunchProblem
 from labtools.problem.rung import say_knobs
 from labtools.toolchain import CompileError, CompilerMissing, compile_rung, disassemble
 from labtools.toolchain.cubin import Cubin, Resources
 from labtools.toolchain.options import check_arch
 
-from .given import RungAsked
+from .given import LaunchAsked, RungAsked
 from .outcome import Answer, UsageProblem, print_table, typed
 
 if TYPE_CHECKING:
@@ -65,10 +67,8 @@ class Compiled(Answer):
     def show(self, console: Console) -> None:
         """A table of the kernels, then their machine code where it was asked for."""
         knobs = say_knobs(self.knobs, " ")
-        console.print(
-            f"{self.rung}  {knobs}  computed by NVRTC {self.nvrtc_version}, launched as on "
-            f"{self.limits}"
-        )
+        by = f"by NVRTC {self.nvrtc_version}" if self.nvrtc_version else "of the machine code"
+        console.print(f"{self.rung}  {knobs}  computed {by}, launched as on {self.limits}")
         numbers = ("registers", "shared B", "spill stores B", "spill loads B", "stack B", "threads")
         rows = [kernel.cells() for kernel in self.kernels]
         print_table(console, ("arch", "kernel", *numbers), rows, right=numbers)
@@ -77,7 +77,7 @@ class Compiled(Answer):
 
 
 def compile_for(
-    asked: RungAsked,
+    asked: RungAsked | LaunchAsked,
     arches: str | None,
     gpu_name: str | None,
     with_sass: bool,
@@ -87,14 +87,18 @@ def compile_for(
     the kernels that it launches are listed."""
     with typed():
         gpu = gpu_or_default(gpu_name)
-    rung, workload, knobs = asked.read(derived=True, gpu_name=gpu_name)
-    limits = gpu.limits
+    limits, knobs = gpu.limits, dict[str, int]()
+    workload: Problem
+    if isinstance(asked, LaunchAsked):
+        rung, workload = asked.read()
+    else:
+        rung, workload, knobs = asked.read(derived=True, gpu_name=gpu_name)
     kernels: list[CompiledKernel] = []
     listings: dict[str, str] = {}
     nvrtc = ""
     for arch in _read_arches(gpu.arch if arches is None else arches):
         progress(f"compiling {rung.id} for {arch}")
-        cubin = _compile(rung, workload, limits, knobs, arch)
+        rung, cubin = _compile(rung, workload, limits, knobs, arch)
         nvrtc = cubin.nvrtc_version
         for launch in rung.launches(workload, limits, knobs):
             kernels.append(
@@ -124,9 +128,12 @@ def _read_arches(text: str) -> list[str]:
 
 def _compile(
     rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int], arch: str
-) -> Cubin:
+) -> tuple[Rung, Cubin]:
     try:
-        return compile_rung(rung, workload, limits, knobs, arch)
+        if isinstance(workload, LaunchProblem):
+            rung, cubin, _ = launched_cubin(rung, workload, replace(limits, arch=arch))
+            return rung, cubin
+        return rung, compile_rung(rung, workload, limits, knobs, arch)
     except (CompileError, CompilerMissing):
         raise
     except LabError as error:  # this compiler does not know the architecture

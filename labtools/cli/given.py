@@ -220,7 +220,8 @@ class RungAsked:
 EntryOption = Annotated[
     str | None,
     typer.Option(
-        help="Of a .cu or .cubin: the kernel, as 'softmax<float, 4>'.", show_default=False
+        help="Of a .cu, .ptx, .cubin, .so or .o: the kernel, as 'softmax<float, 4>'.",
+        show_default=False,
     ),
 ]
 GridOption = Annotated[
@@ -233,43 +234,56 @@ ArgOption = Annotated[
     typer.Option(
         metavar="NAME=TYPE...",
         help="Each parameter in order: x=f32[8192,n], n=i32:4096, out=f32[8192,n]:out (:inout, "
-        ":part of which some is read), idx=i32[8192]=uniform:0,99 (=arange, @idx.npy).",
+        ":part of which some is read), idx=i32[8192]=uniform:0,99 (=arange, @idx.npy), "
+        "p=struct(x,out,i32:4096,8), a structure by value of some of them, a number and 8 bytes.",
     ),
 ]
 DefineOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A preprocessor definition of a .cu; repeatable."),
+    typer.Option(
+        "--define", "-D", metavar="NAME=VALUE", help="A preprocessor definition of a .cu."
+    ),
+]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option("--include", "-I", metavar="DIR", help="A folder of headers of a .cu."),
 ]
 
 
 @dataclass(frozen=True)
 class LaunchAsked:
-    """What was typed of a kernel that is told by its launch alone, as .cu, .cubin or .toml."""
+    """What was typed of a kernel that is told by its launch alone, one of `KERNEL_FILES`."""
 
     name: str
     entry: str | None
     grid: str | None
     block: str | None
     smem: str
-    args: Sequence[str]
-    defines: Sequence[str]
+    args: Sequence[str] | None
+    defines: Sequence[str] | None
+    include: Sequence[str] | None
     workload: str | None
     knobs: Sequence[str] | None
 
     @property
     def is_meant(self) -> bool:
         """Whether it is one, and no rung."""
-        return self._is_told or self.name.endswith((".cu", ".cuh", ".cubin", ".ptx", ".toml"))
+        from labtools.problem.launched import KERNEL_FILES
+
+        return self._is_told or self.name.endswith(KERNEL_FILES)
 
     @property
     def _is_told(self) -> bool:
-        return any((self.entry, self.grid, self.block, self.args, self.defines, self.smem != "0"))
+        told = (self.entry, self.grid, self.block, self.args, self.defines, self.include)
+        return any(told) or self.smem != "0"
 
     def read(self) -> tuple[Rung, LaunchProblem]:
         """The kernel as a rung, and what it is launched with."""
         from labtools.predict.launched import only_kernel, signatures
         from labtools.problem import LabError
         from labtools.problem.launched import (
+            KERNEL_FILES,
+            WITHOUT_SOURCE,
             AskedKernel,
             AskedLaunch,
             read_arguments,
@@ -279,33 +293,50 @@ class LaunchAsked:
 
         with typed():
             path = given_path(self.name)
-            if not is_file(path) or path.suffix not in (".cu", ".cuh", ".cubin", ".toml"):
+            if not is_file(path) or path.suffix not in KERNEL_FILES:
                 what = f"{self.name} is no kernel that a launch can be told of."
-                why = "it is no .cu or .cubin file, and no .toml that names one and its launches"
-                raise LabError(what, why, "ptxas makes a .cubin of PTX; a rung needs no launch")
+                why = (
+                    f"it is no file of {', '.join(KERNEL_FILES[:-1])}, and no .toml that names one"
+                )
+                raise LabError(what, f"{why} and its launches", "a rung needs no launch")
             if self.workload is not None or self.knobs:
                 what = f"{path.name} has no workload and no knobs."
                 raise LabError(what, "it is told by its launch alone", "--arg and --define")
-            if path.suffix == ".cubin" and self.defines:
+            if path.suffix in WITHOUT_SOURCE and (self.defines or self.include):
                 what = f"{path.name} is compiled already."
-                raise LabError(what, "a definition changes nothing in it", "no --define")
+                why = "a definition and a header change nothing in it"
+                raise LabError(what, why, "no --define and no --include")
             if path.suffix == ".toml":
                 if self._is_told:
                     what = f"{path.name} says how its kernel is launched, and so does an option."
                     raise LabError(what, "nobody knows which is meant", "one of the two")
                 return read_launches(path).rung()
-            said = {"grid": self.grid, "block": self.block, "arg": self.args or None}
+            said = {"grid": self.grid, "block": self.block, "arg": self.args}
             if missing := [f"--{name}" for name, one in said.items() if one is None]:
                 raise LabError(
                     f"How {path.name} is launched is not said: {', '.join(missing)}.",
                     f"its kernels are {'; '.join(signatures(path).values()) or 'none'}",
                     f"labtools adopt {self.name} writes down what its parameters say",
                 )
-            defines = [one.partition("=") for one in self.defines]
+            defines = [one.partition("=") for one in self.defines or ()]
             entry = self.entry or only_kernel(path)
             launch = AskedLaunch(entry, self.grid or "", self.block or "", self.smem)
             given = tuple((name, value or "1") for name, _, value in defines)
-            return AskedKernel(path, (launch,), read_arguments(self.args), defines=given).rung()
+            args, folders = read_arguments(self.args or ()), self.include or ()
+            if absent := [one for one in folders if not given_path(one).is_dir()]:
+                why = "headers are looked up in a folder"
+                raise LabError(f"{absent[0]} is no folder.", why, "another --include")
+            include = tuple(map(given_path, folders))
+            return AskedKernel(path, (launch,), args, defines=given, include=include).rung()
+
+
+def either_asked(
+    name: str, workload: str | None, knobs: Sequence[str] | None, **launch: Any
+) -> RungAsked | LaunchAsked:
+    """What was typed of a rung, or of a kernel whose launch was typed; ``launch`` is the rest of
+    `LaunchAsked`."""
+    told = LaunchAsked(name, workload=workload, knobs=knobs, **launch)
+    return told if told.is_meant else RungAsked(name, workload, knobs)
 
 
 def check_supported(

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from labtools.problem import Launch, TensorMap
+from labtools.problem.rung import Struct, argument_bytes
 from labtools.toolchain.options import split_arch
 
 BUFFER_SPACING = 1 << 40
@@ -176,14 +177,20 @@ def constant_bank(launch: Launch, buffers: Buffers, arch: str) -> bytes:
     return bytes(bank)
 
 
-def _parameter(arg: str | np.generic | TensorMap, buffers: Buffers) -> tuple[bytes, int]:
+def _parameter(arg: str | np.generic | TensorMap | Struct, buffers: Buffers) -> tuple[bytes, int]:
     """The bytes of an argument, and what its place is a multiple of."""
     if isinstance(arg, TensorMap):  # a kernel hands its address on, and reads none of it
         return bytes(TENSOR_MAP_BYTES), TENSOR_MAP_ALIGNMENT
+    size, alignment = argument_bytes(arg)
     if isinstance(arg, str):
-        return int(buffers.address_of(arg)).to_bytes(8, "little"), 8
-    raw = np.asarray(arg).tobytes()
-    return raw, len(raw)
+        return int(buffers.address_of(arg)).to_bytes(8, "little"), alignment
+    if isinstance(arg, Struct):
+        held = bytearray(size)
+        for place, member in arg.layout[:-1]:
+            raw, _ = _parameter(member, buffers)
+            held[place : place + len(raw)] = raw
+        return bytes(held), alignment
+    return np.asarray(arg).tobytes(), alignment
 
 
 def tensor_maps(launch: Launch, buffers: Buffers, arch: str) -> dict[int, TensorMap]:
@@ -245,9 +252,7 @@ def make_buffers(
     # Sums over what is known, as of lengths of sequences, are what an offset into it would be.
     sums = {len(known) + 1: known for known in contents.values() if known.ndim == 1}
     for launch in launches:
-        for arg in launch.args:
-            if isinstance(arg, (str, TensorMap)):
-                names[arg if isinstance(arg, str) else arg.buffer] = None
+        names |= dict.fromkeys(launch.named)
         for one in launch.workspace:
             if one.name in contents or one.dtype not in ("int32", "uint32", "int64"):
                 continue

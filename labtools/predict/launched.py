@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from labtools.problem import KernelError, LabError, Launch, Limits, Rung
-from labtools.problem.launched import AskedKernel, AskedLaunch, LaunchProblem, read_arguments
-from labtools.problem.rung import is_arch_since
+from labtools.problem.launched import (
+    WITHOUT_SOURCE,
+    AskedKernel,
+    AskedLaunch,
+    LaunchProblem,
+    read_arguments,
+)
+from labtools.problem.rung import Struct, argument_bytes, is_arch_since
 from labtools.problem.text import read_given
 from labtools.toolchain.cache import cache_dir
 from labtools.toolchain.compiler import compile_rung, expanded_text
-from labtools.toolchain.cubin import Cubin, no_kernel, parameter_bytes, read_cubin, refuse_launch
-from labtools.toolchain.errors import CompileError
-from labtools.toolchain.listings import MachineCode, code_of_cubin, machine_code
+from labtools.toolchain.cubin import (
+    Cubin,
+    cubin_of,
+    no_kernel,
+    parameter_bytes,
+    parameter_places,
+    read_cubin,
+    refuse_launch,
+)
+from labtools.toolchain.errors import CompileError, DisassemblerMissing
+from labtools.toolchain.fatbin import fat_images
+from labtools.toolchain.listings import MachineCode, code_of_cubin, machine_code, with_spills
 from labtools.toolchain.nvcc import MOST_ABSENT, absent_header, add_header, compile_with_nvcc
 from labtools.toolchain.options import split_arch
+from labtools.toolchain.ptx import assemble_ptx, ptx_parameter_bytes
 from labtools.toolchain.sources import device_part, kernels_in, normalise_source, signature_in
 
 from .forecasting import forecast
@@ -71,16 +84,20 @@ def forecast_asked(asked: AskedKernel, gpu: Gpu | str = "h200") -> Forecast:
 
 
 def launched_code(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[Rung, MachineCode]:
-    """The machine code of what `AskedKernel.rung` made, and the rung with its kernels' names in it.
+    """The machine code of what `AskedKernel.rung` made; the rest as `launched_cubin` has it."""
+    rung, cubin, is_own = launched_cubin(rung, problem, limits)
+    return rung, machine_code(rung, problem, limits) if is_own else code_of_cubin(cubin)
+
+
+def launched_cubin(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[Rung, Cubin, bool]:
+    """The cubin of what `AskedKernel.rung` made, the rung with its kernels' names in it, and
+    whether `compile_rung` makes it.
 
     Raises LabError: a launch does not fit the kernel's parameters, or a GPU refuses it.
     """
     launches, cubin = rung.launches(problem, limits), None
-    if rung.source.suffix == ".cubin":
-        cubin = read_cubin(rung.source)
-        if not _runs(cubin.arch, limits.arch):
-            what = f"{cubin.name} is for {cubin.arch} and does not run on {limits.arch}."
-            raise LabError(what, "machine code is that of one GPU", "another --gpu, or the source")
+    if rung.source.suffix in WITHOUT_SOURCE:
+        cubin = _read_compiled(rung.source, limits.arch, [one.entry for one in launches])
     else:
         entries = [one.entry for one in launches]
         rung = _without_absent_headers(rung, problem, limits)
@@ -89,7 +106,7 @@ def launched_code(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[R
         except KernelError as error:
             defines, why = rung.defines(problem, limits), error
             try:
-                cubin = compile_with_nvcc(rung.source, limits.arch, defines, entries)
+                cubin = compile_with_nvcc(rung.source, limits.arch, defines, entries, rung.headers)
             except KernelError as other:
                 why = other
             if cubin is None:
@@ -101,40 +118,31 @@ def launched_code(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[R
                 rung = found
                 own = compile_rung(rung, problem, limits)
     if cubin is not None:
-        launches = [replace(one, entry=_symbol(cubin, one.entry)) for one in launches]
-        named = launches
-        rung = replace(rung, launch=lambda problem, limits, knobs: named)
-    for launch in launches:
-        _check_arguments(rung, launch, cubin or own)
-        refuse_launch(cubin or own, launch, limits)
-    return rung, code_of_cubin(cubin) if cubin else machine_code(rung, problem, limits)
-
-
-@dataclass(frozen=True)
-class _WithHeaders(Rung):
-    """A kernel of which some headers are empty, those of a folder."""
-
-    empty: Path = Path()
-
-    @property
-    def include_dirs(self) -> tuple[Path, ...]:
-        """The usual folders, then that one."""
-        return (*super().include_dirs, self.empty)
+        names = {one.entry: _symbol(cubin.entries, cubin.name, one.entry) for one in launches}
+        held = {name: replace(cubin.entries[of], entry=name) for name, of in names.items()}
+        cubin = replace(cubin, entries=held, symbols=names)
+        if not cubin.log:
+            with contextlib.suppress(DisassemblerMissing):
+                cubin = with_spills(cubin)
+    read = cubin or own
+    launches = [_fitted(rung, one, read) for one in launches]
+    for one in launches:
+        refuse_launch(read, one, limits)
+    return replace(rung, launch=lambda problem, limits, knobs: launches), read, cubin is None
 
 
 def _without_absent_headers(rung: Rung, problem: LaunchProblem, limits: Limits) -> Rung:
     """The kernel with headers that are not here, such as those of cuBLAS, taken as empty: what
     launches a kernel needs them, and the kernel seldom does."""
     empty = cache_dir("headers") or Path(tempfile.mkdtemp())
-    fields = {one.name: getattr(rung, one.name) for one in dataclasses.fields(rung)}
     for _ in range(MOST_ABSENT):
         try:
             compile_rung(rung, problem, limits)
         except CompileError as error:
             absent = absent_header(error.log, rung.source_text)
-            if absent is None or not (add_header(empty, absent) or type(rung) is Rung):
+            if absent is None or not (add_header(empty, absent) or empty not in rung.headers):
                 break
-            rung = _WithHeaders(**fields, empty=empty)
+            rung = replace(rung, headers=(*rung.headers, empty))
         except LabError:
             break
         else:
@@ -153,23 +161,68 @@ def _device_part(rung: Rung, problem: LaunchProblem, limits: Limits) -> Rung | N
     return None
 
 
+def _read_compiled(path: Path, arch: str, entries: Sequence[str]) -> Cubin:
+    """The kernels of a file without source, for an architecture."""
+    if path.suffix == ".ptx":
+        return assemble_ptx(_text_of(path), arch, path.name)
+    if path.suffix == ".cubin":
+        cubin = read_cubin(path)
+        if not _runs(cubin.arch, arch):
+            raise _of_another(path, [cubin.arch], arch)
+        return cubin
+    plain = [_last_name(one).encode() for one in entries]
+    images = [(one, one.data()) for one in fat_images(path)]
+    images = [(one, data) for one, data in images if all(name in data for name in plain)]
+    # Machine code before PTX, and of each the newest.
+    images.sort(key=lambda one: (one[0].is_ptx, *(-part for part in split_arch(one[0].arch))))
+    archs: dict[str, None] = {}
+    refused: LabError | None = None
+    for one, data in images:
+        of = ptx_parameter_bytes(data.decode()) if one.is_ptx else cubin_of(data, path.name).entries
+        try:
+            for entry in entries:
+                _symbol(of, path.name, entry)
+        except KernelError as error:
+            refused = error
+            continue
+        archs[one.arch] = None
+        if one.is_ptx and is_arch_since(arch, one.arch):
+            return assemble_ptx(data.decode(), arch, path.name)
+        if not one.is_ptx and _runs(one.arch, arch):
+            return cubin_of(data, path.name)
+    if archs:
+        raise _of_another(path, list(archs), arch)
+    names = [_demangled(one) for one in signatures(path)]
+    raise refused or no_kernel(path.name, " and ".join(entries), sorted(names))
+
+
+def _of_another(path: Path, archs: Sequence[str], on: str) -> LabError:
+    what = f"{path.name} is for {', '.join(archs)} and does not run on {on}."
+    return LabError(what, "machine code is that of one GPU", "another --gpu, or the source")
+
+
 def _runs(arch: str, on: str) -> bool:
     """Whether machine code runs on a GPU: on one of its own generation that is as new."""
     return is_arch_since(on, arch) and split_arch(on)[0] == split_arch(arch)[0]
 
 
-def _symbol(cubin: Cubin, name: str) -> str:
+def _last_name(name: str) -> str:
+    """A kernel's own name, without its namespaces and its template's arguments."""
+    return name.partition("<")[0].rpartition("::")[2].strip()
+
+
+def _symbol(entries: Collection[str], file: str, name: str) -> str:
     """What a file calls a kernel: the name itself, or the only one that C++ makes of it."""
-    if name in cubin.entries:
+    if name in entries:
         return name
-    plain = name.partition("<")[0].rpartition("::")[2].strip()
-    found = [one for one in cubin.entries if f"{len(plain)}{plain}" in one]
+    plain = _last_name(name)
+    found = [one for one in entries if f"{len(plain)}{plain}" in one]
     named = {one: _plain_name(_demangled(one)) for one in found}
-    if "<" in name:
+    if plain != name:
         wanted = _plain_name(name)
-        found = [one for one in found if named[one].endswith(wanted)]
+        found = [one for one in found if f"::{named[one]}".endswith(f"::{wanted}")]
     if len(found) != 1:
-        raise no_kernel(cubin.name, name, sorted(named.values()) or sorted(cubin.entries))
+        raise no_kernel(file, name, sorted(named.values()) or sorted(map(_demangled, entries)))
     return found[0]
 
 
@@ -204,20 +257,36 @@ def _demangled(symbol: str) -> str:
     return said.stdout.strip().removeprefix("void ")
 
 
-def _check_arguments(rung: Rung, launch: Launch, cubin: Cubin) -> None:
+def _fitted(rung: Rung, launch: Launch, cubin: Cubin) -> Launch:
+    """The launch, its structures with the size and the place that the kernel gives them."""
     entry = launch.entry
     cubin.resources_of(entry)
-    wanted = parameter_bytes(cubin.image, cubin.symbol_of(entry))
-    given = [one.nbytes if isinstance(one, np.generic) else 8 for one in launch.args]
-    if given != wanted:
-        known = {one.partition("<")[0]: said for one, said in signatures(rung.source).items()}
-        takes = known.get(entry.partition("<")[0], entry)
+    places = parameter_places(cubin.image, cubin.symbol_of(entry))
+    fitted, end = [], 0
+    for (at, size), arg in zip(places, launch.args, strict=False):
+        if isinstance(arg, Struct):  # C++ may ask for a place that its members do not
+            aligned = [2**power for power in range(8)]
+            alignment = next((one for one in aligned if end + -end % one == at), 1)
+            own, _ = argument_bytes(arg)
+            if size in (own + -own % one for one in aligned):
+                arg = replace(arg, size=size, alignment=alignment)
+        fitted.append(arg)
+        end = at + size
+    wanted = [size for _, size in places]
+    given = [argument_bytes(one)[0] for one in fitted]
+    if given != wanted or len(fitted) != len(launch.args):
+        given += [argument_bytes(one)[0] for one in launch.args[len(fitted) :]]
+        takes = _demangled(entry)
+        if rung.source.suffix not in WITHOUT_SOURCE:
+            known = {one.partition("<")[0]: said for one, said in signatures(rung.source).items()}
+            takes = known.get(entry.partition("<")[0], entry)
         raise LabError(
             f"The arguments do not fit {takes}, which takes {_say(wanted)} bytes.",
             f"those given have {_say(given)} bytes, a buffer's address 8",
             "one --arg for each parameter, in order; a number has the type of its parameter, and a "
-            "structure by value cannot be told",
+            "structure by value is told as p=struct(x,out,i32:4096), of arguments and numbers",
         )
+    return replace(launch, args=tuple(fitted))
 
 
 def _say(sizes: Sequence[float]) -> str:
@@ -225,19 +294,39 @@ def _say(sizes: Sequence[float]) -> str:
 
 
 def signatures(source: Path) -> dict[str, str]:
-    """The kernels of a file by name, each with its parameters; of a ``.cubin``, which has no types,
-    with their bytes."""
-    if source.suffix == ".cubin":
-        cubin = read_cubin(source)
-        sizes = {name: parameter_bytes(cubin.image, name) for name in cubin.entries}
+    """The kernels of a file by name, each with its parameters; of a file without source, which has
+    no types, with their bytes."""
+    if source.suffix in WITHOUT_SOURCE:
+        sizes = _parameter_sizes(source)
         return {name: f"{name} of {_say(of)} bytes" for name, of in sizes.items()}
-    try:
-        text = normalise_source(read_given(source))
-    except (OSError, ValueError) as error:
-        raise LabError(
-            f"{source} cannot be read.", f"{error}", "a source is text in UTF-8"
-        ) from error
+    text = normalise_source(_text_of(source))
     return {name: signature_in(text, name) or name for name in kernels_in(text)}
+
+
+def _parameter_sizes(path: Path) -> dict[str, list[int]]:
+    """The kernels of a file without source, each with the bytes of its parameters."""
+    if path.suffix == ".ptx":
+        return ptx_parameter_bytes(_text_of(path))
+    found: dict[str, list[int]] = {}
+    images = [] if path.suffix == ".cubin" else fat_images(path)
+    for one in images:
+        if one.is_ptx:
+            found = ptx_parameter_bytes(one.data().decode()) | found
+    codes = [one.data() for one in images if not one.is_ptx]
+    for code in [path.read_bytes()] if path.suffix == ".cubin" else codes:
+        with contextlib.suppress(KernelError):
+            for name in cubin_of(code, str(path)).entries:
+                if name not in found:
+                    found[name] = parameter_bytes(code, name)
+    return found
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_given(path)
+    except (OSError, ValueError) as error:
+        what, why = f"{path} cannot be read.", f"{error}"
+        raise LabError(what, why, "a source is text in UTF-8") from error
 
 
 def only_kernel(source: Path) -> str:

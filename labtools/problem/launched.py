@@ -18,12 +18,18 @@ import numpy as np
 
 from .errors import LabError
 from .problem import Buffer, Problem
-from .rung import Launch, Rung, Workspace
+from .rung import Launch, Rung, Struct, Workspace
 from .storage import element_dtype
 from .text import first_line, is_file, read_given
 
+WITHOUT_SOURCE = (".cubin", ".ptx", ".so", ".o")
+"""Files without source that hold kernels."""
+KERNEL_FILES = (".cu", ".cuh", *WITHOUT_SOURCE, ".toml")
+"""Files that a launch can be told of; the last names one and its launches."""
+
 _SHORT_TYPES = {"half": "float16", "bf16": "bfloat16", "f8e4m3": "float8_e4m3fn"}
 _SHORT_TYPES |= {"f8e5m2": "float8_e5m2", "float": "float32", "double": "float64", "int": "int32"}
+_SHORT_TYPES |= {"bool": "uint8"}
 _LETTERS = {"f": "float", "i": "int", "u": "uint"}
 _TYPES = {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)}
 _TYPES |= {"float16", "float32", "float64", *_SHORT_TYPES.values()}
@@ -33,20 +39,25 @@ _ARGUMENT = re.compile(
     r"(?P<name>[A-Za-z_]\w*)=(?P<type>\w+)"
     r"(?:\[(?P<shape>[^\]]*)\])?(?P<rest>(?::|=|@).*)?"
 )
-ROLES = ("in", "out", "inout", "part", "size")
+_STRUCT = re.compile(r"(?P<name>[A-Za-z_]\w*)=struct\((?P<members>[^()]*)\)")
+ROLES = ("in", "out", "inout", "part", "size", "struct")
 """What a kernel does with a buffer: reads it, writes it, both, or reads a part of it, of which no
-one can say how many bytes that are. The last is no argument: a number that sizes are made of."""
+one can say how many bytes that are. A size is no argument: a number that sizes are made of; a
+structure is one that has others as members."""
+_MOST_PARAMETERS = 32764
+"""Bytes of all parameters of a kernel, at most."""
 CONTENTS = "arange, uniform:LO,HI or @FILE.npy"
 _FORM = (
     "an argument is NAME=TYPE[SHAPE] with :out or :inout behind it where the kernel writes it "
     "and :part where it reads some of it, or NAME=TYPE:VALUE, for example x=f32[rows,n], "
-    "out=f32[rows,n]:out and n=i32:4096; rows=8192 names a size and is no argument"
+    "out=f32[rows,n]:out and n=i32:4096; rows=8192 names a size and is no argument, and "
+    "p=struct(x,out,i32:4096,8) is a structure by value of arguments, numbers and 8 more bytes"
 )
 
 
 @dataclass(frozen=True)
 class LaunchArgument:
-    """One argument of a launch: a buffer, or a number where it has no shape."""
+    """One argument of a launch: a buffer, or a number or a structure where it has no shape."""
 
     name: str
     dtype: str  # of its elements, as numpy or ml_dtypes name it
@@ -56,6 +67,8 @@ class LaunchArgument:
     # what a buffer of integers holds, as it was written: ``arange`` or ``uniform:LO,HI``
     content: str = ""
     held: bytes = b""  # the same where a file says it
+    # of a structure: other arguments by name, numbers as ``i32:4096``, and so many bytes of zeros
+    members: tuple[str, ...] = ()
 
     def contents(self) -> np.ndarray | None:
         """What a buffer of integers holds, in its shape; None where that is not said."""
@@ -72,6 +85,8 @@ class LaunchArgument:
     def __str__(self) -> str:
         if self.role == "size":
             return f"{self.name}={self.value}"
+        if self.role == "struct":
+            return f"{self.name}=struct({','.join(self.members)})"
         if self.shape is None:
             return f"{self.name}={self.dtype}:{self.value}"
         shape = ",".join(map(str, self.shape))
@@ -178,7 +193,10 @@ def read_arguments(texts: Sequence[str], folder: Path = Path()) -> tuple[LaunchA
 
     Raises LabError: a text of another form, a size that is none, a file that does not fit.
     """
-    found = [(text, _ARGUMENT.fullmatch(text.strip())) for text in texts]
+    found = [
+        (text, _STRUCT.fullmatch(text.strip()) or _ARGUMENT.fullmatch(text.strip()))
+        for text in texts
+    ]
     for text, match in found:
         if "?" in text:
             raise _wrong(f"{text!r} has a ? still", "a number, or a sum of others, takes its place")
@@ -188,12 +206,29 @@ def read_arguments(texts: Sequence[str], folder: Path = Path()) -> tuple[LaunchA
     names = [match["name"] for match in matches]
     if twice := [name for name in names if names.count(name) > 1]:
         raise _wrong(f"{twice[0]} is given twice", "an argument has one name of its own")
-    numbers = {one["name"]: _number(one) for one in matches if one["shape"] is None}
+    plain = [one for one in matches if one.re is _ARGUMENT]
+    numbers = {one["name"]: _number(one) for one in plain if one["shape"] is None}
     sizes = _whole(numbers.values())
-    return tuple(
-        numbers[one["name"]] if one["shape"] is None else _buffer(one, sizes, folder)
-        for one in matches
-    )
+    told = {one["name"]: _buffer(one, sizes, folder) for one in plain if one["shape"] is not None}
+    told |= numbers
+    for one in matches:
+        if one.re is _STRUCT:
+            told[one["name"]] = _struct(one, told)
+    return tuple(told[name] for name in names)
+
+
+def _struct(match: re.Match[str], told: Mapping[str, LaunchArgument]) -> LaunchArgument:
+    members = tuple(one.strip() for one in match["members"].split(","))
+    for one in members:
+        known = told.get(one)
+        if known is not None and known.role != "size":
+            continue
+        if ":" in one and (number := _ARGUMENT.fullmatch(f"{match['name']}={one}")):
+            _number(number)
+        elif not one.isdecimal() or not 1 <= int(one[:9]) <= _MOST_PARAMETERS:
+            why = "a member is an argument by its name, a structure one before this, a number as "
+            raise _wrong(f"{match[0]!r} has the member {one!r}", f"{why}i32:5, or so many bytes")
+    return LaunchArgument(match["name"], "struct", role="struct", members=members)
 
 
 def _wrong(what: str, why: str) -> LabError:
@@ -333,6 +368,7 @@ class AskedKernel:
     arguments: tuple[LaunchArgument, ...]
     workspace: tuple[LaunchArgument, ...] = ()  # what launches hand on and nobody reads afterwards
     defines: tuple[tuple[str, str], ...] = ()  # preprocessor definitions
+    include: tuple[Path, ...] = ()  # folders in which headers are looked up, beside the source's
 
     def rung(self) -> tuple[Rung, LaunchProblem]:
         """A rung that is launched in this one way, and what it is launched with.
@@ -357,6 +393,7 @@ class AskedKernel:
             supports=lambda problem: None,
             defines_extra=lambda problem, limits, knobs: defines,
             operation=LaunchProblem.operation,
+            headers=self.include,
         )
         return rung, problem
 
@@ -365,43 +402,50 @@ class AskedKernel:
         numbers = _whole(given.values())
         names = asked.args
         if names is None:
-            names = tuple(one.name for one in self.arguments if one.role != "size")
+            inside = {name for one in given.values() for name in one.members}
+            whole = (one for one in self.arguments if one.role != "size")
+            names = tuple(one.name for one in whole if one.name not in inside)
         if missing := [name for name in names if name not in given]:
             raise _wrong(f"{asked.entry} takes {missing[0]}", f"given are {', '.join(given)}")
-        used = [given[name] for name in names]
         grid, block = sizes_of(asked.grid, numbers), sizes_of(asked.block, numbers)
         smem = (0,) if asked.smem == "0" else sizes_of(asked.smem, numbers)
         if len(smem) > 1 or max(len(grid), len(block)) > 3 or math.prod(grid) > MOST_IN_GRID:
             why = f"a grid has one to three sizes, and at most {MOST_IN_GRID} blocks here; a block "
             raise _wrong(f"{asked.entry} on {grid} blocks", f"{why}has as many, shared memory one")
-        return Launch(
-            asked.entry,
-            grid,  # type: ignore[arg-type]
-            block,  # type: ignore[arg-type]
-            smem[0],
-            tuple(
-                one.name if one.shape is not None else element_dtype(one.dtype).type(one.value)
-                for one in used
-            ),
-            tuple(
-                Workspace(one.name, one.shape, one.dtype)
-                for one in used
-                if one in self.workspace and one.shape is not None
-            ),
-        )
+        args = tuple(_value(name, given) for name in names)
+        launch = Launch(asked.entry, grid, block, smem[0], args)  # type: ignore[arg-type]
+        spaces = (one for one in self.workspace if one.name in launch.named)
+        held = (Workspace(one.name, one.shape, one.dtype) for one in spaces if one.shape)
+        return dataclasses.replace(launch, workspace=tuple(held))
+
+
+def _value(name: str, given: Mapping[str, LaunchArgument]) -> Any:
+    """What a launch passes: of a buffer its name, of a member that has no name its own text."""
+    if name.isdecimal():
+        return np.void(int(name))
+    one = given.get(name)
+    if one is None:
+        match = _ARGUMENT.fullmatch(f"member={name}")
+        assert match is not None  # it was read
+        one = _number(match)
+    if one.role == "struct":
+        return Struct(tuple(_value(member, given) for member in one.members))
+    return name if one.shape is not None else element_dtype(one.dtype).type(one.value)
 
 
 def _whole(arguments: Iterable[LaunchArgument]) -> dict[str, int]:
-    numbers = (one for one in arguments if one.shape is None)
+    numbers = (one for one in arguments if one.shape is None and one.role != "struct")
     return {one.name: one.value for one in numbers if isinstance(one.value, int)}
 
 
 _FIELDS = {"source": str, "args": dict, "workspace": dict, "defines": dict, "launch": list}
+_FIELDS |= {"include": list}
 
 
 def read_launches(path: Path) -> AskedKernel:
     """A kernel as a TOML file tells of it: ``source`` beside it, ``[args]`` and ``[workspace]`` as
-    name and type, ``[[launch]]`` with entry, grid, block, smem and args, and ``[defines]``.
+    name and type, ``[[launch]]`` with entry, grid, block, smem and args, ``[defines]``, and
+    ``include``, a list of folders.
 
     Raises LabError: it is of another form.
     """
@@ -432,6 +476,7 @@ def read_launches(path: Path) -> AskedKernel:
         found[: len(texts[0])],
         found[len(texts[0]) :],
         tuple((name, str(value)) for name, value in data.get("defines", {}).items()),
+        tuple(path.parent / str(one) for one in data.get("include", [])),
     )
 
 

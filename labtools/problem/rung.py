@@ -164,6 +164,47 @@ class TensorMap:
 
 
 @dataclass(frozen=True)
+class Struct:
+    """What a kernel gets by value of several members, laid out as C++ does. It is forecast; a
+    launch that runs has one as ``np.void``, without addresses."""
+
+    # names of buffers, numpy scalars, and others by value; ``np.void`` are bytes without a form
+    members: tuple[Any, ...]
+    size: int = 0  # bytes at least, where members are followed by more
+    alignment: int = 1  # what its place is a multiple of, where its members ask for less
+
+    @property
+    def layout(self) -> list[tuple[int, Any]]:
+        """The members with the bytes before each; the last is None, behind the whole."""
+        at, most, found = 0, self.alignment, list[tuple[int, Any]]()
+        for one in self.members:
+            size, own = argument_bytes(one)
+            at += -at % own
+            found.append((at, one))
+            at, most = at + size, max(most, own)
+        return [*found, (max(at + -at % most, self.size), None)]
+
+
+def argument_bytes(arg: Any) -> tuple[int, int]:
+    """Bytes of an argument of a launch that is no `TensorMap`, and what its place is a multiple
+    of."""
+    if isinstance(arg, Struct):
+        alignments = (argument_bytes(one)[1] for one in arg.members)
+        return arg.layout[-1][0], max(arg.alignment, *alignments, 1)
+    if isinstance(arg, np.void):  # what is said of its form is its size
+        return arg.nbytes, min(8, arg.nbytes & -arg.nbytes) or 1
+    size = 8 if isinstance(arg, str) else int(arg.nbytes)
+    return size, size
+
+
+def _buffers_of(arg: Any) -> list[str]:
+    if isinstance(arg, Struct):
+        return [name for one in arg.members for name in _buffers_of(one)]
+    name = arg.buffer if isinstance(arg, TensorMap) else arg
+    return [name] if isinstance(name, str) else []
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch."""
 
@@ -172,7 +213,7 @@ class Launch:
     block: tuple[int, int, int]  # threads in x, y, z
     smem_bytes: int = 0  # dynamic shared memory
     # in the kernel's order: the name of a buffer (of the problem, such as ``q`` or ``out``, or a
-    # workspace), a numpy scalar such as ``np.int32(4096)`` or a `TensorMap`
+    # workspace), a numpy scalar such as ``np.int32(4096)``, a `TensorMap` or a `Struct`
     args: tuple[Any, ...] = ()
     workspace: tuple[Workspace, ...] = ()  # scratch buffers, shared by name between launches
     # run once for each set of buffers, before checking and timing, as a cache is quantised when it
@@ -200,7 +241,7 @@ class Launch:
             what = f"{named} asks for {self.smem_bytes} bytes of shared memory."
             _refuse_launch(what, "less than none cannot be had")
         for arg in self.args:
-            if not isinstance(arg, (str, np.generic, TensorMap)):
+            if not isinstance(arg, (str, np.generic, TensorMap, Struct)):
                 what = f"{named} passes {arg!r} of type {type(arg).__name__}."
                 why = "a scalar needs its width, for example np.int32(4) or np.float32(0.5)"
                 _refuse_launch(what, why)
@@ -208,8 +249,7 @@ class Launch:
     @property
     def named(self) -> list[str]:
         """The buffers among its arguments."""
-        given = (arg.buffer if isinstance(arg, TensorMap) else arg for arg in self.args)
-        return [arg for arg in given if isinstance(arg, str)]
+        return [name for arg in self.args for name in _buffers_of(arg)]
 
     @property
     def num_blocks(self) -> int:
@@ -354,6 +394,7 @@ class Rung:
     refuses: Mapping[str, str] = field(default_factory=dict)
     # of ``source`` when it was loaded: what is checked is what is timed; None reads the file
     read_text: str | None = None
+    headers: tuple[Path, ...] = ()  # further folders in which headers are looked up
 
     def __post_init__(self) -> None:
         check_fields(self, "The rung")
@@ -422,8 +463,8 @@ class Rung:
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
-        """Where ``#include "..."`` is looked up: the rung's own folder, then the shared one."""
-        return (self.source.resolve().parent, kernels_dir() / "include")
+        """Where ``#include "..."`` is looked up: the rung's own folder, the shared one, others."""
+        return (self.source.resolve().parent, kernels_dir() / "include", *self.headers)
 
     def resolve_knobs(self, chosen: Mapping[str, int] | None = None) -> dict[str, int]:
         """Every knob with its value: the chosen one or the default; a LabError for an unknown knob

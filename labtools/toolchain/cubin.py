@@ -215,44 +215,53 @@ def _reported_by(sections: Sequence[Any], names: Sequence[str]) -> dict[str, Res
     return {name: Resources(**one, entry=name) for name, one in found.items()}
 
 
+def parameter_places(image: bytes, symbol: str) -> list[tuple[int, int]]:
+    """The parameters of a kernel of a cubin in order: bytes before each, and its own."""
+    found = {}
+    for attribute, body in _info(_read_sections(image), f".nv.info.{symbol}"):
+        if attribute == _INFO_PARAMETER:
+            _, number, place, size = struct.unpack_from("<IHHI", body)
+            found[number] = (place, size >> 18)
+    return [found[number] for number in sorted(found)]
+
+
 def parameter_bytes(image: bytes, symbol: str) -> list[int]:
     """Bytes of each parameter of a kernel of a cubin, in order."""
-    sections = _read_sections(image)
-    found = {
-        struct.unpack_from("<H", body, 4)[0]: struct.unpack_from("<I", body, 8)[0] >> 18
-        for attribute, body in _info(sections, f".nv.info.{symbol}")
-        if attribute == _INFO_PARAMETER
-    }
-    return [found[place] for place in sorted(found)]
+    return [size for _, size in parameter_places(image, symbol)]
 
 
 def read_cubin(path: Path) -> Cubin:
     """A file of machine code, whoever made it. Raises LabError: it is none, or holds no kernel."""
+    cubin = cubin_of(path.read_bytes(), str(path))
+    if not cubin.entries:
+        why = "no function in it has parameters; of a template only what is launched is there"
+        raise LabError(f"{path} holds no kernel.", why, "a file that launches its kernel")
+    return replace(cubin, name=path.name)
+
+
+def cubin_of(image: bytes, name: str) -> Cubin:
+    """The same of what stands in a file, which may hold no kernel; ``name`` is what messages call
+    it."""
     from elftools.common.exceptions import ELFError
 
-    image = path.read_bytes()
     damaged = (ELFError, OverflowError, UnicodeError, struct.error, LookupError, AssertionError)
     try:
-        return _read_image(image, path)
+        return _read_image(image, name)
     except damaged as error:
-        what, why = f"{path} cannot be read.", f"its ELF is damaged: {error}"
+        what, why = f"{name} cannot be read.", f"its ELF is damaged: {error}"
         raise LabError(what, why, "the file as the compiler made it") from error
 
 
-def _read_image(image: bytes, path: Path) -> Cubin:
+def _read_image(image: bytes, path: str) -> Cubin:
     from elftools.elf.elffile import ELFFile
 
-    sections = _read_sections(image)
     elf = ELFFile(io.BytesIO(image))
     if elf["e_machine"] != "EM_CUDA":
         what = f"{path} is no machine code of a GPU."
         raise LabError(what, f"it is an ELF file for {elf['e_machine']}", "a .cubin or a .cu")
     flags, new = elf["e_flags"], elf["e_ident"]["EI_ABIVERSION"] >= _ABI_OF_CUDA_13
     arch = f"sm_{flags >> 8 & 0xFF if new else flags & 0xFF}"
-    if not _entry_names(sections):
-        why = "no function in it has parameters; of a template only what is launched is there"
-        raise LabError(f"{path} holds no kernel.", why, "a file that launches its kernel")
-    return Cubin(image, arch, "", "", read_entries(image, arch, None), path.name)
+    return Cubin(image, arch, "", "", read_entries(image, arch, None), path)
 
 
 def _max_threads(sections: Sequence[Any], name: str) -> int | None:

@@ -176,9 +176,7 @@ def _compile(
     parts = (_READER, cubin.image, binary_mark(disassembler()), named)
 
     def read() -> dict[str, Sass]:
-        found = parse_listings(portable_listing(cubin, rung))
-        named = {entry: found[of] for entry, of in cubin.symbols.items() if of in found}
-        return found | {e: dataclasses.replace(one, entry=e) for e, one in named.items()}
+        return _by_entry(parse_listings(portable_listing(cubin, rung)), cubin)
 
     entries = _LateEntries(cubin.entries, read)
     if not is_disassembled(cubin, LISTING_OPTIONS):
@@ -197,14 +195,20 @@ def _compile(
     )
 
 
+def _by_entry(found: dict[str, Sass], cubin: Cubin) -> dict[str, Sass]:
+    """The listings, those of kernels that the file calls otherwise by both names."""
+    named = {entry: found[of] for entry, of in cubin.symbols.items() if of in found}
+    return found | {e: dataclasses.replace(one, entry=e) for e, one in named.items()}
+
+
 def code_of_cubin(cubin: Cubin) -> MachineCode:
     """The typed machine code of a file that was compiled elsewhere.
 
     Raises LabError: nvdisasm is missing, or refuses it.
     """
     began = time.perf_counter()
-    parts = (_READER, cubin.image, binary_mark(disassembler()))
-    sass = parse_listings(disassemble(cubin, None, LISTING_OPTIONS))
+    parts = (_READER, cubin.image, binary_mark(disassembler()), *cubin.symbols.items())
+    sass = _by_entry(parse_listings(disassemble(cubin, None, LISTING_OPTIONS)), cubin)
     return MachineCode(
         rung_id=cubin.name,
         arch=cubin.arch,
@@ -217,6 +221,30 @@ def code_of_cubin(cubin: Cubin) -> MachineCode:
         source_hash="",
         content=content_key(*parts),
     )
+
+
+_STACK_PLACE = re.compile(r"\[R1(?:\+(-?0x[0-9a-f]+))?\]")
+
+
+def with_spills(cubin: Cubin) -> Cubin:
+    """A cubin without the assembler's report, its spills read from the machine code: what goes to
+    a fixed place of the stack and comes back from there. An array, whose elements are found by an
+    index, is none."""
+    if not any(one.local_bytes for one in cubin.entries.values()):
+        return cubin
+    code, found = code_of_cubin(cubin).entries, {}
+    for name, one in cubin.entries.items():
+        words: dict[str, list[int]] = {"STL": [], "LDL": []}
+        for each in code[name].instructions:
+            if each.base in words and (place := _STACK_PLACE.search(each.text)):
+                first = int(place[1] or "0", 16)
+                words[each.base] += range(first, first + each.access_bytes)
+        stored, loaded = (
+            sum(map(frozenset(words[other]).__contains__, words[base]))
+            for base, other in (("STL", "LDL"), ("LDL", "STL"))
+        )
+        found[name] = dataclasses.replace(one, spill_store_bytes=stored, spill_load_bytes=loaded)
+    return dataclasses.replace(cubin, entries=found)
 
 
 def portable_listing(cubin: Cubin, rung: Rung) -> str:

@@ -41,10 +41,14 @@ def add_header(folder: Path, name: str) -> bool:
 
 
 def compile_with_nvcc(
-    source: Path, arch: str, defines: Mapping[str, str], entries: Sequence[str]
+    source: Path,
+    arch: str,
+    defines: Mapping[str, str],
+    entries: Sequence[str],
+    headers: Sequence[Path] = (),
 ) -> Cubin | None:
     """Every kernel that a file launches, and ``entries``, for one architecture; None without nvcc.
-    Headers that are not found are empty.
+    Headers that are in none of the folders ``headers`` and nowhere else are empty.
 
     Raises CompileError: it does not compile, or takes too long. LabError: it holds no kernel.
     """
@@ -61,7 +65,7 @@ def compile_with_nvcc(
         all_of.write_text(f'#include "{source.resolve()}"{wanted}')
         given = [f"-D{name}={value}" for name, value in defines.items()]
         options = ["-cubin", f"-arch={arch}", "-lineinfo", "-std=c++17", *given]
-        folders = [f"-I{source.resolve().parent}", f"-I{empty}"]
+        folders = [f"-I{one}" for one in (source.resolve().parent, *headers, empty)]
         command = [str(nvcc), *options, *folders, "-o", str(made), str(all_of)]
         for _ in range(MOST_ABSENT):
             try:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import json
 import re
+import struct
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,9 +27,10 @@ from labtools.problem.launched import (
     read_launches,
     sizes_of,
 )
-from labtools.toolchain import CompileError, nvcc
+from labtools.toolchain import CompileError, find_cxx_compiler, nvcc
 from labtools.toolchain.compiler import compile_cubin, compile_rung
-from labtools.toolchain.cubin import parameter_bytes, read_cubin, read_entries
+from labtools.toolchain.cubin import parameter_bytes, read_entries
+from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS, all_include_dirs
 from labtools.toolchain.sources import device_part
 
 H200 = load_gpu("h200")
@@ -163,6 +168,194 @@ def test_what_integers_hold_decides_and_without_it_there_is_no_band(tmp_path: Pa
     assert one_row.launches[0].dram_bytes < drawn.launches[0].dram_bytes / 1.8
     assert drawn.floor.bytes == 4 * 8192 * 1025
     assert any("the trace does not see" in one for one in of("=arange", "").doubts)
+
+
+STRUCT = """
+namespace ours {
+struct Params { float* out; const float* x; int rows; alignas(16) float by[3]; };
+template <int VEC> __global__ void scale(const Params p, int n) {
+  for (int i = threadIdx.x; i < n * VEC; i += blockDim.x)
+    if (int(blockIdx.x) < p.rows)
+      p.out[size_t(blockIdx.x) * n * VEC + i] = p.by[1] * p.x[size_t(blockIdx.x) * n * VEC + i];
+}
+template __global__ void scale<4>(Params, int);
+}  // namespace ours
+extern "C" __global__ void plain(float* out, const float* x, int rows, float by, int n) {
+  for (int i = threadIdx.x; i < n * 4; i += blockDim.x)
+    if (int(blockIdx.x) < rows)
+      out[size_t(blockIdx.x) * n * 4 + i] = by * x[size_t(blockIdx.x) * n * 4 + i];
+}
+"""
+TENSORS = ["x=f32[512,n*4]", "out=f32[512,n*4]:out"]
+
+
+def test_a_structure_by_value_is_told_by_its_members(tmp_path: Path) -> None:
+    source = write(tmp_path / "scale.cu", STRUCT)
+    given = [*TENSORS, "p=struct(out,x,i32:512,12,f32:1,f32:2,f32:3)", "n=i32:1024"]
+    found = forecast_launch(source, "ours::scale<4>", 512, 256, given)
+    members = [*TENSORS[::-1], "rows=i32:512", "by=f32:2", "n=i32:1024"]
+    wanted = forecast_launch(source, "plain", 512, 256, members)
+    assert found.time_us == pytest.approx(wanted.time_us, rel=0.03)
+    assert found.launches[0].dram_bytes == pytest.approx(wanted.launches[0].dram_bytes, rel=0.01)
+    for told in ("out,x,i32:5", "out,x,i32:5,12,f32:1,f32:2,f32:3,16", "56", "f32:1,out"):
+        wrong = [*TENSORS, f"p=struct({told})", "n=i32:1024"]
+        with pytest.raises(LabError, match="takes 48, 4 bytes"):
+            forecast_launch(source, "ours::scale<4>", 512, 256, wrong)
+    nested = [*TENSORS, "by=struct(f32:1,f32:2,f32:3)", "p=struct(out,x,i32:5,by,4)", "n=i32:9"]
+    _, problem = AskedKernel(source, (AskedLaunch("a", "1", "1"),), read_arguments(nested)).rung()
+    assert [str(one) for one in problem.arguments][3] == "p=struct(out,x,i32:5,by,4)"
+    for told in ("p=struct(q)", "p=struct()", "p=struct(n)", "p=struct(i8:300)", "p=struct(0)"):
+        with pytest.raises(LabError, match="This launch cannot be read"):
+            read_arguments([*TENSORS, told, "n=4"])
+
+
+def packed(images: list[tuple[int, int, bytes, int, int]]) -> bytes:
+    """A fat binary as nvcc lays it out: of each image its kind, architecture, bytes, mark of what
+    packed it, and size when it is unpacked."""
+    body = b""
+    for kind, arch, data, mark, size in images:
+        padded = data + bytes(-len(data) % 8)
+        body += struct.pack("<HHIQ", kind, 0x101, 64, len(padded))
+        body += struct.pack("<6I", len(data) if mark else 0, 0, 0x10008, arch, 0, 0)
+        body += struct.pack("<3Q", 0x11 | mark, 0, size) + padded
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+def shared_object(path: Path, data: bytes) -> Path:
+    """A shared object that carries a fat binary."""
+    held, source = path.with_suffix(".fat"), path.with_suffix(".s")
+    held.write_bytes(data)
+    source.write_text(f'.section .nv_fatbin, "a"\n.balign 8\n.incbin "{held}"\n')
+    command = [str(find_cxx_compiler()), "-shared", "-nostdlib", "-o", str(path), str(source)]
+    subprocess.run(command, check=True)
+    return path
+
+
+def ptx_of(source: str, arch: str, *entries: str) -> str:
+    """What NVRTC makes before it assembles."""
+    name, folders = "kernel.cu", all_include_dirs()
+    options = [f"-arch={arch.replace('sm', 'compute')}", *COMMON_OPTIONS, *CUPY_ADDED_OPTIONS]
+    options += [f"-I{one}" for one in folders]
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    _, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
+    for entry in entries:
+        nvrtc.nvrtcAddNameExpression(program, entry.encode())
+    nvrtc.nvrtcCompileProgram(program, len(options), [one.encode() for one in options])
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    made = b" " * size
+    nvrtc.nvrtcGetPTX(program, made)
+    return made.rstrip(b"\0").decode()
+
+
+def test_ptx_has_the_forecast_of_its_source(cli: Any, softmax: Path) -> None:
+    entry = "softmax<float, 4>"
+    path = write(softmax.with_suffix(".ptx"), ptx_of(SOFTMAX, "sm_80", entry))
+    launch = ("cdiv(4096, 1)", 256, ARGS)
+    of_source = forecast_launch(softmax, entry, *launch)
+    assert forecast_launch(path, entry, *launch).time_us == pytest.approx(
+        of_source.time_us, rel=0.02
+    )
+    assert list(signatures(path).values()) == ["_Z7softmaxIfLi4EEvPKT_PS0_i of 8, 8, 4 bytes"]
+    with pytest.raises(LabError, match="is for sm_80 and does not run on sm_75"):
+        forecast_launch(path, entry, *launch, gpu="t4")
+    line = path.read_text().partition("mov.u32")[0].count("\n") + 1
+    path.write_text(path.read_text().replace("mov.u32", "muv.u32", 1))
+    with pytest.raises(CompileError, match="muv") as wrong:
+        forecast_launch(path, entry, *launch)
+    assert wrong.value.line == line
+    for text in ("", ".target sm_80", "\0" * 99, ".target sm_80\n.entry f(", "x" * 10**6):
+        path.write_text(text)
+        status, out, said = cli("forecast", str(path), "--entry=f", "--grid=1", "--block=1", *GIVEN)
+        assert status in (1, 2, 3) and not out and "mistake" not in said, said
+
+
+GIVEN = [f"--arg={one}" for one in ARGS]
+
+
+@pytest.mark.parametrize("how", ["plain", "lz4", "zstd"])
+def test_a_shared_object_carries_machine_code_and_ptx(
+    cli: Any, softmax: Path, tmp_path: Path, how: str
+) -> None:
+    entry, launch = "softmax<float, 4>", (4096, 256, ARGS)
+    images = []
+    for arch in (80, 90):
+        data = compile_cubin(SOFTMAX, f"sm_{arch}", entries=[entry]).image
+        images.append((2, arch, *pressed(how, data)))
+    images.append((1, 120, *pressed(how, ptx_of(SOFTMAX, "sm_120", entry).encode())))
+    stub = (2, 90, compile_cubin(GATHER, "sm_90").image, 0, 0)
+    path = shared_object(tmp_path / "lib.so", packed([stub]) + bytes(8) + packed(images))
+    made = forecast_launch(path, entry, *launch)
+    assert made.time_us == forecast_launch(softmax, entry, *launch).time_us
+    assert made.launches[0].entry == entry
+    for gpu in ("a100-80gb", "rtx5090"):
+        assert forecast_launch(path, "softmax", *launch, gpu=gpu).time_us > made.time_us
+    with pytest.raises(LabError, match="is for sm_90, sm_80, sm_120 and does not run on sm_75"):
+        forecast_launch(path, entry, *launch, gpu="t4")
+    with pytest.raises(LabError, match="has no kernel called softmax<double, 4>") as none:
+        forecast_launch(path, "softmax<double, 4>", *launch)
+    assert "softmax<float,4>" in none.value.why
+    whole, rng = path.read_bytes(), np.random.default_rng(3)
+    section = whole.index(b"\x50\xed\x55\xba")
+    for length in (0, 50, section + 100, len(whole) // 2):
+        path.write_bytes(whole[:length])
+        status, out, said = cli(
+            "forecast", str(path), "--entry=softmax", "--grid=4", "--block=4", *GIVEN
+        )
+        assert status in (2, 3) and not out and "mistake" not in said, said
+    for _ in range(10):
+        torn = np.frombuffer(whole, np.uint8).copy()
+        torn[rng.integers(section, section + 3000, 20)] = rng.integers(0, 256, 20)
+        path.write_bytes(torn.tobytes())
+        status, _, said = cli(
+            "forecast", str(path), "--entry=softmax", "--grid=4", "--block=4", *GIVEN
+        )
+        assert "mistake" not in said, said
+
+
+def pressed(how: str, data: bytes) -> tuple[bytes, int, int]:
+    """Data as they are or compressed, with the mark of that and their size."""
+    library = ctypes.CDLL(ctypes.util.find_library(how)) if how != "plain" else None
+    made = ctypes.create_string_buffer(2 * len(data) + 64)
+    if library is None:
+        return data, 0, 0
+    if how == "lz4":
+        count = library.LZ4_compress_default(data, made, len(data), len(made))
+        return made.raw[:count], 0x2000, len(data)
+    library.ZSTD_compress.restype = ctypes.c_size_t
+    sizes = [ctypes.c_size_t(one) for one in (len(made), len(data))]
+    count = library.ZSTD_compress(made, sizes[0], data, sizes[1], 3)
+    return made.raw[:count], 0x8000, len(data)
+
+
+SPILLS = """
+extern "C" __global__ void __launch_bounds__(256, 8) spills(const float* x, float* out, int n) {
+  float a[64];
+#pragma unroll
+  for (int i = 0; i < 64; i++) a[i] = x[threadIdx.x + i * n];
+#pragma unroll
+  for (int j = 0; j < 8; j++)
+#pragma unroll
+    for (int i = 0; i < 64; i++) a[i] = a[i] * a[(i * 7 + j) % 64] + x[i + j * n];
+#pragma unroll
+  for (int i = 0; i < 64; i++) out[threadIdx.x + i * n] = a[i];
+}
+"""
+
+
+@pytest.mark.parametrize("suffix", [".cu", ".ptx", ".cubin"])
+def test_compile_takes_a_launch_too(cli: Any, tmp_path: Path, suffix: str) -> None:
+    cubin = compile_cubin(SPILLS, "sm_90")
+    path = tmp_path / f"spills{suffix}"
+    data = {".cu": SPILLS.encode(), ".ptx": ptx_of(SPILLS, "sm_90").encode(), ".cubin": cubin.image}
+    path.write_bytes(data[suffix])
+    args = ["--arg=x=f32[4096]", "--arg=out=f32[4096]:out", "--arg=n=i32:64"]
+    status, out, said = cli("compile", str(path), "--grid=8", "--block=256", *args, "--json")
+    assert status == 0, said
+    (made,) = json.loads(out)["kernels"]
+    told = cubin.resources_of("spills")
+    for name in ("registers", "local_bytes", "spill_store_bytes", "spill_load_bytes"):
+        assert made[name] == getattr(told, name) and made[name], name
+    assert (made["grid"], made["block"]) == ([8, 1, 1], [256, 1, 1])
 
 
 LAUNCHES = """
@@ -320,7 +513,7 @@ template __global__ void scale<unsigned short, 3>(unsigned short*);
     path.write_bytes(compile_cubin(kernels, "sm_90").image)
     for entry, dtype in (("scale<float,256>", "f32"), ("scale<uint16_t, 3u>", "u16")):
         made = forecast_launch(path, entry, 1, 32, [f"x={dtype}[32]:inout"])
-        assert made.launches[0].entry in read_cubin(path).entries
+        assert made.launches[0].entry == entry
     for entry in ("scale", "scale<double, 256>", "scale<float, 25>"):
         with pytest.raises(LabError, match="scale<float,256>"):
             forecast_launch(path, entry, 1, 32, ["x=f32[32]:inout"])
