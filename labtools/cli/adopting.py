@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labtools.predict.launched import signatures
+from labtools.predict.launched import matching, signatures
 from labtools.problem import LabError
-from labtools.problem.text import given_path, read_given
+from labtools.problem.launched import KERNEL_FILES, WITHOUT_SOURCE
+from labtools.problem.text import given_path, is_file, read_given
 from labtools.record.whole import write_whole
 
 from .outcome import Answer, typed
@@ -29,7 +32,7 @@ _TYPES = {
         for sign in ("", "u")
         for bits in (8, 16, 32, 64)
     },
-    **{"nv_bfloat16": "bf16", "__nv_fp8_e4m3": "f8e4m3", "__nv_fp8_e5m2": "f8e5m2"},
+    **{"bool": "bool", "nv_bfloat16": "bf16", "__nv_fp8_e4m3": "f8e4m3", "__nv_fp8_e5m2": "f8e5m2"},
 }
 _SIZES = {8: "f32[?]", 4: "i32:?", 2: "f16:?", 1: "i8:?"}
 
@@ -56,32 +59,35 @@ def adopt_kernel(name: str, entry: str | None, progress: Progress) -> Adopted:
     the kernel is not."""
     with typed():
         path = given_path(name)
-        if path.suffix not in (".cu", ".cuh", ".cubin") or not path.is_file():
-            raise LabError(f"{name} is no .cu or .cubin file.", "nothing is there to read", "one")
+        if path.suffix not in KERNEL_FILES[:-1] or not is_file(path):
+            why = f"a kernel's file is one of {', '.join(KERNEL_FILES[:-1])}"
+            raise LabError(f"{name} is no kernel's file.", why, "another file")
         wrote = path.with_suffix(".launch.toml")
         if wrote.exists():
             why = "what somebody wrote there would be lost"
             raise LabError(f"{wrote} is there already.", why, "the same when it is moved away")
         known = signatures(path)
-        plain = (entry or "").partition("<")[0]
-        found = [one for one in known if entry is None or one.partition("<")[0] == plain]
+        found = matching(known, path.name, entry) if entry else list(known)
         if len(found) != 1:
             why = f"its kernels are {', '.join(known) or 'none'}"
-            what = f"Which kernel of {path.name}?" if entry is None or found else ""
-            what = what or f"{path.name} has no kernel called {entry}."
-            raise LabError(what, why, "--entry NAME says it")
-    kernel = entry or re.sub("<.*", "<?>", found[0])
-    write_whole(wrote, _launch_of(path, kernel, known[found[0]]).encode())
+            raise LabError(f"Which kernel of {path.name}?", why, "--entry NAME says it")
+    scope, _, _ = found[0].partition("<")[0].rpartition("::")
+    kernel = re.sub("<.*", "<?>", found[0])
+    if entry:
+        kernel = entry if "::" in entry or not scope else f"{scope}::{entry}"
+    write_whole(wrote, _launch_of(path, kernel, found[0], known[found[0]]).encode())
     return Adopted(kernel, str(wrote))
 
 
-def _launch_of(path: Path, kernel: str, signature: str) -> str:
-    args = _of_cubin(signature) if path.suffix == ".cubin" else _of_source(signature)
-    text = "" if path.suffix == ".cubin" else read_given(path)
+def _launch_of(path: Path, kernel: str, known: str, signature: str) -> str:
+    is_source = path.suffix not in WITHOUT_SOURCE
+    args = _of_source(signature, _types_of(known, kernel)) if is_source else _of_sizes(signature)
+    text = read_given(path) if is_source else ""
     smem = "?" if re.search(r"\bextern\b[^;]*\b__shared__\b", text) else "0"
     lines = [
         f"# How {path.name} is launched. Put a number, a size of [args] or a sum of them in the",
-        "# place of each ?, a type in the place of each TYPE, and :out behind what is written.",
+        "# place of each ?, a type in the place of each TYPE, and :out behind what is written. The",
+        "# members of a structure stand in it, struct(x,out,i32:4096); a number is so many bytes.",
         f'source = "{path.name}"',
         "",
         "[args]",
@@ -96,16 +102,28 @@ def _launch_of(path: Path, kernel: str, signature: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_cubin(signature: str) -> list[tuple[str, str]]:
+def _of_sizes(signature: str) -> list[tuple[str, str]]:
     sizes = [int(size) for size in re.findall(r"\d+", signature.rpartition(" of ")[2])]
-    return [(f"p{place}", _SIZES.get(size, "TYPE:?")) for place, size in enumerate(sizes)]
+    told = (_SIZES.get(size, f"struct({size})") for size in sizes)
+    return [(f"p{place}", one) for place, one in enumerate(told)]
 
 
-def _of_source(signature: str) -> list[tuple[str, str]]:
+_COMMA = r",(?![^<]*>)"
+
+
+def _types_of(known: str, kernel: str) -> dict[str, str]:
+    """The types that a template's parameters stand for: ``known`` has their names, ``kernel`` what
+    was asked for."""
+    told = (re.split(_COMMA, one.partition("<")[2].rpartition(">")[0]) for one in (known, kernel))
+    pairs = ((name.split(), of.strip()) for name, of in zip_longest(*told, fillvalue="?"))
+    return {name[1]: of for name, of in pairs if len(name) > 1 and name[0] in ("typename", "class")}
+
+
+def _of_source(signature: str, types: Mapping[str, str]) -> list[tuple[str, str]]:
     inside = signature[signature.index("(") + 1 : signature.rindex(")")]
     found = []
     single = sum("*" in one and "const" not in one.split() for one in inside.split(",")) == 1
-    for place, one in enumerate(filter(None, re.split(r",(?![^<]*>)", inside))):
+    for place, one in enumerate(filter(None, re.split(_COMMA, inside))):
         words = re.sub(
             r"\b(?:__restrict__|__restrict|restrict|volatile|__grid_constant__)\b", "", one
         )
@@ -114,7 +132,9 @@ def _of_source(signature: str) -> list[tuple[str, str]]:
         constant, pointer = re.search(r"\bconst\b", kind) is not None, "*" in kind
         plain = re.sub(r"\bconst\b|\*|&", "", kind).strip()
         plain = re.sub(r"^(?:std|cuda)::(?:std::)?", "", re.sub(r"\s+", " ", plain))
-        said = _TYPES.get(plain, "TYPE")
+        by_value = plain not in (*_TYPES, *types) and re.fullmatch(r"(?:\w+::)*[A-Z]\w*", plain)
+        said = _TYPES.get(types.get(plain, plain), "TYPE")
         written = "" if constant or not pointer else ":out" if single else ":out?"
-        found.append((name or f"p{place}", f"{said}[?]{written}" if pointer else f"{said}:?"))
+        of_value = "struct(?)" if by_value else f"{said}:?"
+        found.append((name or f"p{place}", f"{said}[?]{written}" if pointer else of_value))
     return found

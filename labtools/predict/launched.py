@@ -22,7 +22,7 @@ from labtools.problem.launched import (
 from labtools.problem.rung import Struct, argument_bytes, is_arch_since
 from labtools.problem.text import read_given
 from labtools.toolchain.cache import cache_dir
-from labtools.toolchain.compiler import compile_rung, expanded_text
+from labtools.toolchain.compiler import compile_rung, expanded_text, source_name
 from labtools.toolchain.cubin import (
     Cubin,
     cubin_of,
@@ -55,23 +55,26 @@ def forecast_launch(
     *,
     smem: str | int = 0,
     defines: Mapping[str, str] | None = None,
+    include: Sequence[str | Path] = (),
 ) -> Forecast:
     """How long one launch of any kernel takes; nothing is run, and no GPU is needed.
 
     Args:
-        source: a ``.cu`` file, or a ``.cubin`` for the architecture of the GPU.
-        entry: the kernel as C++ names it, such as ``softmax<float, 4>``; of a ``.cubin`` its
-            name in the file, or its plain name where one kernel has it.
+        source: a ``.cu`` or ``.ptx`` file, or a ``.cubin``, ``.so`` or ``.o`` with machine code
+            for the GPU, or PTX that is older.
+        entry: the kernel as C++ names it, such as ``softmax<float, 4>``; of a file without source
+            its name in the file too, or its plain name where one kernel has it.
         grid: blocks in x, y, z, and ``block`` its threads, as ``"cdiv(n,256),8"`` or as a number.
         arguments: in the kernel's order, as `labtools.problem.launched.read_arguments` has them.
         smem: bytes of dynamic shared memory of a block.
-        defines: preprocessor definitions of a ``.cu``.
+        defines: preprocessor definitions of a ``.cu``, and ``include`` folders of its headers.
 
     Raises CompileError: it does not compile. LabError: the launch does not fit the kernel.
     """
     launch = AskedLaunch(entry, str(grid), str(block), str(smem))
     given = tuple((defines or {}).items())
-    asked = AskedKernel(Path(source), (launch,), read_arguments(arguments), defines=given)
+    args, folders = read_arguments(arguments), tuple(map(Path, include))
+    asked = AskedKernel(Path(source), (launch,), args, defines=given, include=folders)
     return forecast_asked(asked, gpu)
 
 
@@ -99,24 +102,23 @@ def launched_cubin(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[
     if rung.source.suffix in WITHOUT_SOURCE:
         cubin = _read_compiled(rung.source, limits.arch, [one.entry for one in launches])
     else:
-        entries = [one.entry for one in launches]
-        rung = _without_absent_headers(rung, problem, limits)
-        try:
-            own = compile_rung(rung, problem, limits)
-        except KernelError as error:
+        entries, folders = [one.entry for one in launches], rung.headers
+        rung, error = _without_absent_headers(rung, problem, limits)
+        if error is not None:
             defines, why = rung.defines(problem, limits), error
             try:
-                cubin = compile_with_nvcc(rung.source, limits.arch, defines, entries, rung.headers)
+                cubin = compile_with_nvcc(rung.source, limits.arch, defines, entries, folders)
             except KernelError as other:
                 why = other
-            if cubin is None:
-                found = _device_part(rung, problem, limits)
-                if found is None:
-                    why.still_works = "where nvcc is found it takes host code too; the .cubin that "
-                    why.still_works += f"nvcc -cubin -arch={limits.arch} makes is forecast as well"
-                    raise why from error
-                rung = found
-                own = compile_rung(rung, problem, limits)
+        if error is not None and cubin is None:
+            found = _device_part(rung, problem, limits)
+            if found is None:
+                why.still_works = "where nvcc is found it takes host code too; the .cubin that "
+                why.still_works += f"nvcc -cubin -arch={limits.arch} makes is forecast as well"
+                raise why from error
+            rung = found
+        if cubin is None:
+            own = compile_rung(rung, problem, limits)
     if cubin is not None:
         names = {one.entry: _symbol(cubin.entries, cubin.name, one.entry) for one in launches}
         held = {name: replace(cubin.entries[of], entry=name) for name, of in names.items()}
@@ -131,9 +133,11 @@ def launched_cubin(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[
     return replace(rung, launch=lambda problem, limits, knobs: launches), read, cubin is None
 
 
-def _without_absent_headers(rung: Rung, problem: LaunchProblem, limits: Limits) -> Rung:
+def _without_absent_headers(
+    rung: Rung, problem: LaunchProblem, limits: Limits
+) -> tuple[Rung, KernelError | None]:
     """The kernel with headers that are not here, such as those of cuBLAS, taken as empty: what
-    launches a kernel needs them, and the kernel seldom does."""
+    launches a kernel needs them, and the kernel seldom does. Then why it does not compile so."""
     empty = cache_dir("headers") or Path(tempfile.mkdtemp())
     for _ in range(MOST_ABSENT):
         try:
@@ -141,23 +145,36 @@ def _without_absent_headers(rung: Rung, problem: LaunchProblem, limits: Limits) 
         except CompileError as error:
             absent = absent_header(error.log, rung.source_text)
             if absent is None or not (add_header(empty, absent) or empty not in rung.headers):
-                break
+                return rung, error
             rung = replace(rung, headers=(*rung.headers, empty))
-        except LabError:
-            break
+        except KernelError as error:
+            return rung, error
         else:
             break
-    return rung
+    return rung, None
+
+
+_MOST_PASSES = 12
+"""Compilations, at most, that find what of a file is of no use to its kernel."""
 
 
 def _device_part(rung: Rung, problem: LaunchProblem, limits: Limits) -> Rung | None:
-    """The kernel without host code, in its file alone or in its own headers too, if it compiles."""
+    """The kernel without host code, in its file alone or in its own headers too, if it compiles:
+    what a compiler refuses goes, and with the kernel itself there is nothing left."""
+    refused = re.compile(rf"^{re.escape(source_name(rung))}\((\d+)\): (?:\w+ )?error", re.MULTILINE)
     for text in (rung.source_text, expanded_text(rung)):
-        part = replace(rung, read_text=device_part(text))
-        part = _without_absent_headers(part, problem, limits)
-        with contextlib.suppress(KernelError):
-            compile_rung(part, problem, limits)
-            return part
+        lines: set[int] = set()
+        for _ in range(_MOST_PASSES):
+            part = replace(rung, read_text=device_part(text, lines))
+            part, error = _without_absent_headers(part, problem, limits)
+            if error is None:
+                return part
+            log = error.log if isinstance(error, CompileError) else ""
+            more = {int(line) for line in refused.findall(log)} - lines
+            more -= {at for at, line in enumerate(text.split("\n"), 1) if line.lstrip()[:1] == "#"}
+            if not more:
+                break
+            lines |= more
     return None
 
 
@@ -327,6 +344,23 @@ def _text_of(path: Path) -> str:
     except (OSError, ValueError) as error:
         what, why = f"{path} cannot be read.", f"{error}"
         raise LabError(what, why, "a source is text in UTF-8") from error
+
+
+def matching(known: Collection[str], file: str, entry: str) -> list[str]:
+    """The kernels, of those that `signatures` found in a file, that a launch may mean by a name.
+
+    Raises LabError: there is none.
+    """
+    if entry in known:
+        return [entry]
+    if any(one.startswith("_Z") for one in known):
+        return [_symbol(known, file, entry)]
+    scope = entry.partition("<")[0].rpartition("::")[0]
+    found = [one for one in known if _last_name(one) == _last_name(entry)]
+    found = [one for one in found if one.partition("<")[0].rpartition("::")[0].endswith(scope)]
+    if not found:
+        raise no_kernel(file, entry, list(known))
+    return found
 
 
 def only_kernel(source: Path) -> str:

@@ -21,13 +21,13 @@ _ABSENT = re.compile(r'cannot open source file "([\w./+-]+)"|error: ([\w./+-]+):
 
 def absent_header(log: str, source: str) -> str | None:
     """A header that a compiler did not find, of those that are no part of a kernel's own text: a
-    source's own ones stand in quotes."""
+    source's own ones stand in quotes, beside it."""
     found = _ABSENT.search(log)
     name = found and (found[1] or found[2])
     if not name or ".." in Path(name).parts or name.startswith("/"):
         return None
     quoted = re.search(rf'#[ \t]*include[ \t]*"{re.escape(name)}"', source)
-    return None if quoted else name
+    return None if quoted and "/" not in name else name
 
 
 def add_header(folder: Path, name: str) -> bool:

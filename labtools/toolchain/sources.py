@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -203,29 +203,34 @@ _ENDS_FUNCTION = re.compile(r"\)\s*(?:const|noexcept|override|->[\s\w:<>*&]+)?\s
 _MACRO = re.compile(r"\s*[A-Z][A-Z0-9_]+\s*\(.*\)", re.DOTALL)
 """A macro of the host's, behind which no semicolon stands."""
 _FOR_GPU = re.compile(r"__(?:global|device|constant|shared)__")
-_DECLARES = re.compile(r"\b(?:using|typedef|struct|class|enum|union|constexpr|const)\b")
+_DECLARES = re.compile(r"\b(?:namespace|using|typedef|struct|class|enum|union|constexpr|const)\b")
 
 
-def device_part(source: str) -> str:
-    """A source without the functions and objects of the host, each line where it was."""
-    kept, start, depth, is_function = [], 0, 0, False
+def device_part(source: str, without: Collection[int] = ()) -> str:
+    """A source without the functions and objects of the host, and without what stands at the lines
+    ``without``, counted from 1; each line where it was."""
+    kept, start, depth, is_function, line = [], 0, 0, False, 1
 
     def end(at: int) -> None:
-        nonlocal start, is_function
+        nonlocal start, is_function, line
         part = source[start:at]
+        first = line + part[: len(part) - len(part.lstrip())].count("\n")
+        line += part.count("\n")
+        refused = any(first <= one <= line for one in without)
         head = _without_comments(part)
         head = head.partition("{")[0] if is_function else head
         ours = _FOR_GPU.search(head) or (_DECLARES.search(head) and not is_function)
-        kept.append(part if ours else _directives(part))
+        kept.append(part if ours and not refused else _directives(part))
         start, is_function = at, False
 
     for token in _TOKEN.finditer(source):
         mark, at = token["mark"], token.start()
         if mark is None:
             continue
-        before = _without_comments(source[start:at]) if depth == 0 or mark == ")" else ""
+        before = _without_comments(source[start:at]) if depth == (mark == ")") else ""
         if mark == "{" and depth == 0 and _INSIDE.fullmatch(before):
             kept.append(source[start : at + 1])
+            line += kept[-1].count("\n")
             start = at + 1
         elif mark in "{(":
             if mark == "{" and depth == 0:

@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -418,16 +419,84 @@ def test_what_is_adopted_is_filled_in_and_forecast(cli: Any, softmax: Path) -> N
     assert status == 0, told
     written = softmax.with_suffix(".launch.toml")
     text = written.read_text()
-    assert 'n = "i32:?"' in text and 'out = "TYPE[?]:out"' in text and 'x = "TYPE[?]"' in text
+    assert 'n = "i32:?"' in text and 'out = "f32[?]:out"' in text and 'x = "f32[?]"' in text
     status, _, told = cli("forecast", str(written))
     assert status == 2 and "?" in told
-    for old, new in (("TYPE[?]", "f32[512,n]"), ("i32:?", "i32:256"), ('grid = "?"', "grid = 512")):
+    for old, new in (("f32[?]", "f32[512,n]"), ("i32:?", "i32:256"), ('grid = "?"', "grid = 512")):
         text = text.replace(old, new)
     written.write_text(text.replace('block = "?"', "block = 256"))
     status, out, told = cli("forecast", str(written))
     assert status == 0 and "softmax<float, 4>" in out, told
     status, _, told = cli("adopt", str(softmax), "--entry", "softmax<float, 4>")
     assert status == 2 and "already" in told
+
+
+ADOPTED = (
+    ("softmax.cu", "softmax<half, 4>", {"x": "f16[?]", "out": "f16[?]:out", "n": "i32:?"}),
+    ("softmax.cu", None, {"x": "TYPE[?]", "out": "TYPE[?]:out", "n": "i32:?"}),
+    ("scale.cu", "scale<4>", {"p": "struct(?)", "n": "i32:?"}),
+    ("softmax.ptx", "softmax<float, 4>", {"p0": "f32[?]", "p1": "f32[?]", "p2": "i32:?"}),
+    ("lib.so", "ours::scale<4>", {"p0": "struct(48)", "p1": "i32:?"}),
+    ("lib.cubin", "scale", {"p0": "struct(48)", "p1": "i32:?"}),
+)
+
+
+@pytest.mark.parametrize(("name", "entry", "args"), ADOPTED)
+def test_of_any_file_what_it_says_of_its_parameters_is_adopted(
+    cli: Any, tmp_path: Path, name: str, entry: str | None, args: dict[str, str]
+) -> None:
+    path = tmp_path / name
+    image = b"" if name.endswith((".cu", ".ptx")) else compile_cubin(STRUCT, "sm_90").image
+    if path.suffix == ".so":
+        shared_object(path, packed([(2, 90, image, 0, 0)]))
+    elif path.suffix == ".ptx":
+        path.write_text(ptx_of(SOFTMAX, "sm_80", "softmax<float, 4>"))
+    else:
+        path.write_bytes(image or (STRUCT if name == "scale.cu" else SOFTMAX).encode())
+    status, _, told = cli("adopt", str(path), *([f"--entry={entry}"] if entry else []))
+    assert status == 0, told
+    made = tomllib.loads(path.with_suffix(".launch.toml").read_text())
+    assert made["args"] == args
+    named = {"scale<4>": "ours::scale<4>", None: "softmax<?>"}.get(entry, entry)
+    assert made["launch"] == [{"entry": named, "grid": "?", "block": "?", "smem": "0"}]
+    assert cli("adopt", str(path), "--entry=none")[0] == 2
+
+
+def test_headers_and_definitions_are_given(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    write(tmp_path / "own" / "tile.h", "constexpr int ROWS = TILE * 2;\n")
+    source = write(
+        tmp_path / "gather.cu", '#include "tile.h"\n' + GATHER.replace("width;", "ROWS;")
+    )
+    args = ["--arg=table=f32[9,4]:part", "--arg=r=i32[4]=arange", "--arg=o=f32[4,4]:out"]
+    args += ["--arg=w=i32:4", "--grid=4", "--block=32"]
+    folder = f"-I{tmp_path / 'own'}"
+    status, _, told = cli("forecast", str(source), *args, folder, "-DTILE=2")
+    assert status == 0, told
+    assert cli("forecast", str(source), *args, folder)[0] == 1
+    assert cli("forecast", str(source), *args, "-DTILE=2")[0] == 1
+    status, _, told = cli("compile", str(source), *args, "-DTILE=2", "-I/nowhere")
+    assert status == 2 and "/nowhere is no folder" in told
+    told = write(tmp_path / "g.toml", IN_A_FILE)
+    assert cli("forecast", str(told))[0] == 0
+
+
+IN_A_FILE = """
+source = "gather.cu"
+include = ["own"]
+defines.TILE = 2
+args = { table = "f32[9,4]:part", r = "i32[4]=arange", o = "f32[4,4]:out", w = "i32:4" }
+launch = [{ entry = "gather", grid = 4, block = 32 }]
+"""
+
+
+def test_a_gpu_without_a_clock_is_refused_for_a_launch(cli: Any, softmax: Path) -> None:
+    sheet = write(softmax.with_suffix(".toml"), "")
+    for text in ("", "arch = 'sm_90'", "x" * 50):
+        sheet.write_text(text)
+        launch = ["--entry=softmax<float, 4>", "--grid=4096", "--block=256", *GIVEN]
+        status, out, told = cli("forecast", str(softmax), *launch, f"--gpu={sheet}")
+        assert status == 2 and not out and "mistake" not in told, told
 
 
 REFUSED: list[tuple[list[str], str]] = [
@@ -553,12 +622,15 @@ def test_of_a_file_with_host_code_the_rest_is_taken_without_nvcc(
     assert part.count("\n") == OF_HOST.count("\n")
     for kept in ("struct alignas(16) Pack", "using Two", "__constant__", "out[threadIdx.x] = by"):
         assert kept in part
+    assert "namespace two = ours;" in device_part("namespace two = ours;\nint main() {}\n")
     for gone in ("made(", "kHalf)", "cudaError_t", "Tensor other", "PYBIND11_MODULE"):
         assert gone not in part
     monkeypatch.setattr(nvcc, "find_tool", lambda name: None)
     launch = ("scale", 1, 32, ["x=f32[32,2]", "out=f32[32]:out"])
     assert forecast_launch(write(tmp_path / "torch.cu", OF_HOST), *launch).time_us > 0
-    write(tmp_path / "own.h", OF_HOST.partition("extern")[0] + "}\n")
+    for_host = "struct Model {\n  std::vector<int> layers;\n  void load();\n};\n"
+    for_host += '#include "fmt/format.h"\nusing nowhere::json;\nModel& load(json& j);\n'
+    write(tmp_path / "own.h", OF_HOST.partition("extern")[0] + "}\n" + for_host)
     rest = "namespace ours {\nextern" + OF_HOST.partition("extern")[2]
     path = write(tmp_path / "two.cu", f'#include "own.h"\n{rest}')
     assert forecast_launch(path, *launch).time_us > 0
@@ -584,6 +656,7 @@ int main() {
 )
 AS_NVCC = """#!{python}
 import sys
+import tomllib
 from pathlib import Path
 from labtools.toolchain.compiler import compile_cubin
 made, source = Path(sys.argv[-2]), Path(Path(sys.argv[-1]).read_text().split('"')[1])
