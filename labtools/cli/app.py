@@ -126,7 +126,7 @@ def forecast(
     workload: WorkloadOption = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="A data sheet, for example h200. Default: this GPU, else h200."),
+        typer.Option(help="A data sheet, as h200 or mine.toml. Default: this GPU, else h200."),
     ] = None,
     knob: KnobOption = None,
     entry: EntryOption = None,
@@ -211,7 +211,7 @@ def compile_(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="A data sheet, for example h200. Default: this GPU, else h200."),
+        typer.Option(help="A data sheet, as h200 or mine.toml. Default: this GPU, else h200."),
     ] = None,
     workload: WorkloadOption = None,
     knob: KnobOption = None,

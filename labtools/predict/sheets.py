@@ -8,10 +8,11 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from labtools.problem import LabError, Limits
 from labtools.problem.limits import GB_PER_S_OF_SM, clusters_by_rule
+from labtools.problem.text import first_line, given_path, read_given
 from labtools.record import slug_of_gpu
 from labtools.toolchain import DeviceInfo, device_query
 from labtools.toolchain.clusters import own_limits, query_clusters
@@ -109,7 +110,15 @@ def list_gpus() -> list[str]:
 
 
 def load_gpu(name: str) -> Gpu:
-    """The sheet of a GPU, by short name or by what a driver calls it."""
+    """The sheet of a GPU, by short name, by what a driver calls it, or in a file ``NAME.toml``.
+
+    A file has the fields of a GPU in ``gpus.toml`` without their sources; where ``like`` names a
+    sheet, what it leaves out is as there.
+
+    Raises LabError: there is none, or the file cannot be read, or lacks a number.
+    """
+    if name.endswith(".toml"):
+        return _own_sheet(given_path(name))
     found = _find(name) if _WORDS.fullmatch(name) else None
     if found is None:
         raise LabError(
@@ -248,8 +257,58 @@ def _rules_for(capability: tuple[int, int]) -> dict[str, Any]:
     )
 
 
+_NEEDED = (
+    *("compute_capability", "sm_count", "dram_gb_per_s", "l2_kib", "memory_gb"),
+    "boost_clock_mhz",
+)
+_MAY_LACK = ("fp16_tensor_tflops", "fp8_tensor_tflops", "fp32_tflops")
+
+
+def _own_sheet(path: Path) -> Gpu:
+    """The sheet that somebody wrote."""
+
+    def refuse(what: str, why: str) -> NoReturn:
+        raise LabError(f"{path} is no data sheet: {what}.", why, f"--gpu {DEFAULT_GPU}, or another")
+
+    try:
+        told = tomllib.loads(read_given(path))
+    except (OSError, ValueError, RecursionError) as error:
+        refuse("it cannot be read", first_line(str(error)))
+    fields = (*_NEEDED, *_MAY_LACK)
+    base: dict[str, Any] = {}
+    if "like" in told:
+        like = _find(str(told["like"]))
+        if like is None:
+            refuse(f"like is {told['like']!r}", f"the sheets are: {', '.join(list_gpus())}")
+        base = _sheets()["gpu"][like]
+        del told["like"]
+    raw = {one: base[one] for one in fields if one in base} | told
+    numbers = fields[1:]
+    for one, value in raw.items():
+        whole = type(value) in ((int,) if one in ("sm_count", "l2_kib") else (int, float))
+        if one not in fields or (one in numbers and not (whole and 0 < value < 1e9)):
+            refuse(f"{one} is {value!r}", f"it has {', '.join(fields)}, or some of them and like")
+    if lacks := [one for one in _NEEDED if one not in raw]:
+        refuse(f"it lacks {lacks[0]}", f"a forecast needs {', '.join(_NEEDED)}")
+    if raw["compute_capability"] not in list(_sheets()["compute_capability"]):
+        known = ", ".join(_sheets()["compute_capability"])
+        refuse(f"compute_capability is {raw['compute_capability']!r}", f"known are {known}")
+    if _find(path.stem):
+        refuse(f"{path.stem} is the name of another", "a file's name is that of its GPU")
+    empty: dict[str, Any] = {
+        "title": path.stem,
+        "aliases": (),
+        "sources": {},
+        **dict.fromkeys(_MAY_LACK),
+    }
+    return _made(slug_of_gpu(path.stem), empty | raw)
+
+
 def _build(name: str) -> Gpu:
-    raw = dict(_sheets()["gpu"][name])
+    return _made(name, dict(_sheets()["gpu"][name]))
+
+
+def _made(name: str, raw: dict[str, Any]) -> Gpu:
     documents = _sheets()["documents"]
     capability = raw.pop("compute_capability")
     raw.pop("aliases")

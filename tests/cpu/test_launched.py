@@ -490,13 +490,47 @@ launch = [{ entry = "gather", grid = 4, block = 32 }]
 """
 
 
-def test_a_gpu_without_a_clock_is_refused_for_a_launch(cli: Any, softmax: Path) -> None:
-    sheet = write(softmax.with_suffix(".toml"), "")
-    for text in ("", "arch = 'sm_90'", "x" * 50):
-        sheet.write_text(text)
-        launch = ["--entry=softmax<float, 4>", "--grid=4096", "--block=256", *GIVEN]
-        status, out, told = cli("forecast", str(softmax), *launch, f"--gpu={sheet}")
-        assert status == 2 and not out and "mistake" not in told, told
+MINE = """
+compute_capability = "8.6"
+sm_count = 82
+dram_gb_per_s = 936
+l2_kib = 6144
+memory_gb = 24
+boost_clock_mhz = 1695
+fp16_tensor_tflops = 71
+fp32_tflops = 35.6
+"""
+
+
+def test_a_gpu_is_told_in_a_file(cli: Any, softmax: Path, tmp_path: Path) -> None:
+    launch = ("softmax<float, 4>", 4096, 256, ARGS)
+    mine = write(tmp_path / "mine.toml", MINE)
+    of_sheet = forecast_launch(softmax, *launch, gpu="rtx3090").time_us
+    assert forecast_launch(softmax, *launch, gpu=str(mine)).time_us == of_sheet
+    assert load_gpu(str(mine)).limits.smem_per_sm_bytes == load_gpu("rtx3090").smem_per_sm_bytes
+    mine.write_text('like = "rtx3090"\ndram_gb_per_s = 468\n')
+    assert forecast_launch(softmax, *launch, gpu=str(mine)).time_us > 1.5 * of_sheet
+    other = 'like = "h200"\n'
+    for text, told in (
+        (MINE.replace("boost_clock_mhz = 1695", ""), "lacks boost_clock_mhz"),
+        ("", "lacks compute_capability"),
+        ("like = 5", "like is 5"),
+        ("x" * 50, "cannot be read"),
+        (MINE.replace("1695", "-3"), "boost_clock_mhz is -3"),
+        (MINE.replace("8.6", "3.5"), "compute_capability is '3.5'"),
+        (MINE.replace('"8.6"', "[8]"), "compute_capability is [8]"),
+        (f"{other}sms = 3", "sms is 3"),
+        (f"{other}sm_count = true", "sm_count is True"),
+        (f"{other}dram_gb_per_s = nan", "dram_gb_per_s is nan"),
+    ):
+        mine.write_text(text)
+        options = ["--entry=softmax<float, 4>", "--grid=4096", "--block=256", *GIVEN]
+        status, out, said = cli("forecast", str(softmax), *options, f"--gpu={mine}")
+        assert status == 2 and not out and told in said, said
+    named = write(tmp_path / "h200.toml", other)
+    for path in (named, tmp_path / "none.toml", tmp_path):
+        with pytest.raises(LabError):
+            load_gpu(f"{path}/.toml" if path is tmp_path else str(path))
 
 
 REFUSED: list[tuple[list[str], str]] = [
