@@ -57,7 +57,10 @@ _PREDICATE = re.compile(r"^@(?P<negated>!?)(?P<name>U?P(?:\d+|T))\s+")
 _TARGET = re.compile(r"`\((?P<label>[^)]*)\)")
 _NAMES_LABEL = frozenset(("BRA", "JMP", "CALL", "BSSY", "WARPSYNC", "RET", "BRX"))
 _KERNEL = re.compile(r"^//-+ (?P<name>\S+)\s+-+$", re.MULTILINE)
-_ARCH = re.compile(r"^\s*\.target\s+(?P<arch>sm_\d+[af]?)", re.MULTILINE)
+_ARCH = re.compile(
+    r"^\s*(?:\.target\s+(?P<arch>sm_\d+[af]?)|\.headerflags\b.*?\bEF_CUDA_SM(?P<of_cuda_12>\d+))",
+    re.MULTILINE,
+)
 _PRINT_AGAIN = "print it with nvdisasm -c -hex -g"
 _TIME_LIMIT_S = 60
 _WIDTH_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "96": 12, "128": 16, "256": 32}
@@ -514,7 +517,7 @@ def _read_arch(listing: str) -> str:
     if arch is None:
         what, why = "This listing does not name its architecture.", "it begins with a .target line"
         raise LabError(what, why, _PRINT_AGAIN)
-    return arch["arch"]
+    return arch["arch"] or f"sm_{arch['of_cuda_12']}"
 
 
 @functools.lru_cache(maxsize=4)  # one listing is asked for each of its kernels

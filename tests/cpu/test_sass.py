@@ -315,6 +315,14 @@ def test_loops_of_the_ladder() -> None:
 # ------------------------------------------------------------------------------ bad listings
 
 
+def test_a_file_of_cuda_12_names_its_architecture_otherwise() -> None:
+    (path, *_) = sorted(listings_dir().glob("sm_90/r0*.json.gz"))
+    listing = read_stored(path)[0].listing
+    flags = '.headerflags\t@"EF_CUDA_64BIT_ADDRESS EF_CUDA_SM90 EF_CUDA_VIRTUAL_SM(EF_CUDA_SM90)"'
+    other = re.sub(r"\.target.*", flags, listing)
+    assert other != listing and parse_listings(other) == parse_listings(listing)
+
+
 def test_malformed_listings_are_refused() -> None:
     good = listing_of("MOV R0, 0x1", "EXIT")
     assert len(parse_listing(good).instructions) == 2
