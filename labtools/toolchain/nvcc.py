@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .compiler import OWN_LIMIT_S, allowed_s
-from .cubin import Cubin, read_cubin
+from .cubin import Cubin, no_kernel, read_cubin
 from .errors import CompileError, parse_compile_log
+from .sources import kernels_in, normalise_source
 from .tools import find_tool
 
 MOST_ABSENT = 20
 """Headers of a kernel's file, at most, that are looked for in vain."""
 _ABSENT = re.compile(r'cannot open source file "([\w./+-]+)"|error: ([\w./+-]+): No such file')
+
+_OF_HOST = re.compile(r"^(\S+?):(\d+):\d+: (?:fatal )?error: ", re.MULTILINE)
 
 
 def absent_header(log: str, source: str) -> str | None:
@@ -85,4 +88,9 @@ def compile_with_nvcc(
             absent = absent_header(log, text)
             if absent is None or not add_header(empty, absent):
                 break
-        raise parse_compile_log(log, text, str(source), [source.parent])
+        log = _OF_HOST.sub(r"\1(\2): error: ", log)
+        refused = parse_compile_log(log, text, str(source), [source.parent])
+        if refused.file == str(all_of):  # what was asked of a template
+            asked = ", ".join(one for one in entries if "<" in one)
+            raise no_kernel(source.name, asked, kernels_in(normalise_source(text)))
+        raise refused

@@ -19,7 +19,7 @@ import pytest
 from labtools.cli import main
 from labtools.predict import forecast, load_gpu
 from labtools.predict.launched import forecast_asked, forecast_launch, signatures
-from labtools.problem import LabError, Rung, Workload, load_rung, operation_of
+from labtools.problem import KernelError, LabError, Rung, Workload, load_rung, operation_of
 from labtools.problem.launched import (
     AskedKernel,
     AskedLaunch,
@@ -722,6 +722,15 @@ def test_a_file_with_host_code_is_compiled_by_nvcc_where_there_is_one(
     with pytest.raises(CompileError) as wrong:
         forecast_launch(source, *launch)
     assert wrong.value.line is not None and wrong.value.file == str(source)
+    for said, told in (
+        (f"{source}:3:10: fatal error: own.h: No such file", "line 3: own.h"),
+        ("ALL_OF(2): error: no instance of it", "has no kernel called softmax<float, 8>"),
+    ):
+        says = f"print({said!r}.replace('ALL_OF', sys.argv[-1]))\nsys.exit(1)\n"
+        tool.write_text(f"#!{sys.executable}\nimport sys\n{says}")
+        with pytest.raises(KernelError) as other:
+            forecast_launch(source, *launch)
+        assert told in str(other.value)
 
 
 def test_headers_that_are_not_here_are_not_missed(softmax: Path) -> None:
