@@ -314,7 +314,7 @@ def say_losses(found: Sequence[Compared]) -> str:
     raced = [(one, ratio, peer) for one in found if (race := _race(one)) for ratio, peer in [race]]
     lost = sorted((one for one in raced if one[1].high < 1), key=lambda one: one[1].ratio)
     told = "; ".join(
-        f"{_name(peer, one)} on `{one.workload}` ({_short(one.rung)} {_say(ratio)})"
+        f"{_name(peer, one)} on `{one.workload}` against {_short(one.rung)}, {_say(ratio)}"
         for one, ratio, peer in lost
     )
     workloads = len({one.workload.key() for one in found})
@@ -360,7 +360,7 @@ def _race(one: Compared) -> tuple[Ratio, Record] | None:
 def _name(peer: Record, one: Compared) -> str:
     """A library, and how it wants the cache where that is not how it lies."""
     layout = say_layout(peer)
-    return f"`{peer.name}`" + ("" if layout == say_layout(one.standing.record) else f", {layout}")
+    return f"`{peer.name}`" + ("" if layout == say_layout(one.standing.record) else f" ({layout})")
 
 
 def _short(rung: str) -> str:

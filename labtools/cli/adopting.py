@@ -67,6 +67,12 @@ def adopt_kernel(name: str, entry: str | None, progress: Progress) -> Adopted:
             why = "what somebody wrote there would be lost"
             raise LabError(f"{wrote} is there already.", why, "the same when it is moved away")
         known = signatures(path)
+        if not known:
+            why = "no __global__ function stands in it"
+            raise LabError(f"{path.name} has no kernel.", why, "a file with one")
+        if entry and entry.count("<") != entry.count(">"):
+            why = "of a template it is written as 'softmax<float, 4>'"
+            raise LabError(f"{entry!r} is no name of a kernel.", why, "its whole name")
         found = matching(known, path.name, entry) if entry else list(known)
         if len(found) != 1:
             why = f"its kernels are {', '.join(known) or 'none'}"

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
     from labtools.toolchain.progress import Progress
 
+_LAUNCH_LINES = 20
+"""On launches, at most, where nobody asked for all."""
+
 
 @dataclass(frozen=True)
 class ForecastAnswer(Answer):
@@ -109,7 +112,13 @@ class ForecastAnswer(Answer):
         self._show(console, details=True)
 
     def _show(self, console: Console, details: bool = False) -> None:
-        for line in (*self._say_time(details), *self._say_launches(), *self._say_chain()):
+        launches = self._say_launches()
+        if not details and len(launches) > _LAUNCH_LINES:
+            rest = (
+                f"... {len(launches) - _LAUNCH_LINES} lines on launches more; --verbose shows them"
+            )
+            launches = [*launches[:_LAUNCH_LINES], rest]
+        for line in (*self._say_time(details), *launches, *self._say_chain()):
             console.print(line)
         for line in self._say_notes(details):
             console.print(line)

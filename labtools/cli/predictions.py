@@ -71,4 +71,6 @@ def list_predictions(question: str | None, page: Path | None = None) -> Predicti
 
         with disk(f"{page} cannot be written.", "the list as text"):
             write_whole(page, progress_html(journal).encode())
-    return PredictionsListed(journal.reader, journal.lines, tuple(rows), tuple(journal.notices))
+    written = (f"{page} is written.",) if page is not None else ()
+    notices = (*journal.notices, *written)
+    return PredictionsListed(journal.reader, journal.lines, tuple(rows), notices)

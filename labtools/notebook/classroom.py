@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
-from pydantic import ValidationError
-
 from labtools.problem import LabError
-from labtools.record.prediction import JournalRow, Score
+from labtools.problem.text import read_given
+from labtools.record.prediction import JournalRow, Score, score_guess
 
 from .tables import Shown, make_note, show_table
 
@@ -25,9 +24,9 @@ def read_handed_in(folder: Path) -> dict[str, list[JournalRow]]:
     members = {}
     for path in sorted(folder.glob("*.json")):
         try:
-            listed = json.loads(path.read_text())["predictions"]
-            rows = [JournalRow.model_validate(row) for row in listed]
-        except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+            listed = json.loads(read_given(path))["predictions"]
+            rows = [_scored(JournalRow.model_validate(row)) for row in listed]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, LabError) as error:
             why = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             still = "write it with: labtools journal --json > NAME.json"
             raise LabError(f"{path.name} is no list of predictions.", why, still) from None
@@ -37,6 +36,12 @@ def read_handed_in(folder: Path) -> dict[str, list[JournalRow]]:
                 first.setdefault(row.prediction.question_id, row)
         members[path.stem] = list(first.values())
     return members
+
+
+def _scored(row: JournalRow) -> JournalRow:
+    """The row with a score of our own: a file may say any."""
+    found = score_guess(row.prediction, row.reveal) if row.reveal else None
+    return row.model_copy(update={"score": found})
 
 
 def show_class(members: Mapping[str, Sequence[JournalRow]]) -> Shown:

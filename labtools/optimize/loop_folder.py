@@ -244,7 +244,7 @@ class LoopFolder:
         for name, text in wanted.items():
             path, data = self.path / name, text.encode()
             # A log may hold any name, and a folder that was unpacked any link.
-            if not (name.isprintable() and path.resolve().is_relative_to(self.path.resolve())):
+            if not (name.isprintable() and _is_within(path, self.path)):
                 raise LabError(
                     f"{name!r} is no file of this loop.",
                     f"it lies outside {self.path}",
@@ -309,3 +309,7 @@ def family_lost(folder: Path, family: str, because: LabError) -> LabError:
         f"the same once the three files of the family, {path.with_suffix('.py').name}, {source} "
         f"and {data}, are in {path.parent} again",
     )
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

@@ -273,11 +273,11 @@ def _buffer(match: re.Match[str], sizes: Mapping[str, int], folder: Path) -> Lau
     if "int" not in dtype:
         why = f"only what integers hold decides what a kernel does; behind them stands {CONTENTS}"
         raise _wrong(f"{match[0]!r}", why)
-    if content.startswith("@"):
-        return LaunchArgument(
-            name, dtype, shape, role=role, held=_held(folder / content[1:], dtype, shape)
-        )
     said = content.removeprefix("=")
+    if said.startswith("@"):
+        return LaunchArgument(
+            name, dtype, shape, role=role, held=_held(folder / said[1:], dtype, shape)
+        )
     between = re.fullmatch(r"uniform:(-?\d{1,20}),(-?\d{1,20})", said)
     ends = (0, math.prod(shape)) if said == "arange" else (0, 0)
     low, high = (int(between[1]), int(between[2])) if between else ends

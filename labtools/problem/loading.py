@@ -82,7 +82,8 @@ def _load_anew(path: Path) -> Rung:
         compare = "compare it with kernels/decode/r03_one_warp.py"
         raise LabError(f"{path} is not a rung.", "it does not define RUNG = Rung(...)", compare)
     if not is_file(rung.source):
-        why = f"{rung.source} does not exist"
+        there = os.path.lexists(rung.source)
+        why = f"{rung.source} is no file" if there else f"{rung.source} does not exist"
         files = "a rung is two files: NAME.py and NAME.cu beside it"
         raise LabError(f"The rung {rung.id} has no source.", why, files)
     operation_of(rung.operation)  # refuses one that nobody has registered

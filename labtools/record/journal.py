@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
 from labtools.problem.errors import Notice
-from labtools.problem.text import mend_text
+from labtools.problem.text import given_path, mend_text
 
 from .folders import work_dir
 from .prediction import (
@@ -90,11 +90,11 @@ class Journal:
         if "://" in chosen:
             parsed = _parse_url(chosen)
             if parsed.get_backend_name() == "sqlite" and parsed.database:
-                self.database = Path(parsed.database).resolve()
+                self.database = Path(os.path.realpath(parsed.database))
             else:
                 self._class = parsed
         else:
-            self.database = Path(chosen).expanduser().resolve()
+            self.database = Path(os.path.realpath(given_path(chosen)))
         beside = self.database or work_dir() / "journal.sqlite"
         self.lines = Path(lines) if lines else beside.with_suffix(".jsonl")
         try:
@@ -358,7 +358,6 @@ class Journal:
     def _add_missing(self, entries: Mapping[str, AnyEntry]) -> None:
         known = self._read_lines()
         missing = [entry for name, entry in entries.items() if name not in known]
-        missing.sort(key=lambda entry: entry.at)  # a database has no lines
         if missing:
             append_lines(self.lines, [entry.model_dump_json() for entry in missing])
 
@@ -367,7 +366,10 @@ class Journal:
         ending = "taken-over"
         try:
             with closing(sqlite3.connect(f"{database.as_uri()}?mode=rw", uri=True)) as opened:
-                bodies = [body for (body,) in opened.execute("SELECT body FROM journal_entries")]
+                bodies = [
+                    body
+                    for (body,) in opened.execute("SELECT body FROM journal_entries ORDER BY rowid")
+                ]
             self._add_missing(_parse(bodies)[0])
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
@@ -399,7 +401,7 @@ class Journal:
             with engine.begin() as connection:
                 there = _parse(connection.execute(query).scalars().all())[0]
                 here = {entry.entry_id: entry for entry in self._entries()}
-                missing = [_columns(here[name]) for name in here.keys() - there.keys()]
+                missing = [_columns(here[name]) for name in here if name not in there]
                 if missing:
                     connection.execute(sa.insert(table), missing)
             self._engine = engine
@@ -411,7 +413,7 @@ class Journal:
             )
             self._class = None  # the next journal asks again
             return
-        self._add_missing(there)
+        self._add_missing(_in_order(there))
 
     def _cannot_write(self, error: OSError) -> JournalError:
         what, why = "The prediction journal cannot be written.", error.strerror or error
@@ -433,6 +435,19 @@ def _parse_url(url: str) -> sa.URL:
         why = f"{URL_VARIABLE} or the url is {url!r}: {error}"
         still = f"unset {URL_VARIABLE} and the journal is a file under work/"
         raise JournalError("The prediction journal has no usable address.", why, still) from error
+
+
+def _in_order(entries: Mapping[str, AnyEntry]) -> dict[str, AnyEntry]:
+    """Entries of a class's database, which keeps no order: by their clocks, but a question's
+    guesses that were made before it was answered stand before its answer, and the others behind."""
+    by_question: dict[str, list[AnyEntry]] = {}
+    in_time = sorted(entries.values(), key=lambda entry: entry.at)
+    for entry in in_time:
+        by_question.setdefault(entry.question_id, []).append(entry)
+    for of_question in by_question.values():
+        of_question.sort(key=lambda one: 2 * one.after_reveal if isinstance(one, Guess) else 1)
+    found = [by_question[entry.question_id].pop(0) for entry in in_time]
+    return {entry.entry_id: entry for entry in found}
 
 
 def _class_table() -> sa.Table:

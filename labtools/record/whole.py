@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import tempfile
@@ -23,10 +24,15 @@ process."""
 def write_whole(path: Path, data: bytes, *, durable: bool = False, mode: int = 0o644) -> None:
     """Write a file beside its place and move it there: a reader never finds a part of it.
 
-    What a killed process left beside it goes first. ``durable`` waits until the disk has it.
+    A link stays, and what it names is written. What a killed process left beside it goes first.
+    ``durable`` waits until the disk has it.
 
-    Raises OSError: it could not be written; what stood there is untouched.
+    Raises OSError: it could not be written, or is a device, a folder or a pipe; what stood there
+    is untouched.
     """
+    path = Path(os.path.realpath(path))
+    if (path.exists() and not path.is_file()) or path.is_symlink():
+        raise OSError(errno.EINVAL, "it is no file", str(path))
     for left in path.parent.glob(f".*{_PART}"):
         remove_left_over(left)
     handle, beside = _begin(path)
@@ -145,5 +151,5 @@ def lock_folder() -> Path:
 
 def file_lock(path: Path) -> FileLock:
     """The lock that guards one file, for every process of this user on this machine."""
-    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
+    name = hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:24]
     return FileLock(str(lock_folder() / f"{name}.lock"))

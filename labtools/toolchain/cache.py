@@ -177,7 +177,7 @@ def cache_dir(name: str) -> Path | None:
     """``labtools/NAME`` under ``$XDG_CACHE_HOME`` or ``~/.cache``; None where it is not ours."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"))
     folder = base / "labtools" / name
-    return folder if own_folder(folder.resolve()) else None
+    return folder if own_folder(Path(os.path.realpath(folder))) else None
 
 
 def own_folder(folder: Path) -> bool:

@@ -74,6 +74,7 @@ def no_kernel(file: str, entry: str, kernels: Sequence[str], said: str = "") -> 
     """What to say of a launch that names a kernel which a file does not have, or not so."""
     why = f"its kernels are: {', '.join(kernels)}" if kernels else "it has none"
     still = "name one of them in the launch, one of a template as in attention<128, 4>"
+    still = still if kernels else "a file in which a __global__ function stands"
     said = f"; the compiler says: {said}" if said else ""
     return KernelError(f"{file} has no kernel called {entry}.", why + said, still)
 

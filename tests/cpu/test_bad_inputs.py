@@ -23,6 +23,7 @@ from labtools.problem import LabError, Workload, kernels_dir, load_rung
 from labtools.problem.text import mend_text, read_given, shorten
 from labtools.toolchain import CompileError, compile_cubin
 from labtools.toolchain.apart import Stopped, work_apart
+from labtools.toolchain.cache import cache_dir
 
 RIGHT, WRONG, USAGE, MISSING = 0, 1, 2, 3
 Told = Callable[..., tuple[int, str]]
@@ -104,6 +105,35 @@ def test_what_was_typed_wrong_ends_with_status_2(told: Told, tmp_path: Path) -> 
     for arguments in ARGUMENTS:
         assert told(*arguments)[0] == USAGE, arguments
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb < 2**20
+
+
+def test_a_link_to_itself_is_told(
+    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, page, journal = tmp_path / "loop", tmp_path / "page.html", tmp_path / "mine.sqlite"
+    loop.mkdir()
+    for link in (loop / "log.jsonl", page, journal):
+        link.symlink_to(link.name)
+    assert told("loop", "init", str(loop))[0] == MISSING
+    monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(tmp_path / "other.sqlite"))
+    for path in (page, "/dev/full"):
+        status, said = told("journal", "--html", str(path))
+        assert status == MISSING and "it is no file" in said
+    assert page.is_symlink() and Path("/dev/full").is_char_device()
+    monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(journal))
+    assert main(["journal"]) == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(page))
+    assert cache_dir("kept") is None
+
+
+def test_adopting_what_has_no_kernel_is_told(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "none.cu").write_text("__device__ int one() { return 1; }")
+    (tmp_path / "one.cu").write_text("__global__ void k(int* x) { *x = 1; }")
+    status, said = told("adopt", str(tmp_path / "none.cu"))
+    assert status == USAGE and "has no kernel" in said
+    status, said = told("adopt", str(tmp_path / "one.cu"), "--entry", "k<")
+    assert status == USAGE and "no name of a kernel" in said
+    assert not (tmp_path / "one.launch.toml").exists()
 
 
 def test_space_and_capital_letters_of_a_workload_do_not_matter() -> None:

@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labtools.problem import LabError, repository_root
+from labtools.record import journal as journal_module
 from labtools.record import prediction
 from labtools.record.folders import work_dir
 from labtools.record.journal import Journal, JournalError, JournalWarning, _class_table, _columns
@@ -450,3 +451,22 @@ def test_a_busy_journal_says_so(journal: Journal, monkeypatch: pytest.MonkeyPatc
     holder, waiter = reopened(journal), reopened(journal)
     with holder._lock, pytest.raises(JournalError, match="busy"):
         waiter.commit("q", "page", "same", 1.0)
+
+
+def test_a_class_database_gives_entries_in_an_order_that_no_clock_decides(tmp_path: Path) -> None:
+    there = f"sqlite:///{tmp_path / 'class.db'}"
+    engine = sa.create_engine(there)
+    table = _class_table()
+    table.metadata.create_all(engine)
+    mine = Journal(tmp_path / "mine.sqlite", reader="me")
+    mine.commit("q", "page", "faster", 2.0)
+    mine.reveal("q", 1.5, "live")
+    mine.commit("q", "page", "faster", 1.5)
+    lines = [json.loads(line) for line in mine.lines.read_text().splitlines()]
+    for back, line in enumerate(lines):  # the clock runs backward
+        line["at"] = (datetime.fromisoformat(line["at"]) - timedelta(hours=back)).isoformat()
+    entries = journal_module._parse([json.dumps(line) for line in lines])[0]
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table), [_columns(one) for one in entries.values()])
+    taken = journal_module._in_order(dict(reversed(entries.items())))
+    assert list(taken) == list(entries)

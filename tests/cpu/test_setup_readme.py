@@ -245,7 +245,10 @@ def peers(tmp_path: Path, r09_us: float, r10_us: float) -> RecordStore:
 def test_a_loss_is_said_before_the_results_are_opened(tmp_path: Path) -> None:
     found = against_peers(peers(tmp_path, r09_us=20.0, r10_us=60.0))
     said = say_losses(found)
-    assert "lose 1: `xqa_fp8` on `12,64,16,264,128/paged64` (r10 0.50 x" in said
+    assert (
+        "lose 1, " in said
+        and "`xqa_fp8` on `12,64,16,264,128/paged64` against r10, 0.50 x (" in said
+    )
     assert "Of 2 comparisons" in said and "on 1 workloads" in said
     assert "r09" not in said
     text = peers_tables(found)

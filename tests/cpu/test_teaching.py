@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -179,6 +180,25 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cat.json").write_text('{"predictions": [{"meow": 1}]}')
     with pytest.raises(LabError, match=r"cat\.json is no list of predictions"):
         read_handed_in(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "pipe"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cat.json"
+    if text == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text(text)
+    with pytest.raises(LabError, match=r"cat\.json is no list of predictions"):
+        read_handed_in(tmp_path)
+
+
+@pytest.mark.parametrize("claimed", ["1.0", "0", "-3", "NaN", "Infinity"])
+def test_a_score_that_was_handed_in_is_not_believed(tmp_path: Path, claimed: str) -> None:
+    forged = BEFORE.replace('"off_by": 1.25', f'"off_by": {claimed}')
+    (tmp_path / "ann.json").write_text(forged)
+    (row,) = read_handed_in(tmp_path)["ann"]
+    assert row.score.off_by == 1.25
 
 
 def test_an_empty_folder_is_said(tmp_path: Path) -> None:
