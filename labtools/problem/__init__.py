@@ -70,6 +70,7 @@ from .problem import (
     scheme_from_dict,
     scheme_to_dict,
 )
+from .reference import from_reference
 from .rows import Rows
 from .rows.operation import RowNorm
 from .rows.residual import AddNorm, ResidualNorm

@@ -84,14 +84,20 @@ def baselines_dir(operation: str = DEFAULT_OPERATION) -> Path:
 
 
 def list_baselines(operation: str | None = DEFAULT_OPERATION) -> list[Baseline]:
-    """The shipped baselines of an operation; None for those of every one."""
+    """The baselines of an operation, shipped or of a reader's file; None for those of every one."""
     names = operations() if operation is None else (operation,)
     found = [
         load_by_path(path).BASELINE
         for folder in dict.fromkeys(baselines_dir(name) for name in names)
         for path in sorted(folder.glob("*.py"))
     ]
-    return [one for one in found if one.operation in names]
+    own = [one for one in own_baselines() if one.operation in names]
+    return [*own, *(one for one in found if one.operation in names)]
+
+
+def own_baselines() -> list[Baseline]:
+    """Those that readers' files bring with their operations."""
+    return [one for operation in operations().values() for one in operation.peers]
 
 
 def load_baseline(name: str) -> Baseline:

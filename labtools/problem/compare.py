@@ -10,12 +10,15 @@ import numpy as np
 from .storage import element_dtype
 
 TOLERANCE = {"float16": 1e-3, "bfloat16": 6e-3, "float32": 2e-5, "float64": 1e-10}
+TOLERANCE |= {"float8_e4m3fn": 0.07, "float8_e5m2": 0.14}
 """Worst relative error of one part of the output by its type. Rounding the output alone gives
 about 2e-4 in fp16 and eight times that in bf16, which has three bits less; where one weight makes
 up an output, rounding it for a tensor core adds up to 5e-4 and 4e-3. In fp32 both are 3e-8, and
-what shows is the error of long sums."""
+what shows is the error of long sums. In fp8 one element by itself is
+rounded by up to 6 % and 13 %."""
 
 MOST_TOLERANCE = {"float16": 4e-3, "bfloat16": 1.6e-2, "float32": 4e-3, "float64": 1e-6}
+MOST_TOLERANCE |= {"float8_e4m3fn": 0.1, "float8_e5m2": 0.2}
 """The largest error that a kernel may ask for by the type of the output, whatever it says. In fp32
 it leaves room for products that tensor cores round to TF32."""
 MOST_BIAS = 0.4
@@ -23,6 +26,11 @@ MOST_BIAS = 0.4
 is where rounding towards zero stays below."""
 MOST_TOLERANCE_IN_8_BITS = 0.05
 """The same for one whose preparation keeps inputs in eight bits and names no scheme of them."""
+
+ROUNDED = 2.0**-23
+"""What float32 rounds, relative."""
+MOST_ROUNDED = 8
+"""Times as much as an answer changes by when its inputs do by `ROUNDED` is a kernel allowed."""
 
 _POISON_BITS = {1: 0x5A, 2: 0x7E5A, 4: 0x7FC05A5A, 8: 0x7FF85A5A5A5A5A5A}
 _BFLOAT16_POISON = 0x7FC5  # 0x7E5A is a number in bf16
@@ -154,6 +162,13 @@ def merge_comparisons(found: Sequence[Comparison]) -> Comparison:
         cases=sum(one.cases for one in found),
         pairs=sum(one.pairs for one in found),
     )
+
+
+def largest_change(expected: np.ndarray, other: np.ndarray) -> float:
+    """The largest change of a part, relative to its norm."""
+    size = np.linalg.norm(expected, axis=-1)
+    change = np.linalg.norm(other - expected, axis=-1) / np.where(size > 0, size, 1)
+    return float(change.max(initial=0))
 
 
 def worst_relative_error(out: np.ndarray, expected: np.ndarray) -> float:

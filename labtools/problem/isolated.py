@@ -29,12 +29,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .checked import check_fields
-from .compare import MOST_TOLERANCE, tolerance_of
+from .compare import MOST_ROUNDED, MOST_TOLERANCE, ROUNDED, largest_change, tolerance_of
 from .errors import KernelError, LabError
 from .problem import (
     Buffer,
     Fetch,
     Fill,
+    HeldInputs,
     Operation,
     Part,
     Problem,
@@ -46,6 +47,7 @@ from .problem import (
     register_operation,
     takes_all,
 )
+from .reference import torch_peers
 from .rung import ASKED_WITH, Rung
 from .storage import element_dtype, largest_of
 from .text import read_given
@@ -263,6 +265,7 @@ class _Facts:
 
     inputs: Mapping[str, Buffer]
     output: Buffer
+    part_shape: tuple[int, ...]
     outputs: Mapping[str, Buffer]
     streamed_bytes: int
     minimal_bytes: int
@@ -332,29 +335,17 @@ IsolatedProblem.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
-class IsolatedInputs:
+class IsolatedInputs(HeldInputs):
     """Inputs of one problem. The process that drew them keeps what it made them of."""
 
-    problem: Any
-    arrays: Mapping[str, np.ndarray]
     number: int
-
-    def buffers(self) -> dict[str, np.ndarray]:
-        """The arrays by the names that a Launch uses."""
-        return dict(self.arrays)
 
 
 @dataclass(frozen=True)
-class OtherValues:
+class OtherValues(HeldInputs):
     """Inputs of one problem whose numbers are of another kind than its author drew."""
 
-    problem: Any
-    arrays: Mapping[str, np.ndarray]
     tolerance: float | None = None  # that such inputs need; None as for any others
-
-    def buffers(self) -> dict[str, np.ndarray]:
-        """The arrays by the names that a Launch uses."""
-        return dict(self.arrays)
 
 
 def _below_zero(values: np.ndarray, rng: Rng) -> np.ndarray:
@@ -436,15 +427,18 @@ SMALL_SIZES = (1, 2, 97)
 """And those of which it gets each where its reference says an answer: fewer than a neighbour or a
 lane wants, and no multiple of anything."""
 MOST_ELEMENTS, MOST_OF_PARTS, MOST_CHECKED_FLOPS = 2**18, 1000, 2**26
-ROUNDED = 2.0**-23
-MOST_ROUNDED, MOST_FROM_ROUNDING = 8, 0.05
+MOST_FROM_ROUNDING = 0.05
 
 
 def _with_kinds(
-    arrays: Mapping[str, np.ndarray], kinds: Iterable[str], rng: Rng
+    arrays: Mapping[str, np.ndarray], kinds: Iterable[str], rng: Rng, bounded: Sequence[str]
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Inputs with other values where they are no integers, by what is then said of them."""
-    floats = {name: one for name, one in arrays.items() if one.dtype.kind not in "iub"}
+    """Inputs with other values where they are no integers and have no range, by what is then said
+    of them."""
+    floats = {x: one for x, one in arrays.items() if one.dtype.kind not in "iub"}
+    floats = {x: one for x, one in floats.items() if x not in bounded}
+    if not floats:
+        return
     for kind in kinds:
         if kind == ZEROS:
             for name, one in floats.items():
@@ -460,12 +454,6 @@ def _with_kinds(
                 for name, one in floats.items()
             }
             yield kind, {**arrays, **made}
-
-
-def _moved(expected: np.ndarray, other: np.ndarray) -> float:
-    """The largest change of a part, relative to its norm."""
-    size = np.linalg.norm(expected, axis=-1)
-    return float((np.linalg.norm(other - expected, axis=-1) / np.where(size > 0, size, 1)).max())
 
 
 def _write_handle(value: Any) -> Any:
@@ -507,6 +495,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         self.problem = made
         for attribute in ("bytes_name", "minimal_name", "folder", "baseline"):
             setattr(self, attribute, told[attribute])
+        self.peers = torch_peers(guest.path, name) if told["in_torch"] else ()
 
     def __getattr__(self, name: str) -> Any:
         if name in ("headline", "small", "watched"):
@@ -617,7 +606,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
             wide = values.astype(np.result_type(values.dtype, np.float32))
             return wide * (1 + rng.choice([-1, 1], values.shape) * ROUNDED).astype(wide.dtype)
 
-        for kind, arrays in _with_kinds(drawn.arrays, kinds, rng):
+        for kind, arrays in _with_kinds(drawn.arrays, kinds, rng, self.told["bounded"]):
             near = {
                 name: one if one.dtype.kind in "iub" else rounded(one)
                 for name, one in arrays.items()
@@ -626,10 +615,10 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
             with contextlib.suppress(LabError), np.errstate(all="ignore"):
                 expected = problem.by_output(self.oracle(given))
                 other = problem.by_output(self.oracle(OtherValues(problem, near)))
-                moved = max(_moved(one, other[name]) for name, one in expected.items())
+                moved = max(largest_change(one, other[name]) for name, one in expected.items())
                 if MOST_ROUNDED * moved <= MOST_FROM_ROUNDING and all(
                     np.isfinite(held := one.astype(problem.outputs[name].dtype).astype(float)).all()
-                    and _moved(one, held) <= problem.tolerance / 2
+                    and largest_change(one, held) <= problem.tolerance / 2
                     for name, one in expected.items()
                 ):
                     least = max(problem.tolerance, float(f"{MOST_ROUNDED * moved:.0e}"))
@@ -645,9 +634,9 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         rng = np.random.default_rng(problem.seed)
         tried: list[tuple[str, Mapping[str, np.ndarray]]] = []
         if all(element_dtype(one.dtype).kind in "iu" for one in problem.outputs.values()):
-            tried += _with_kinds(drawn.arrays, [TIES], rng)
+            tried += _with_kinds(drawn.arrays, [TIES], rng, self.told["bounded"])
         for name, one in drawn.arrays.items():
-            if one.dtype.kind not in "iu" or one.size < 2:
+            if one.dtype.kind not in "iu" or one.size < 2 or name in self.told["bounded"]:
                 continue
             made, kind = _with_repeats(one, rng), f"values of `{name}` that repeat"
             if one.dtype.itemsize == 1:

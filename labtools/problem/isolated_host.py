@@ -28,7 +28,7 @@ from .rung import ASKED_WITH, Rung, ask_rung, function_text, say_failure
 from .wire import Wire
 
 _ATTRIBUTES = """
-    shape_fields may_be_zero letters options counted example distributions axes
+    shape_fields may_be_zero most_rows letters options counted example distributions axes
 """.split()
 _FIELDS = [one.name for one in dataclasses.fields(Rung)]
 
@@ -153,6 +153,8 @@ class _Loaded:
             "fields": fields,
             "attributes": {name: getattr(kind, name) for name in _ATTRIBUTES},
             **{name: getattr(operation, name) for name in names},
+            "bounded": list(getattr(operation, "bounded", ())),
+            "in_torch": bool(getattr(operation, "in_torch", False)),
             **problems,
         }
 

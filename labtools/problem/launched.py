@@ -187,9 +187,12 @@ class LaunchProblem(Problem):
         cls.refuse(repr(text), "a launch is told by --entry, --grid, --block and --arg")
 
 
-def read_arguments(texts: Sequence[str], folder: Path = Path()) -> tuple[LaunchArgument, ...]:
+def read_arguments(
+    texts: Sequence[str], folder: Path = Path(), least: int = 1
+) -> tuple[LaunchArgument, ...]:
     """Arguments as they are typed, in the kernel's order. A size may be computed of the numbers
     among them, such as ``x=f32[rows,cdiv(n,8)]``; files are looked up in ``folder``.
+    A size of a buffer is ``least`` or more.
 
     Raises LabError: a text of another form, a size that is none, a file that does not fit.
     """
@@ -209,7 +212,8 @@ def read_arguments(texts: Sequence[str], folder: Path = Path()) -> tuple[LaunchA
     plain = [one for one in matches if one.re is _ARGUMENT]
     numbers = {one["name"]: _number(one) for one in plain if one["shape"] is None}
     sizes = _whole(numbers.values())
-    told = {one["name"]: _buffer(one, sizes, folder) for one in plain if one["shape"] is not None}
+    shaped = (one for one in plain if one["shape"] is not None)
+    told = {one["name"]: _buffer(one, sizes, folder, least) for one in shaped}
     told |= numbers
     for one in matches:
         if one.re is _STRUCT:
@@ -262,9 +266,11 @@ def _number(match: re.Match[str]) -> LaunchArgument:
     return LaunchArgument(match["name"], dtype, value=value)
 
 
-def _buffer(match: re.Match[str], sizes: Mapping[str, int], folder: Path) -> LaunchArgument:
+def _buffer(
+    match: re.Match[str], sizes: Mapping[str, int], folder: Path, least: int
+) -> LaunchArgument:
     dtype, name = _type_of(match), match["name"]
-    shape = sizes_of(match["shape"], sizes)
+    shape = sizes_of(match["shape"], sizes, least)
     rest = match["rest"] or ""
     role = next((one for one in ROLES[:-1] if re.match(rf":{one}\b", rest)), "in")
     content = re.sub(rf"^:{role}\b", "", rest)
@@ -313,11 +319,11 @@ _CALLS: Mapping[str, Callable[..., int]] = {
 }
 
 
-def sizes_of(text: str, numbers: Mapping[str, int]) -> tuple[int, ...]:
+def sizes_of(text: str, numbers: Mapping[str, int], least: int = 1) -> tuple[int, ...]:
     """Sizes between commas, each of whole numbers and ``numbers`` by name, with ``+ - * // %``,
     ``cdiv``, ``min`` and ``max``.
 
-    Raises LabError: something else, or a size below 1.
+    Raises LabError: something else, or a size below ``least``.
     """
     known = ", ".join(numbers) or "none"
     if "?" in text:
@@ -327,10 +333,9 @@ def sizes_of(text: str, numbers: Mapping[str, int]) -> tuple[int, ...]:
         found = tuple(_size(one, numbers) for one in getattr(tree, "elts", ()))
     except (SyntaxError, TypeError, ZeroDivisionError, ValueError, RecursionError):
         found = ()
-    if not found or min(found) < 1 or max(found) >= 2**63:
-        why = (
-            "a size is a whole number from 1 on, or computed with + - * // % cdiv() min() max() of "
-        )
+    if not found or min(found) < least or max(found) >= 2**63:
+        why = f"a size is a whole number from {least} on, or computed with + - * // % cdiv() min() "
+        why += "max() of "
         raise _wrong(f"{text!r} are no sizes", f"{why}the whole numbers given: {known}")
     return found
 
@@ -378,7 +383,7 @@ class AskedKernel:
         """
         problem = LaunchProblem(self.arguments)
         try:
-            launches = [self._launch(one) for one in self.launches]
+            launches = self.laid_out()
         except LabError as error:
             raise LabError(error.what, error.why, "the same launch with that mended") from error
         defines = dict(self.defines)
@@ -396,6 +401,10 @@ class AskedKernel:
             headers=self.include,
         )
         return rung, problem
+
+    def laid_out(self) -> list[Launch]:
+        """The launches with their sizes computed; the errors are those of `rung`."""
+        return [self._launch(one) for one in self.launches]
 
     def _launch(self, asked: AskedLaunch) -> Launch:
         given = {one.name: one for one in (*self.arguments, *self.workspace)}
@@ -472,7 +481,7 @@ def read_launches(path: Path) -> AskedKernel:
     found = read_arguments([*texts[0], *texts[1]], path.parent)
     return AskedKernel(
         path.parent / data["source"],
-        tuple(_asked(one) for one in launches),
+        tuple(asked_launch(one) for one in launches),
         found[: len(texts[0])],
         found[len(texts[0]) :],
         tuple((name, str(value)) for name, value in data.get("defines", {}).items()),
@@ -480,7 +489,9 @@ def read_launches(path: Path) -> AskedKernel:
     )
 
 
-def _asked(one: Mapping[str, Any]) -> AskedLaunch:
+def asked_launch(one: Mapping[str, Any]) -> AskedLaunch:
+    """A launch of texts, numbers and lists by name."""
+
     def text(value: Any) -> str:
         return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 

@@ -111,6 +111,18 @@ class Drawn(Protocol):
         """The arrays by the names that a Launch uses."""
 
 
+@dataclass(frozen=True)
+class HeldInputs:
+    """Inputs of one problem, by name."""
+
+    problem: Any  # what they were drawn for
+    arrays: Mapping[str, np.ndarray]
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        """The arrays by the names that a Launch uses."""
+        return dict(self.arrays)
+
+
 class DrawnArrays:
     """Inputs of which every field that is an array is a buffer, by its name."""
 
@@ -146,6 +158,7 @@ class Problem(ABC):
     operation: ClassVar[str]  # its name; also the prefix of the short form
     shape_fields: ClassVar[tuple[str, ...]]
     may_be_zero: ClassVar[tuple[str, ...]] = ()
+    most_rows: ClassVar[int] = MOST_ROWS  # of the first of its sizes
     letters: ClassVar[str]  # the shape as a short form shows it, such as ``R,C``
     # what may stand behind a short form, after a slash: the fields that it sets
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {**SHORT_DTYPES, **WARM}
@@ -305,7 +318,7 @@ class Problem(ABC):
 
     @property
     def part_shape(self) -> tuple[int, ...]:
-        """How many parts `output` has along each of its axes but the last."""
+        """How many parts `output` has along each of its axes but the last; none where it is one."""
         return self.output.shape[:-1]
 
     @property
@@ -366,6 +379,13 @@ class Problem(ABC):
         parts, shape = self.part_shape, buffer.shape
         if shape[:-1] == parts:
             return self.axes, shape, limit
+        if not parts:
+            axes = (
+                self.axes
+                if shape == self.output.shape
+                else [f"axis {n}" for n in range(len(shape))]
+            )
+            return axes, shape, limit
         if shape[: len(parts)] == parts:
             merged = (*parts, math.prod(shape[len(parts) :]))
             return (*self.axes[:-1], "element"), merged, limit
@@ -531,8 +551,8 @@ class Problem(ABC):
                 self.refuse(what, f"it must be at most {LARGEST}, an int of a kernel")
             object.__setattr__(self, name, int(value))
         first = self.shape_fields[0]
-        if (count := getattr(self, first)) > MOST_ROWS:
-            self.refuse(f"{first} is {count}", f"it must be at most {MOST_ROWS} by itself")
+        if (count := getattr(self, first)) > self.most_rows:
+            self.refuse(f"{first} is {count}", f"it must be at most {self.most_rows} by itself")
 
     def check_size(self) -> None:
         """Refuse buffers that no node has the memory for, an output of endless parts, and a buffer
@@ -615,6 +635,7 @@ class Operation(ABC, Generic[P, D]):
     minimal_name: str  # what `Problem.minimal_bytes` are, in words
     folder: str = ""  # of its kernels and of its baselines; none is that of its name
     baseline: str | None = None  # id of the one that a time is held against where none is named
+    peers: Sequence[Any] = ()  # the `Baseline`s that a reader's file brings
     # by letter of the shape: where the levels of each size begin, and which ends its tiles have
     starts: ClassVar[Starts] = {}
     ends: ClassVar[Ends] = {}

@@ -39,7 +39,7 @@ def largest_of(dtype: np.dtype) -> float:
     """The largest number of a type."""
     if dtype.kind in "iu":
         return float(np.iinfo(dtype).max)
-    if dtype.kind == "f":
+    if dtype.kind == "f" and dtype.isbuiltin == 1:
         return float(np.finfo(dtype).max)
     import ml_dtypes
 

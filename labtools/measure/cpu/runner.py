@@ -416,8 +416,7 @@ def _expect(
     operation = operation_of(inputs.problem)
     if blocks is None:
         return operation.expect(inputs, scheme)
-    first = inputs.problem.output
-    out = next(iter(outputs.values())).reshape(*first.shape[:-1], -1)
+    out = next(iter(outputs.values())).reshape(*inputs.problem.part_shape, -1)
     before = inputs.buffers().get(next(iter(outputs)))
     same = is_poison(out) if before is None else out == before.reshape(out.shape)
     written = ~same.all(axis=-1)

@@ -29,6 +29,7 @@ from labtools.problem import (
     load_rung,
     timed_launches,
 )
+from labtools.problem.baseline import own_baselines
 from labtools.problem.rung import (
     least_call_bytes,
     load_by_path,
@@ -159,6 +160,9 @@ class Job:
 
 def baseline_of(job: Job) -> Baseline:
     """The baseline that a job names: that of its own file, else the shipped one."""
+    for own in own_baselines():
+        if own.id == job.baseline:
+            return own
     if job.source:
         found: Baseline = load_by_path(Path(job.source)).BASELINE
         return found

@@ -1,0 +1,990 @@
+"""A problem told by its arguments and a function that says the answer: what a reader writes in ten
+lines. Inputs, battery, tolerance and floors follow from the two.
+
+The distributions, of the last axis of inputs that are no integers:
+
+``normal``       standard normal, or uniform where a range is given.
+``late_peaked``  the last elements are the largest, so a kernel that drops them is far off.
+``early_peaked`` the first elements are the largest.
+``outliers``     some are 16 times as large.
+``large``        around 100, past what a float32 holds of exp(x).
+``tiny``         below 10^-3.
+``negative``     below zero.
+``equal``        often equal to others.
+``constant``     all the same.
+
+Integers are uniform in their range; in ``tiny`` all are its least, in ``large`` its largest, and in
+``constant`` the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .baseline import Baseline
+from .compare import MOST_ROUNDED, ROUNDED, largest_change, tolerance_of
+from .errors import LabError
+from .launched import (
+    AskedKernel,
+    LaunchArgument,
+    asked_launch,
+    read_arguments,
+    sizes_of,
+)
+from .pairs import TILE_ENDS, Levels, case_cost, in_turn, joint_cases, size_levels
+from .problem import (
+    DTYPES,
+    LARGEST,
+    MOST_ROWS,
+    SHORT_DTYPES,
+    VISIT,
+    WARM,
+    Arrays,
+    Buffer,
+    Fetch,
+    Fill,
+    HeldInputs,
+    Operation,
+    Part,
+    Problem,
+    Rng,
+    Store,
+    Supports,
+    operation_of,
+    register_operation,
+    supported,
+    takes_all,
+)
+from .rung import Rung, load_by_path, say_failure
+from .storage import element_dtype, largest_of
+
+_NAME = re.compile(r"([a-z][a-z0-9_]*):([A-Za-z]\w*(?:,[A-Za-z]\w*)*)")
+_BUFFER = re.compile(r"(\w+)\[([^\]]*)\](:(?:in|out|inout|part))?(=.+)?")
+_WHOLE = re.compile(r"[iu]\d+|u?int\d*")
+_RANGE = re.compile(r"=(?:arange|uniform:([^,]+),(.+))")
+_CHOSEN_SIZES = (
+    *(
+        1,
+        2,
+        5,
+        7,
+        8,
+        15,
+        16,
+        17,
+        31,
+        32,
+        33,
+        48,
+        63,
+        64,
+        65,
+        100,
+        127,
+        128,
+        129,
+        200,
+        255,
+        256,
+        257,
+    ),
+    *(300, 511, 512, 513, 770, 1000, 1023, 1024, 1025, 2049, 4099),
+)
+"""Below, at and above what a warp or a block takes at a time, with every end."""
+_ABOUT_BLOCKS = [2**power + more for power in range(5, 11) for more in (-1, 0, 1)]
+"""Of each of these there is a case."""
+_OF_FLOATS = ("normal", "late_peaked", "early_peaked", "outliers", "large", "tiny", "negative")
+_WITH_TIES = ("equal", "constant")
+_OF_INTEGERS = ("normal", "constant", "large", "tiny")
+_PEAK, _OUTLIER, _LARGE, _TINY, _TINY_IN_8_BITS = 30.0, 16.0, 100.0, 2.0**-10, 2.0**-4
+_WIDE_RANGE = 2**15
+"""Of integers of 32 and 64 bits without a range, to either side."""
+_MOST_CASE_ELEMENTS, _MOST_CASE_FLOPS = 2**17, 2**23
+_MOST_DRAWN, _MOST_SMALL, _MOST_WATCHED = 2**15, 2**16, 2**11
+_MOST_PERTURBED = 2**20  # elements of a problem whose answer is looked at for its tolerance
+_MOST_CONDITION = 1e-3  # tolerance above which inputs tell too little to be in a battery
+
+
+@dataclass(frozen=True)
+class _Told:
+    """One argument as it is told."""
+
+    name: str
+    text: str  # as a launch is told of it, without a range
+    shape: str  # of a buffer; "" of a number
+    range: str = ""  # ``=arange`` or ``=uniform:LO,HI``, or nothing
+
+
+class ReferenceProblem(Problem):
+    """A problem of `from_reference`: its sizes by name. An output whose parts are rows has the
+    shape ``[rows, elements of a row]``."""
+
+    of: ClassVar[ReferenceOperation]
+
+    def __post_init__(self) -> None:
+        self.check_shape()
+        self.check_kind(dtype=(self.of.dtype,))
+        self.check_size()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """In the order of the short form."""
+        return tuple(getattr(self, name) for name in self.shape_fields)
+
+    @property
+    def named_sizes(self) -> dict[str, int]:
+        """By name."""
+        return dict(zip(self.shape_fields, self.sizes, strict=True))
+
+    @property
+    def arguments(self) -> tuple[LaunchArgument, ...]:
+        """The sizes, and the kernel's arguments in their order."""
+        return self.of.arguments(self.sizes)
+
+    def of_roles(self, *roles: str) -> dict[str, LaunchArgument]:
+        """The buffers with one of `ROLES`, by name."""
+        given = (one for one in self.arguments if one.shape is not None)
+        return {one.name: one for one in given if one.role in roles}
+
+    def _buffers_of(self, *roles: str) -> dict[str, Buffer]:
+        found = {}
+        for name, one in self.of_roles(*roles).items():
+            shape = one.shape or ()
+            if self.of.rows and one.role != "in" and self.of.has_rows(name):
+                shape = (shape[0], math.prod(shape[1:]))
+            found[name] = Buffer(shape, one.dtype)
+        return found
+
+    @property
+    def inputs(self) -> dict[str, Buffer]:
+        return self._buffers_of("in", "part", "inout")
+
+    @property
+    def outputs(self) -> dict[str, Buffer]:
+        return self._buffers_of("out", "inout")
+
+    @property
+    def output(self) -> Buffer:
+        return next(iter(self.outputs.values()))
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        return self.output.shape[:1] if self.of.rows else ()
+
+    @property
+    def minimal_bytes(self) -> int:
+        """Every input and every output once, but for inputs that are read in part."""
+        moved = [*self._buffers_of("in", "inout").values(), *self.outputs.values()]
+        return max(1, sum(one.bytes for one in moved))
+
+    @property
+    def streamed_bytes(self) -> int:
+        """The same."""
+        return self.minimal_bytes
+
+    @property
+    def _elements(self) -> int:
+        return sum(one.elements for one in self.buffers.values())
+
+    @property
+    def flops(self) -> int:
+        """As they are told, else one for each element of the inputs."""
+        if self.of.flops:
+            return max(1, sizes_of(self.of.flops, self.named_sizes, least=0)[0])
+        return max(1, sum(one.elements for one in self.inputs.values()))
+
+    @property
+    def part_visits(self) -> int:
+        return max(1, -(-max(self._elements, self.flops // 2) // (VISIT * max(1, self.num_parts))))
+
+    @property
+    def sum_length(self) -> int:
+        """Elements that come together in one of an output, about."""
+        read = sum(one.elements for one in self.inputs.values())
+        written = sum(one.elements for one in self.outputs.values())
+        return max(1, max(read, self.flops // 2) // max(1, written))
+
+    @property
+    def tolerance(self) -> float:
+        """As it is told; else that of the output's type, and where more, what rounding in float32
+        does to the answer for these inputs, as often as the square root of `sum_length`."""
+        return self.of.tolerance_for(self)
+
+    def defines(self) -> dict[str, str]:
+        """None: its arguments have their types."""
+        return {}
+
+    def usual_refusal(self) -> None:
+        """Nothing: a kernel is written for these arguments."""
+
+    def traced_contents(self) -> dict[str, np.ndarray]:
+        """Integers, where they are not many."""
+        if self._elements > _MOST_PERTURBED:
+            return {}
+        arrays = self.of.draw(self).arrays
+        return {name: one for name, one in arrays.items() if one.dtype.kind in "iu"}
+
+
+class ReferenceOperation(Operation[Any, HeldInputs]):
+    """What `from_reference` makes."""
+
+    is_ours = False
+
+    def __init__(
+        self,
+        name: str,
+        sizes: Sequence[tuple[int, ...]],
+        letters: Sequence[str],
+        told: Sequence[_Told],
+        reference: Callable[..., Any],
+        rows: str,
+        flops: str,
+        tolerance: float | None,
+    ) -> None:
+        self._letters, self._told = letters, {one.name: one for one in told}
+        self._reference, self.rows, self.flops = reference, rows, flops
+        self._tolerance = tolerance
+        self._asked, self.in_torch = _parameters_of(name, reference, [*self._told, *letters])
+        self.arguments = lru_cache(maxsize=4096)(self._read)
+        try:
+            read = [self.arguments(one) for one in sizes]
+        except LabError as error:
+            raise _no_problem(name, error.clause) from error
+        if not any(one.role in ("out", "inout") for one in read[0]):
+            raise _no_problem(name, "no argument is marked as written, with :out or :inout")
+        if inside := [one for one in read[0] if one.role == "struct"]:
+            raise _no_problem(name, f"{inside[0].name} is a structure, which only a launch has")
+        self._check_rows(name)
+        floats = [one for one in read[0] if one.shape is not None and "int" not in one.dtype]
+        written = sorted(floats, key=lambda one: one.role not in ("out", "inout"))
+        self.dtype = next((one.dtype for one in written if one.dtype in DTYPES), "float32")
+        self.problem = self._make_class(name, sizes, read[0])
+        self.bounded = [one.name for one in told if one.range]
+        self.bytes_name = self.minimal_name = "inputs and outputs, each once"
+        self.baseline = f"{name}_torch" if self.in_torch else None
+        try:
+            made = sorted((self.problem(*one) for one in sizes), key=lambda one: one.set_bytes)
+        except LabError as error:
+            raise _no_problem(name, error.clause) from error
+        few = [one for one in made if 0 < one._elements <= _MOST_SMALL] or made[:1]
+        self.headline, self.small = made[-1], self._clipped(few[-1], _MOST_SMALL)
+        self.watched = self._clipped(few[0], _MOST_WATCHED, 70)
+        self.given = made
+        self.rounding = lru_cache(maxsize=4096)(self._rounding)
+        register_operation(self)
+
+    def _make_class(
+        self, name: str, sizes: Sequence[tuple[int, ...]], read: Sequence[LaunchArgument]
+    ) -> Any:
+        buffers = {one.name: one for one in read if one.shape is not None}
+        outputs = [one for one in buffers.values() if one.role in ("out", "inout")]
+        inputs = [one for one in buffers.values() if one.role != "out"]
+        kinds = _OF_INTEGERS
+        if any("int" not in one.dtype for one in inputs):
+            kinds = (
+                *_OF_FLOATS,
+                *(() if any("int" in one.dtype for one in outputs) else _WITH_TIES),
+            )
+        dims = len(outputs[0].shape or ())
+        axes = tuple(f"axis {place}" for place in range(dims)) if dims != 2 else ("row", "column")
+        usual = {"dtype": self.dtype, "distribution": "normal", "seed": 0, "cache_state": "cold"}
+        fields: list[Any] = [(one, int) for one in self._letters]
+        fields += [
+            (one, type(value), dataclasses.field(default=value)) for one, value in usual.items()
+        ]
+        short = {key: one for key, one in SHORT_DTYPES.items() if one["dtype"] == self.dtype}
+        known = {
+            "of": self,
+            "operation": name,
+            "shape_fields": tuple(self._letters),
+            "may_be_zero": tuple(
+                letter
+                for at, letter in enumerate(self._letters)
+                if not min(one[at] for one in sizes)
+            ),
+            "most_rows": MOST_ROWS if self.rows else LARGEST,
+            "letters": ",".join(self._letters),
+            "options": {**short, **WARM},
+            "example": f"{name}:{','.join(map(str, sizes[0]))}",
+            "distributions": kinds,
+            "axes": ("row", "element") if self.rows else axes,
+        }
+        title = name.title().replace("_", "")
+        return dataclasses.make_dataclass(
+            title, fields, bases=(ReferenceProblem,), frozen=True, namespace=known
+        )
+
+    def _check_rows(self, name: str) -> None:
+        """Refuse rows that are no first axis."""
+        if not self.rows:
+            return
+        shapes = {one.name: one.shape.split(",") for one in self._told.values() if one.shape}
+        inner = [
+            key
+            for key, dims in shapes.items()
+            if re.search(rf"\b{self.rows}\b", ",".join(dims[1:]))
+        ]
+        first = next(
+            one for one in self._told.values() if ":out" in one.text or ":inout" in one.text
+        )
+        if inner or not self.has_rows(first.name):
+            why = f"rows={self.rows!r} is the first axis of the first output, and no other axis"
+            raise _no_problem(name, f"{why}, as it is in {(inner or [first.name])[0]}")
+
+    def has_rows(self, name: str) -> bool:
+        """Whether the first axis of a buffer are the rows."""
+        return self._told[name].shape.split(",")[0].strip() == self.rows
+
+    def _read(self, sizes: tuple[int, ...]) -> tuple[LaunchArgument, ...]:
+        numbers = dict(zip(self._letters, sizes, strict=True))
+        texts = [f"{name}={value}" for name, value in numbers.items()]
+        for one in self._told.values():
+            text = one.text
+            kind, _, said = text.partition(":")
+            if _WHOLE.fullmatch(kind) and re.search("[A-Za-z*/%+]", said):
+                text = f"{kind}:{sizes_of(said, numbers, least=0)[0]}"
+            texts.append(f"{one.name}={text}")
+        return read_arguments(texts, least=0)
+
+    def _clipped(self, problem: Any, most: int, size: int = LARGEST) -> Any:
+        """A problem with at most so many elements."""
+        with contextlib.suppress(LabError):
+            sizes = problem.sizes
+            if problem._elements > most and size < LARGEST:
+                sizes = [
+                    min(n, 5 if name == self.rows else size)
+                    for name, n in problem.named_sizes.items()
+                ]
+            while sum(sizes) > len(sizes) and self.problem(*sizes)._elements > most:
+                place = int(np.argmax(sizes))
+                sizes = [n // 2 if at == place else n for at, n in enumerate(sizes)]
+            return self.problem(*sizes)
+        return problem
+
+    def levels_of(self, problem: Any) -> Levels:
+        ends = dict.fromkeys(self._letters, TILE_ENDS)
+        return {**size_levels(problem.named_sizes, {}, ends), "values": problem.distribution}
+
+    # Inputs.
+
+    def draw(self, problem: Any) -> HeldInputs:
+        rng = np.random.default_rng([problem.seed, *problem.sizes])
+        arrays = {}
+        for place, (name, buffer) in enumerate(problem.inputs.items()):
+            dtype, shape = (
+                element_dtype(buffer.dtype),
+                problem.of_roles("in", "part", "inout")[name].shape,
+            )
+            if dtype.kind in "iu":
+                own = np.random.default_rng([problem.seed, *problem.sizes, place, 1])
+                values = self._integers(problem, name, dtype, shape, own)
+            else:
+                values = self._floats(problem, name, dtype, shape, rng)
+            arrays[name] = values.astype(dtype).reshape(buffer.shape)
+        return HeldInputs(problem, arrays)
+
+    def _ends_of(self, problem: Any, name: str) -> tuple[float, float] | None:
+        """The range of an input, from its first number up to its second one; None without."""
+        found = _RANGE.fullmatch(self._told[name].range)
+        if found is None or found[1] is None:
+            return None
+        low, high = (_value_of(text, problem.named_sizes) for text in found.groups())
+        return low, high
+
+    def _integers(
+        self, problem: Any, name: str, dtype: np.dtype, shape: tuple[int, ...], rng: Rng
+    ) -> np.ndarray:
+        if self._told[name].range == "=arange":
+            return np.arange(math.prod(shape)).reshape(shape)
+        held = np.iinfo(dtype)
+        most = 2**64 if dtype.itemsize < 4 else _WIDE_RANGE
+        low, high = self._ends_of(problem, name) or (
+            max(held.min, -most),
+            min(held.max, most - 1) + 1,
+        )
+        low, high = int(low), int(high)
+        if not math.prod(shape):
+            return np.zeros(shape, dtype)
+        if low >= high or low < held.min or high - 1 > held.max:
+            why = f"{low} up to {high} is no range of {dtype}"
+            raise LabError(f"{problem} has no contents of {name}.", why, "other sizes, or a range")
+        if problem.distribution in ("tiny", "large"):
+            return np.full(shape, low if problem.distribution == "tiny" else high - 1, dtype)
+        values = rng.integers(low, high, shape, dtype)
+        return (
+            np.full_like(values, values.flat[0]) if problem.distribution == "constant" else values
+        )
+
+    def _floats(
+        self, problem: Any, name: str, dtype: np.dtype, shape: tuple[int, ...], rng: Rng
+    ) -> np.ndarray:
+        ends = self._ends_of(problem, name)
+        if ends is None:
+            values = rng.standard_normal(shape, np.float32)
+        else:
+            values = rng.random(shape, np.float32)
+        if values.size:
+            (_shape_within if ends else _shape_values)(values, problem.distribution, rng)
+            if dtype.itemsize == 1 and problem.distribution == "tiny" and not ends:
+                values *= _TINY_IN_8_BITS / _TINY
+        if ends is not None:
+            return ends[0] + (ends[1] - ends[0]) * values.astype(np.float64)
+        most = largest_of(dtype) / 2
+        return np.clip(values, -most, most)
+
+    def fills(self, problem: Any, seed: int) -> list[Fill] | None:
+        """Normal numbers, two at a time, and integers; None where something else is drawn."""
+        found = []
+        for place, (name, one) in enumerate(problem.inputs.items()):
+            if "int" in one.dtype:
+                drawn = self.draw(problem.replace(seed=seed)).arrays[name]
+                found.append(Fill(name, drawn))
+            elif one.dtype not in DTYPES or one.elements % 2 or name in self.bounded:
+                return None
+            else:
+                found.append(Fill(name, seed=seed + place * 1_000_003))
+        return found
+
+    # The answer.
+
+    def oracle(self, inputs: HeldInputs, parts: Iterable[Part] | None = None) -> Arrays:
+        problem, arrays = inputs.problem, inputs.arrays
+        if not self.rows or parts is None:
+            return self._answer(problem, arrays)
+        chosen = sorted({part[0] for part in parts})
+        found = {name: np.full(one.shape, np.nan) for name, one in problem.outputs.items()}
+        if chosen:
+            some = {
+                name: one[chosen] if self.has_rows(name) else one for name, one in arrays.items()
+            }
+            answer = self._answer(problem.replace(**{self.rows: len(chosen)}), some)
+            for name, one in answer.items():
+                if self.has_rows(name):
+                    found[name][chosen] = one
+        return found
+
+    def _answer(self, problem: Any, arrays: Arrays) -> dict[str, np.ndarray]:
+        """What the reference says, float64 in the shapes of the outputs."""
+        asked = {one.name: one for one in problem.arguments}
+        given: dict[str, Any] = {}
+        for name in self._asked:
+            one = asked[name]
+            if one.shape is None:
+                given[name] = element_dtype(one.dtype).type(one.value).item()
+                continue
+            array = arrays[name].reshape(one.shape)
+            whole = array.dtype.kind in "iu"
+            wide = array.astype(
+                (np.uint64 if array.dtype == np.uint64 else np.int64) if whole else float
+            )
+            wide.flags.writeable = self.in_torch
+            given[name] = wide
+        try:
+            found = self._ask(given)
+        except LabError:
+            raise
+        except Exception as error:
+            raise LabError(
+                f"The reference of {self.name} fails on {problem}.",
+                say_failure(error),
+                "a reference that takes arrays of these sizes and makes new ones: it may write "
+                "into none of those that it is given",
+            ) from error
+        return self._checked(problem, found)
+
+    def _ask(self, given: dict[str, Any]) -> Any:
+        if not self.in_torch:
+            with np.errstate(all="ignore"):
+                return self._reference(**given)
+        import torch
+
+        arrays = {name: one for name, one in given.items() if isinstance(one, np.ndarray)}
+        tensors = {name: torch.from_numpy(one.copy()) for name, one in arrays.items()}
+        found = self._reference(torch, **{**given, **tensors})
+        if torch.is_tensor(found):
+            found = (found,)
+        for name, one in arrays.items():
+            if not np.array_equal(tensors[name].numpy(), one, equal_nan=True):
+                raise ValueError(f"it writes into its input {name}")
+        named = found.items() if isinstance(found, Mapping) else enumerate(found)
+        wide = {
+            name: (one.double() if one.is_floating_point() else one).detach().numpy()
+            for name, one in named
+        }
+        return wide if isinstance(found, Mapping) else tuple(wide.values())
+
+    def _checked(self, problem: Any, found: Any) -> dict[str, np.ndarray]:
+        """The answer by output, refused where it is not of the declared form."""
+        outputs = problem.of_roles("out", "inout")
+        if not isinstance(found, (Mapping, tuple, list)):
+            found = (found,)
+        answers = found if isinstance(found, Mapping) else dict(zip(outputs, found, strict=False))
+        if {*answers} != {*outputs} or len(found) != len(outputs):
+            raise self._wrong_form(
+                f"it gives {len(found)} outputs", f"{', '.join(outputs)} in order"
+            )
+        wide = {}
+        for name, one in outputs.items():
+            array = np.asarray(answers[name])
+            if array.shape != one.shape and not array.size == math.prod(one.shape or ()) == 1:
+                raise self._wrong_form(f"{name} is {array.shape} on {problem}", f"{one.shape}")
+            kind = array.dtype.kind
+            if kind == "f" and "int" in one.dtype and (array == np.rint(array)).all():
+                kind = "i"
+            if kind not in ("iub" if "int" in one.dtype else "fiub"):
+                raise self._wrong_form(f"{name} is {array.dtype}", f"numbers for {one.dtype}")
+            wide[name] = array.astype(np.float64).reshape(problem.outputs[name].shape)
+            most = largest_of(element_dtype(one.dtype))
+            held = np.abs(wide[name]) <= most  # False of NaN too
+            if not held.all():
+                raise LabError(
+                    f"The reference of {self.name} has no answer for {problem}.",
+                    f"{int((~held).sum())} elements of {name} are not finite, or past {most:g}, "
+                    f"the largest {one.dtype}, with inputs of the kind {problem.distribution}",
+                    "another reference, or a range of the inputs, such as x=f32[N]=uniform:0.1,1",
+                )
+        return wide
+
+    def _wrong_form(self, what: str, wanted: str) -> LabError:
+        why = f"{what}, and the arguments say {wanted}"
+        return LabError(
+            f"The reference of {self.name} gives another form than its outputs have.",
+            why,
+            "a reference that gives each output as its argument says, several as a tuple",
+        )
+
+    def torch_call(self, tensors: Mapping[str, Any], problem: Any) -> Callable[[], Any]:
+        """A call of a reference of torch with tensors of the inputs, by name."""
+        import torch
+
+        mine = self.problem.from_dict(problem.to_dict())
+        asked = {one.name: one for one in mine.arguments if one.name in self._asked}
+        given = {
+            name: one.value if one.shape is None else tensors[name].reshape(one.shape)
+            for name, one in asked.items()
+        }
+
+        def call() -> Any:
+            found = self._reference(torch, **given)
+            if isinstance(found, Mapping):
+                return tuple(found[name] for name in mine.outputs)
+            return found if torch.is_tensor(found) else tuple(found)
+
+        return call
+
+    # Tolerance.
+
+    def tolerance_for(self, problem: Any) -> float:
+        """`ReferenceProblem.tolerance`."""
+        least = tolerance_of(problem.output.dtype)
+        if self._tolerance is not None:
+            return self._tolerance
+        if not least or problem.output.dtype == "float64":
+            return least
+        return max(least, float(f"{self.rounding(problem):.1g}"))
+
+    def _rounding(self, problem: Any) -> float:
+        moved = ROUNDED
+        if problem._elements <= _MOST_PERTURBED:
+            with contextlib.suppress(LabError):
+                moved = max(moved, self._change_of(problem))
+        return moved * max(MOST_ROUNDED, math.sqrt(problem.sum_length))
+
+    def _change_of(self, problem: Any) -> float:
+        """By how much the answer changes when the inputs do by what float32 rounds."""
+        inputs, rng = self.draw(problem), np.random.default_rng(problem.seed)
+
+        def rounded(values: np.ndarray) -> np.ndarray:
+            wide = values.astype(np.float64)
+            return wide * (1 + rng.choice([-1, 1], values.shape) * ROUNDED)
+
+        near = {
+            name: one if one.dtype.kind in "iu" else rounded(one)
+            for name, one in inputs.arrays.items()
+        }
+        expected, other = (self._answer(problem, arrays) for arrays in (inputs.arrays, near))
+        floats = [name for name, one in problem.outputs.items() if "int" not in one.dtype]
+        return max((largest_change(expected[name], other[name]) for name in floats), default=0.0)
+
+    # Problems.
+
+    def battery(self, problem: Any, supports: Supports = takes_all) -> list[Any]:
+        """The given problem, its author's small ones, and such that every two levels of sizes and
+        kinds meet; without those for which the reference says no answer, or one that rounding
+        changes too much to tell a right kernel from a wrong one."""
+        self.check_reference(problem)
+        small = problem.replace(seed=problem.seed + 1, distribution="normal")
+
+        def make(distribution: str, **sizes: int) -> Any:
+            one = small.replace(distribution=distribution, **sizes)
+            return one if _is_small(one) else None
+
+        def refuses(one: Any) -> str | None:
+            return supports(one) or self._why_left_out(one)
+
+        kinds = problem.distributions
+        choices: dict[str, Sequence[Any]] = dict.fromkeys(self._letters, _CHOSEN_SIZES)
+        cases = joint_cases(
+            make,
+            {**choices, "distribution": kinds},
+            self.levels_of,
+            lambda one: case_cost(one.visits, one.sizes[-1]),
+            refuses,
+        )
+        few = {name: min(size, 9) for name, size in self.watched.named_sizes.items()}
+        ends = [{**few, name: size} for name in few for size in _ABOUT_BLOCKS]
+        ends += [{**few, name: 0} for name in problem.may_be_zero]
+        with contextlib.suppress(LabError):
+            about = [small.replace(**sizes) for sizes in ends]
+            cases += [one for one in in_turn(about, kinds, refuses) if not refuses(one)]
+        own = [one.replace(seed=small.seed) for one in self.given if _is_small(one)]
+        return supported([problem, *own, *cases], problem, supports)
+
+    def check_reference(self, problem: Any) -> None:
+        """Refuse a reference that says no answer for small problems, or other ones for rows by
+        themselves than for them together."""
+        small = [one for one in (problem, *self.given, self.small, self.watched) if _is_small(one)]
+        least = min(small or [problem], key=lambda one: one.set_bytes)
+        inputs = self.draw(least)
+        whole = self._answer(least, inputs.arrays)
+        if not self.rows or least.num_parts < 2:
+            return
+        last = least.num_parts - 1
+        alone = self.oracle(inputs, [(last,)])
+        for name, one in whole.items():
+            if self.has_rows(name) and largest_change(one[last:], alone[name][last:]) > ROUNDED:
+                raise LabError(
+                    f"The reference of {self.name} says another answer for a row by itself.",
+                    f"on {least} row {last} of {name} follows from other rows too",
+                    "leave out rows, or a reference that takes each row by itself",
+                )
+
+    def _why_left_out(self, problem: Any) -> str | None:
+        try:
+            limit = self.tolerance_for(problem)
+            answer = self._answer(problem, self.draw(problem).arrays)
+        except LabError as error:
+            return error.what
+        for name, one in answer.items():
+            dtype = element_dtype(problem.outputs[name].dtype)
+            if largest_change(one, one.astype(dtype).astype(float)) > max(
+                limit, tolerance_of(str(dtype))
+            ):
+                return f"{name} is past what {dtype} holds"
+        most = max(_MOST_CONDITION, tolerance_of(problem.output.dtype), self._tolerance or 0)
+        return None if limit <= most else "its inputs tell too little"
+
+    def draw_problems(self, count: int, seed: int, supports: Supports = takes_all) -> list[Any]:
+        """Seeded random problems, small to medium, of every kind."""
+        rng = np.random.default_rng([seed, 407])
+        drawn: list[Any] = []
+        for _ in range(50 * count):
+            if len(drawn) == count:
+                return drawn
+            sizes = [int(np.exp(rng.uniform(0, np.log(4000)))) for _ in self._letters]
+            kind, own = str(rng.choice(self.problem.distributions)), int(rng.integers(2**31))
+            with contextlib.suppress(LabError):
+                one = self.problem(*sizes, distribution=kind, seed=own)
+                if one._elements <= _MOST_DRAWN and not (supports(one) or self._why_left_out(one)):
+                    drawn.append(one)
+        if drawn:
+            return drawn
+        raise LabError(
+            f"No problem of {self.name} could be drawn.", "each was refused", "other sizes"
+        )
+
+    def read_part(self, problem: Any, part: Part, fetch: Fetch) -> HeldInputs:
+        if not self.rows:
+            return HeldInputs(problem, {name: fetch(name, ...) for name in problem.inputs})
+        arrays = {
+            name: fetch(name, part[0])[None] if self.has_rows(name) else fetch(name, ...)
+            for name in problem.inputs
+        }
+        return HeldInputs(problem.replace(**{self.rows: 1}), arrays)
+
+    def alter_part(self, problem: Any, part: Part, fetch: Fetch, store: Store, rng: Rng) -> None:
+        """An element of each input that is read and not written; where it is no integer it
+        outweighs the others and has another sign. Of inputs with rows, where there are such, one
+        of the row alone."""
+        names = [name for name in problem.inputs if name not in problem.outputs] or [
+            *problem.inputs
+        ]
+        with_rows = [name for name in names if self.rows and self.has_rows(name)]
+        for name in with_rows or names:
+            before = tuple(part) if name in with_rows else ()
+            values = fetch(name, before if before else ...)
+            if not values.size:
+                continue
+            place = tuple(int(rng.integers(n)) for n in values.shape)
+            where = (*before, *place[:-1], slice(place[-1], place[-1] + 1)) if place else before
+            store(name, where, np.array([self._other(problem, name, values, place)], values.dtype))
+
+    def _other(self, problem: Any, name: str, values: np.ndarray, place: tuple[int, ...]) -> Any:
+        ends, now = self._ends_of(problem, name), values[place]
+        if values.dtype.kind in "iu":
+            low, high = ends or (int(values.min()), int(values.max()) + 1)
+            return int(high) - 1 if now != int(high) - 1 else int(low)
+        if ends is not None:
+            return ends[0] if float(now) > sum(ends) / 2 else ends[1]
+        wide = values.astype(np.float64)
+        peak = min(4 * float(np.abs(wide).max()) + 1, largest_of(values.dtype) / 4)
+        return -peak if float(now) > 0 else peak
+
+    # Its kernels.
+
+    def rung(
+        self,
+        file: str,
+        entry: str = "",
+        grid: int | str = "",
+        block: int | str = "",
+        smem: int | str = 0,
+        args: Sequence[str] | None = None,
+        launches: Sequence[Mapping[str, Any]] = (),
+        workspace: Mapping[str, str] | None = None,
+        **fields: Any,
+    ) -> Rung:
+        """A `Rung` of the ``.cu`` beside ``file``.
+
+        Args:
+            entry: the kernel as C++ names it.
+            grid, block, smem: sizes with ``+ - * // %``, ``cdiv``, ``min`` and ``max`` of the
+                problem's sizes, its whole numbers, the knobs, and ``num_sms``.
+            args: names of arguments in the kernel's order; None: all, as the problem has them.
+            launches: several in order, each with these five by name, in place of one.
+            workspace: scratch buffers by name, such as ``{"partial": "f32[cdiv(N, 256)]"}``.
+            fields: further ones of a `Rung`, such as ``knobs``, ``supports`` and ``tolerance``.
+
+        Raises LabError: a size that is none, an argument that is not there, or a launch that every
+        GPU refuses.
+        """
+        one = {"entry": entry, "grid": grid, "block": block, "smem": smem}
+        told = [*launches] or [one if args is None else {**one, "args": [*args]}]
+        asked = tuple(asked_launch(each) for each in told)
+        spaces = dict(workspace or {})
+        source = Path(file).with_suffix(".cu")
+
+        def launch(problem: Any, limits: Any, knobs: Mapping[str, int]) -> Any:
+            sizes = problem.named_sizes | knobs
+            sizes.setdefault("num_sms", limits.num_sms if limits else 1)
+            more = [
+                LaunchArgument(name, "int64", value=value, role="size")
+                for name, value in sizes.items()
+            ]
+            buffers = tuple(each for each in problem.arguments if each.role != "size")
+            texts = [f"{name}={value}" for name, value in sizes.items()]
+            texts += [f"{name}={text}" for name, text in spaces.items()]
+            held = (
+                tuple(each for each in read_arguments(texts) if each.role != "size")
+                if spaces
+                else ()
+            )
+            return AskedKernel(source, asked, (*more, *buffers), held).laid_out()
+
+        usual = {"title": Path(file).stem, "idea": "", "limiter": "", "cost": "", "launch": launch}
+        made = Rung.beside(file, **{**usual, "operation": self.name, **fields})
+        for problem in self.given:
+            if made.launch is launch and not made.supports(problem):
+                launch(problem, None, made.resolve_knobs())
+        return made
+
+
+def from_reference(
+    name: str,
+    arguments: Mapping[str, str],
+    reference: Callable[..., Any],
+    sizes: Sequence[int | Sequence[int]],
+    rows: str = "",
+    flops: str = "",
+    tolerance: float | None = None,
+) -> ReferenceOperation:
+    """An operation from its arguments and a function that says the answer; it is registered.
+
+    Args:
+        name: of the operation, with its sizes behind a colon, such as ``softmax:R,C``.
+        arguments: in the kernel's order, by name, as a launch is told of them: ``f32[R,C]``,
+            ``f32[R,C]:out``, ``f32[N]:inout``, or a number ``i32:C``, ``f32:0.5``. The shape is of
+            the sizes, with ``+ - * // %``, ``cdiv``, ``min`` and ``max``. Behind an input may
+            stand what it holds: ``i32[N]=uniform:0,C`` (C is not among them), ``=arange``.
+        reference: ``reference(x, alpha)`` gets what its parameters name, of arguments and sizes:
+            float64 or int64 arrays, and numbers. It returns a new array of the shape of the
+            output, or a tuple of several. One whose first parameter is ``torch`` gets torch and
+            tensors, and is timed as a peer of the kernels.
+        sizes: those to try, the largest is meant when none is named. A size may be 0 if one is.
+        rows: the size that is the first axis of the outputs, where each row of them follows from
+            the same row of the inputs alone: then a part is checked by itself. Without it an
+            answer is always computed whole.
+        flops: additions and multiplications, such as ``2*M*N*K``; one an input without it.
+        tolerance: relative error of a part; None: by type and length of the sums.
+
+    Raises LabError: an argument, a shape or a parameter that cannot be read, or sizes that do not
+    fit.
+    """
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        raise _no_problem(name, "a name is followed by its sizes, as softmax:R,C")
+    title, letters = match[1], match[2].split(",")
+    taken = [
+        one for one in letters if hasattr(Problem, one) or one in arguments or one in _FIELD_NAMES
+    ]
+    if taken or len({*letters}) < len(letters) or len(letters) > 8:
+        why = "each of up to eight sizes has a name of its own, which no argument has"
+        raise _no_problem(title, f"{why}{f', and {taken[0]} is taken' if taken else ''}")
+    tried = [tuple(one) if isinstance(one, Sequence) else (one,) for one in sizes]
+    if not tried or any(len(one) != len(letters) or not _are_sizes(one) for one in tried):
+        why = f"sizes is a list of {match[2]}, each a whole number from 0 on"
+        raise _no_problem(title, f"{why}, and here it is {sizes!r}")
+    if rows and rows not in letters:
+        raise _no_problem(title, f"rows={rows!r} is none of its sizes {match[2]}")
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise _no_problem(title, f"a tolerance of {tolerance!r} is no relative error")
+    told = [_read_told(title, one, text) for one, text in arguments.items()]
+    if flops:
+        try:
+            sizes_of(flops, dict(zip(letters, tried[0], strict=True)), least=0)
+        except LabError as error:
+            raise _no_problem(title, error.clause) from error
+    return ReferenceOperation(title, tried, letters, told, reference, rows, flops, tolerance)
+
+
+_FIELD_NAMES = ("dtype", "distribution", "seed", "cache_state", "of")
+
+
+def _read_told(title: str, name: str, text: str) -> _Told:
+    if not isinstance(text, str):
+        raise _no_problem(title, f"{name} is {text!r} and no text")
+    plain = text.replace(" ", "")
+    match = _BUFFER.fullmatch(plain)
+    if match is None:
+        return _Told(name, plain, "")
+    contents = match[4] or ""
+    if contents and (not _RANGE.fullmatch(contents) or match[3] == ":out"):
+        why = "behind an input may stand =uniform:LO,HI, or =arange of integers"
+        raise _no_problem(title, f"{name} is {text!r}, and {why}")
+    return _Told(name, f"{match[1]}[{match[2]}]{match[3] or ''}", match[2], contents)
+
+
+def _no_problem(name: Any, why: str) -> LabError:
+    return LabError(f"The problem {name} cannot be read.", why, "the same with that mended")
+
+
+def _are_sizes(sizes: Sequence[Any]) -> bool:
+    return all(isinstance(one, int) and 0 <= one <= LARGEST for one in sizes)
+
+
+def _parameters_of(
+    title: str, reference: Callable[..., Any], known: Sequence[str]
+) -> tuple[list[str], bool]:
+    """What a reference is given, and whether it is one of torch."""
+    try:
+        asked = [*inspect.signature(reference).parameters.values()]
+    except (TypeError, ValueError) as error:
+        raise _no_problem(title, f"its reference is no function: {error}") from error
+    in_torch = bool(asked) and asked[0].name == "torch"
+    names = [one.name for one in asked[in_torch:]]
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for one in asked[in_torch:]:
+        if one.kind not in plain or one.name not in known:
+            why = f"the reference asks for {one.name!r}, and there are {', '.join(known)}"
+            raise _no_problem(title, why)
+    return names, in_torch
+
+
+def _value_of(text: str, numbers: Mapping[str, int]) -> float:
+    """A number, or a size computed of others."""
+    try:
+        return float(text)
+    except ValueError:
+        return sizes_of(text, numbers, least=0)[0]
+
+
+def _is_small(problem: Any) -> bool:
+    return bool(problem._elements <= _MOST_CASE_ELEMENTS and problem.flops <= _MOST_CASE_FLOPS)
+
+
+def _shape_values(values: np.ndarray, kind: str, rng: Rng) -> None:
+    """Give standard normal values ``[..., n]`` the properties of a distribution, in place."""
+    last = values.shape[-1]
+    few = max(1, last // 64)
+    if kind == "early_peaked":
+        values[..., :few] += _PEAK
+    elif kind == "late_peaked":
+        values[..., last - few :] += _PEAK
+    elif kind == "outliers":
+        values[..., rng.integers(last, size=few)] *= _OUTLIER
+    elif kind == "large":
+        values *= _LARGE
+    elif kind == "tiny":
+        values *= _TINY
+    elif kind == "negative":
+        np.negative(np.abs(values), out=values)
+    elif kind == "equal":
+        values[...] = np.round(2 * values) / 2
+    elif kind == "constant":
+        values[...] = values[..., :1]
+
+
+def _shape_within(values: np.ndarray, kind: str, rng: Rng) -> None:
+    """The same of values from 0 to 1, as far as they go."""
+    last = values.shape[-1]
+    few = max(1, last // 64)
+    if kind == "early_peaked":
+        values[..., :few] = 1
+    elif kind == "late_peaked":
+        values[..., last - few :] = 1
+    elif kind == "large":
+        values[...] = 1 - values / 64
+    elif kind == "tiny":
+        values /= 64
+    elif kind == "equal":
+        values[...] = np.round(4 * values) / 4
+    elif kind == "constant":
+        values[...] = values[..., :1]
+
+
+def torch_peers(path: Path, name: str) -> list[Baseline]:
+    """The reference of torch in a reader's file as baselines, as it is and compiled by torch. The
+    file is loaded where they are timed, and only for that."""
+    return [_torch_peer(path, name, compiled) for compiled in (False, True)]
+
+
+def _torch_peer(path: Path, name: str, compiled: bool) -> Baseline:
+    def prepare(tensors: Mapping[str, Any], problem: Problem) -> Callable[[], Any]:
+        known = operation_of(name)
+        load_by_path(path)  # registers its own
+        mine = operation_of(name)
+        register_operation(known)
+        assert isinstance(mine, ReferenceOperation)
+        call = mine.torch_call(tensors, problem)
+        if compiled:
+            import torch
+
+            call = torch.compile(call, dynamic=False)
+            call()  # compiles
+        return call
+
+    def supports(problem: Problem) -> str | None:
+        return "Triton is not installed" if compiled and find_spec("triton") is None else None
+
+    return Baseline(
+        id=f"{name}_torch{'_compiled' * compiled}",
+        title=f"the reference in torch{', compiled' * compiled}",
+        prepare=prepare,
+        supports=supports,
+        doc="One call of the reference with the inputs as they are stored.",
+        source=path,
+        dtypes=DTYPES,
+        operation=name,
+    )
