@@ -513,7 +513,7 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         arrays = {name: one for name, one in given.items() if isinstance(one, np.ndarray)}
         tensors = {name: torch.from_numpy(one.copy()) for name, one in arrays.items()}
         found = self._reference(torch, **{**given, **tensors})
-        if torch.is_tensor(found):
+        if not isinstance(found, (tuple, list, Mapping)):
             found = (found,)
         for name, one in arrays.items():
             if not np.array_equal(tensors[name].numpy(), one, equal_nan=True):
@@ -580,7 +580,7 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             found = self._reference(torch, **given)
             if isinstance(found, Mapping):
                 return tuple(found[name] for name in mine.outputs)
-            return found if torch.is_tensor(found) else tuple(found)
+            return tuple(found) if isinstance(found, (tuple, list)) else found
 
         return call
 

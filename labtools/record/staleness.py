@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError, Launch, Limits, Rung, kernels_dir, load_rung
-from labtools.problem.baseline import baselines_dir
+from labtools.problem.baseline import baselines_dir, own_baselines
 from labtools.problem.rung import move_outside
 from labtools.problem.storage import AS_GIVEN
 from labtools.problem.text import is_file, read_given
@@ -189,7 +189,9 @@ def _own_freshness(record: Record, path: Path) -> Freshness:
 
 
 def _baseline_freshness(record: Record, now: CodeNow) -> Freshness:
-    path = baselines_dir(record.problem.operation) / f"{record.name}.py"
+    own = {one.id: one.path for one in own_baselines()}
+    shipped = baselines_dir(record.problem.operation) / f"{record.name}.py"
+    path = own.get(record.name, shipped)
     if not path.is_file():
         return Freshness(False, "the baseline's file is gone")
     if record.hashes.source_hash in now.baseline_hashes(path):

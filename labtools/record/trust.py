@@ -68,7 +68,11 @@ def doubts(record: Record) -> list[str]:
     if date > datetime.now(UTC) + CLOCKS_DIFFER:
         found.append(f"it is dated {date:%Y-%m-%d}, which is still to come")
     error = record.comparison.worst_error
-    if error is not None and error < LEAST_ERROR[record.problem.dtype] and record.kind == "rung":
+    if (
+        error is not None
+        and error < LEAST_ERROR.get(record.problem.dtype, 0.0)
+        and record.kind == "rung"
+    ):
         found.append(f"its error of {error:g} is less than rounding its output leaves")
     best = record.limits.dram_gb_per_s if record.limits else None
     cold = record.problem.cache_state == "cold"

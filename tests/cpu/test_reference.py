@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from live_fake import use_fake_gpu
 
 from labtools.measure import CheckReport, check_rung
+from labtools.measure.campaign.recording import Effort, record_rung
+from labtools.measure.gpu.runner import run_on_gpu
 from labtools.problem import (
     LabError,
     element_dtype,
@@ -17,6 +20,7 @@ from labtools.problem import (
     parse_problem,
 )
 from labtools.problem.isolated import OtherValues
+from labtools.record import RecordStore, freshness, median_problems
 
 HEAD = "import numpy as np\nfrom labtools.problem import from_reference\n"
 SOFTMAX = """
@@ -380,3 +384,40 @@ def test_altered_inputs_have_another_answer(tmp_path: Path, name: str) -> None:
         before, after = operation.expect(drawn), drawn.problem.by_output(operation.oracle(other))
         for output, one in before.items():
             assert not np.array_equal(one, after[output]), kind
+
+
+MEASURED = """
+OPERATION = from_reference(
+    "rms_torch:R,C",
+    {"x": "f16[R,C]", "weight": "f16[C]", "out": "f16[R,C]:out", "columns": "i32:C",
+     "epsilon": "f32:1e-6"},
+    lambda torch, x, weight, epsilon, C: torch.nn.functional.rms_norm(x, (C,), weight, epsilon),
+    sizes=[(5, 130), (64, 256)], rows="R")
+RUNG = OPERATION.rung(__file__, entry="rms_norm", grid="R", block=128)
+"""
+
+
+def test_it_is_checked_timed_and_recorded_beside_its_reference(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    use_fake_gpu(monkeypatch, tmp_path)
+    monkeypatch.setenv("FAKE_GPU_TORCH", "1")
+    source = RMS_NORM_CU.replace("rms(", "rms_norm(").replace("cuda_bf16", "cuda_fp16")
+    source = source.replace("bfloat16", "half").replace("__nv_half", "half")
+    monkeypatch.setitem(KERNELS, "measured", (MEASURED, source, "+ epsilon", "+ 1"))
+    rung = load_rung(write_kernel(tmp_path, "measured"))
+    operation = operation_of("rms_torch")
+    assert run_on_gpu(rung, operation.small).ok
+    report = record_rung(
+        rung,
+        operation.headline,
+        effort=Effort(1, 5, profile=False, sanitize=False),
+        out_dir=tmp_path / "out",
+    )
+    assert report.ok, report.failures
+    records = RecordStore([tmp_path / "out"]).query()
+    named = {one.name: one for one in records if one.kind != "ceiling"}
+    assert [*named] == ["measured", "rms_torch_torch"]
+    for one in records:
+        assert median_problems(one) == [] and freshness(one).fresh
