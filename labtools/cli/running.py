@@ -477,7 +477,8 @@ def _usual_baseline(workload: Problem) -> str:
             raise LabError(
                 f"Nothing says what {workload} is held against.",
                 f"the operation {workload.operation} has no usual baseline",
-                "name one with --baseline",
+                "name one with --baseline; the reference of a problem of your own is one where "
+                "it is of torch",
             )
     return found
 

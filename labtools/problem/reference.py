@@ -233,8 +233,7 @@ class ReferenceProblem(Problem):
         """Integers, where they are not many."""
         if self._elements > _MOST_PERTURBED:
             return {}
-        arrays = self.of.draw(self).arrays
-        return {name: one for name, one in arrays.items() if one.dtype.kind in "iu"}
+        return self.of._draw_integers(self)
 
 
 class ReferenceOperation(Operation[Any, HeldInputs]):
@@ -381,19 +380,20 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
 
     def draw(self, problem: Any) -> HeldInputs:
         rng = np.random.default_rng([problem.seed, *problem.sizes])
+        whole = self._draw_integers(problem)
         arrays = {}
-        for place, (name, buffer) in enumerate(problem.inputs.items()):
-            dtype, shape = (
-                element_dtype(buffer.dtype),
-                problem.of_roles("in", "part", "inout")[name].shape,
-            )
-            if dtype.kind in "iu":
-                own = np.random.default_rng([problem.seed, *problem.sizes, place, 1])
-                values = self._integers(problem, name, dtype, shape, own)
-            else:
-                values = self._floats(problem, name, dtype, shape, rng)
-            arrays[name] = values.astype(dtype).reshape(buffer.shape)
+        for name, buffer in problem.inputs.items():
+            arrays[name] = whole[name] if name in whole else self._floats(problem, name, rng)
+            arrays[name] = arrays[name].reshape(buffer.shape)
         return HeldInputs(problem, arrays)
+
+    def _draw_integers(self, problem: Any) -> dict[str, np.ndarray]:
+        """Each by a generator of its own."""
+        return {
+            name: self._integers(problem, name, [problem.seed, *problem.sizes, place, 1])
+            for place, (name, one) in enumerate(problem.inputs.items())
+            if "int" in one.dtype
+        }
 
     def _ends_of(self, problem: Any, name: str) -> tuple[float, float] | None:
         """The range of an input, from its first number up to its second one; None without."""
@@ -403,11 +403,11 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         low, high = (_value_of(text, problem.named_sizes) for text in found.groups())
         return low, high
 
-    def _integers(
-        self, problem: Any, name: str, dtype: np.dtype, shape: tuple[int, ...], rng: Rng
-    ) -> np.ndarray:
+    def _integers(self, problem: Any, name: str, seed: Sequence[int]) -> np.ndarray:
+        one, rng = problem.inputs[name], np.random.default_rng(seed)
+        dtype, shape = element_dtype(one.dtype), one.shape
         if self._told[name].range == "=arange":
-            return np.arange(math.prod(shape)).reshape(shape)
+            return np.arange(math.prod(shape)).astype(dtype).reshape(shape)
         held = np.iinfo(dtype)
         most = 2**64 if dtype.itemsize < 4 else _WIDE_RANGE
         low, high = self._ends_of(problem, name) or (
@@ -427,10 +427,9 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             np.full_like(values, values.flat[0]) if problem.distribution == "constant" else values
         )
 
-    def _floats(
-        self, problem: Any, name: str, dtype: np.dtype, shape: tuple[int, ...], rng: Rng
-    ) -> np.ndarray:
-        ends = self._ends_of(problem, name)
+    def _floats(self, problem: Any, name: str, rng: Rng) -> np.ndarray:
+        one, ends = problem.of_roles("in", "part", "inout")[name], self._ends_of(problem, name)
+        dtype, shape = element_dtype(one.dtype), one.shape
         if ends is None:
             values = rng.standard_normal(shape, np.float32)
         else:
@@ -440,21 +439,20 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             if dtype.itemsize == 1 and problem.distribution == "tiny" and not ends:
                 values *= _TINY_IN_8_BITS / _TINY
         if ends is not None:
-            return ends[0] + (ends[1] - ends[0]) * values.astype(np.float64)
+            return (ends[0] + (ends[1] - ends[0]) * values.astype(np.float64)).astype(dtype)
         most = largest_of(dtype) / 2
-        return np.clip(values, -most, most)
+        return np.clip(values, -most, most).astype(dtype)
 
     def fills(self, problem: Any, seed: int) -> list[Fill] | None:
         """Normal numbers, two at a time, and integers; None where something else is drawn."""
-        found = []
+        whole = self._draw_integers(problem.replace(seed=seed))
+        found = [Fill(name, array) for name, array in whole.items()]
         for place, (name, one) in enumerate(problem.inputs.items()):
-            if "int" in one.dtype:
-                drawn = self.draw(problem.replace(seed=seed)).arrays[name]
-                found.append(Fill(name, drawn))
-            elif one.dtype not in DTYPES or one.elements % 2 or name in self.bounded:
+            if name in whole:
+                continue
+            if one.dtype not in DTYPES or one.elements % 2 or name in self.bounded:
                 return None
-            else:
-                found.append(Fill(name, seed=seed + place * 1_000_003))
+            found.append(Fill(name, seed=seed + place * 1_000_003))
         return found
 
     # The answer.
