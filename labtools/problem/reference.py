@@ -74,37 +74,12 @@ _NAME = re.compile(r"([a-z][a-z0-9_]*):([A-Za-z]\w*(?:,[A-Za-z]\w*)*)")
 _BUFFER = re.compile(r"(\w+)\[([^\]]*)\](:(?:in|out|inout|part))?(=.+)?")
 _WHOLE = re.compile(r"[iu]\d+|u?int\d*")
 _RANGE = re.compile(r"=(?:arange|uniform:([^,]+),(.+))")
+_ABOUT_BLOCKS = tuple(2**power + more for power in range(5, 11) for more in (-1, 0, 1))
+"""Below, at and above what a warp or a block takes at a time: of each size there is a case."""
 _CHOSEN_SIZES = (
-    *(
-        1,
-        2,
-        5,
-        7,
-        8,
-        15,
-        16,
-        17,
-        31,
-        32,
-        33,
-        48,
-        63,
-        64,
-        65,
-        100,
-        127,
-        128,
-        129,
-        200,
-        255,
-        256,
-        257,
-    ),
-    *(300, 511, 512, 513, 770, 1000, 1023, 1024, 1025, 2049, 4099),
+    *(1, 2, 5, 7, 8, 15, 16, 17, 48, 100, 200, 300, 770, 1000, 2049, 4099),
+    *_ABOUT_BLOCKS,
 )
-"""Below, at and above what a warp or a block takes at a time, with every end."""
-_ABOUT_BLOCKS = [2**power + more for power in range(5, 11) for more in (-1, 0, 1)]
-"""Of each of these there is a case."""
 _OF_FLOATS = ("normal", "late_peaked", "early_peaked", "outliers", "large", "tiny", "negative")
 _WITH_TIES = ("equal", "constant")
 _OF_INTEGERS = ("normal", "constant", "large", "tiny")
@@ -114,6 +89,7 @@ _WIDE_RANGE = 2**15
 _MOST_CASE_ELEMENTS, _MOST_CASE_FLOPS = 2**17, 2**23
 _MOST_DRAWN, _MOST_SMALL, _MOST_WATCHED = 2**15, 2**16, 2**11
 _MOST_PERTURBED = 2**20  # elements of a problem whose answer is looked at for its tolerance
+_MOST_TRACED = 2**24  # integers that a forecast is given
 _MOST_CONDITION = 1e-3  # tolerance above which inputs tell too little to be in a battery
 
 
@@ -231,9 +207,8 @@ class ReferenceProblem(Problem):
 
     def traced_contents(self) -> dict[str, np.ndarray]:
         """Integers, where they are not many."""
-        if self._elements > _MOST_PERTURBED:
-            return {}
-        return self.of._draw_integers(self)
+        whole = sum(one.elements for one in self.inputs.values() if "int" in one.dtype)
+        return self.of.draw_integers(self) if whole <= _MOST_TRACED else {}
 
 
 class ReferenceOperation(Operation[Any, HeldInputs]):
@@ -290,12 +265,10 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         buffers = {one.name: one for one in read if one.shape is not None}
         outputs = [one for one in buffers.values() if one.role in ("out", "inout")]
         inputs = [one for one in buffers.values() if one.role != "out"]
-        kinds = _OF_INTEGERS
+        kinds: tuple[str, ...] = _OF_INTEGERS
         if any("int" not in one.dtype for one in inputs):
-            kinds = (
-                *_OF_FLOATS,
-                *(() if any("int" in one.dtype for one in outputs) else _WITH_TIES),
-            )
+            with_ties = not any("int" in one.dtype for one in outputs)
+            kinds = _OF_FLOATS + _WITH_TIES * with_ties
         dims = len(outputs[0].shape or ())
         axes = tuple(f"axis {place}" for place in range(dims)) if dims != 2 else ("row", "column")
         usual = {"dtype": self.dtype, "distribution": "normal", "seed": 0, "cache_state": "cold"}
@@ -309,9 +282,7 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             "operation": name,
             "shape_fields": tuple(self._letters),
             "may_be_zero": tuple(
-                letter
-                for at, letter in enumerate(self._letters)
-                if not min(one[at] for one in sizes)
+                letter for letter, *tried in zip(self._letters, *sizes, strict=True) if 0 in tried
             ),
             "most_rows": MOST_ROWS if self.rows else LARGEST,
             "letters": ",".join(self._letters),
@@ -330,14 +301,9 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         if not self.rows:
             return
         shapes = {one.name: one.shape.split(",") for one in self._told.values() if one.shape}
-        inner = [
-            key
-            for key, dims in shapes.items()
-            if re.search(rf"\b{self.rows}\b", ",".join(dims[1:]))
-        ]
-        first = next(
-            one for one in self._told.values() if ":out" in one.text or ":inout" in one.text
-        )
+        word = re.compile(rf"\b{self.rows}\b")
+        inner = [key for key, dims in shapes.items() if word.search(",".join(dims[1:]))]
+        first = next(one for one in self._told.values() if re.search(":(in)?out", one.text))
         if inner or not self.has_rows(first.name):
             why = f"rows={self.rows!r} is the first axis of the first output, and no other axis"
             raise _no_problem(name, f"{why}, as it is in {(inner or [first.name])[0]}")
@@ -380,14 +346,14 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
 
     def draw(self, problem: Any) -> HeldInputs:
         rng = np.random.default_rng([problem.seed, *problem.sizes])
-        whole = self._draw_integers(problem)
+        whole = self.draw_integers(problem)
         arrays = {}
         for name, buffer in problem.inputs.items():
             arrays[name] = whole[name] if name in whole else self._floats(problem, name, rng)
             arrays[name] = arrays[name].reshape(buffer.shape)
         return HeldInputs(problem, arrays)
 
-    def _draw_integers(self, problem: Any) -> dict[str, np.ndarray]:
+    def draw_integers(self, problem: Any) -> dict[str, np.ndarray]:
         """Each by a generator of its own."""
         return {
             name: self._integers(problem, name, [problem.seed, *problem.sizes, place, 1])
@@ -410,11 +376,8 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             return np.arange(math.prod(shape)).astype(dtype).reshape(shape)
         held = np.iinfo(dtype)
         most = 2**64 if dtype.itemsize < 4 else _WIDE_RANGE
-        low, high = self._ends_of(problem, name) or (
-            max(held.min, -most),
-            min(held.max, most - 1) + 1,
-        )
-        low, high = int(low), int(high)
+        usual = max(held.min, -most), min(held.max, most - 1) + 1
+        low, high = map(int, self._ends_of(problem, name) or usual)
         if not math.prod(shape):
             return np.zeros(shape, dtype)
         if low >= high or low < held.min or high - 1 > held.max:
@@ -423,9 +386,9 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         if problem.distribution in ("tiny", "large"):
             return np.full(shape, low if problem.distribution == "tiny" else high - 1, dtype)
         values = rng.integers(low, high, shape, dtype)
-        return (
-            np.full_like(values, values.flat[0]) if problem.distribution == "constant" else values
-        )
+        if problem.distribution == "constant":
+            values[...] = values.flat[0]
+        return values
 
     def _floats(self, problem: Any, name: str, rng: Rng) -> np.ndarray:
         one, ends = problem.of_roles("in", "part", "inout")[name], self._ends_of(problem, name)
@@ -445,7 +408,7 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
 
     def fills(self, problem: Any, seed: int) -> list[Fill] | None:
         """Normal numbers, two at a time, and integers; None where something else is drawn."""
-        whole = self._draw_integers(problem.replace(seed=seed))
+        whole = self.draw_integers(problem.replace(seed=seed))
         found = [Fill(name, array) for name, array in whole.items()]
         for place, (name, one) in enumerate(problem.inputs.items()):
             if name in whole:
@@ -484,11 +447,9 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
                 continue
             array = arrays[name].reshape(one.shape)
             whole = array.dtype.kind in "iu"
-            wide = array.astype(
-                (np.uint64 if array.dtype == np.uint64 else np.int64) if whole else float
-            )
-            wide.flags.writeable = self.in_torch
-            given[name] = wide
+            kept = np.dtype(np.uint64) if array.dtype == np.uint64 else np.dtype(np.int64)
+            given[name] = array.astype(kept if whole else np.float64)
+            given[name].flags.writeable = self.in_torch
         try:
             found = self._ask(given)
         except LabError:
@@ -677,9 +638,8 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             return error.what
         for name, one in answer.items():
             dtype = element_dtype(problem.outputs[name].dtype)
-            if largest_change(one, one.astype(dtype).astype(float)) > max(
-                limit, tolerance_of(str(dtype))
-            ):
+            rounds = largest_change(one, one.astype(dtype).astype(float))
+            if rounds > max(limit, tolerance_of(str(dtype))):
                 return f"{name} is past what {dtype} holds"
         most = max(_MOST_CONDITION, tolerance_of(problem.output.dtype), self._tolerance or 0)
         return None if limit <= most else "its inputs tell too little"
@@ -770,6 +730,16 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         """
         one = {"entry": entry, "grid": grid, "block": block, "smem": smem}
         told = [*launches] or [one if args is None else {**one, "args": [*args]}]
+        for each in told:
+            if (
+                not {"entry", "grid", "block"}
+                <= {*each}
+                <= {"entry", "grid", "block", "smem", "args"}
+            ):
+                why = (
+                    f"a launch has entry, grid and block, and may have smem and args, not {each!r}"
+                )
+                raise _no_problem(self.name, why)
         asked = tuple(asked_launch(each) for each in told)
         spaces = dict(workspace or {})
         source = Path(file).with_suffix(".cu")
@@ -784,11 +754,7 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             buffers = tuple(each for each in problem.arguments if each.role != "size")
             texts = [f"{name}={value}" for name, value in sizes.items()]
             texts += [f"{name}={text}" for name, text in spaces.items()]
-            held = (
-                tuple(each for each in read_arguments(texts) if each.role != "size")
-                if spaces
-                else ()
-            )
+            held = tuple(each for each in read_arguments(texts) if each.role != "size")
             return AskedKernel(source, asked, (*more, *buffers), held).laid_out()
 
         usual = {"title": Path(file).stem, "idea": "", "limiter": "", "cost": "", "launch": launch}

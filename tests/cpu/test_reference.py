@@ -296,6 +296,11 @@ BAD_PROBLEMS = {
     "rows that are the second axis": ('rows="R"', 'rows="C"', "first axis"),
     "a range of an output": ("f32[R,C]:out", "f32[R,C]:out=uniform:0,1", "=uniform"),
     "an argument that is not there": ("block=256", 'block=256, args=["x", "z"]', "takes z"),
+    "a launch without a block": (
+        'grid="R", block=256',
+        'launches=[{"entry": "softmax", "grid": "R"}]',
+        "grid and block",
+    ),
     "a grid of no size": ('grid="R"', 'grid="R // 2 - Z"', "are no sizes"),
 }
 BAD_REFERENCES = {
