@@ -477,8 +477,8 @@ def _usual_baseline(workload: Problem) -> str:
             raise LabError(
                 f"Nothing says what {workload} is held against.",
                 f"the operation {workload.operation} has no usual baseline",
-                "name one with --baseline; the reference of a problem of your own is one where "
-                "it is of torch",
+                "name one with --baseline, as softmax_torch where softmax is a problem of your own "
+                "with a reference of torch: the process that times then loads your file",
             )
     return found
 

@@ -84,25 +84,26 @@ def baselines_dir(operation: str = DEFAULT_OPERATION) -> Path:
 
 
 def list_baselines(operation: str | None = DEFAULT_OPERATION) -> list[Baseline]:
-    """The baselines of an operation, shipped or of a reader's file; None for those of every one."""
+    """The shipped baselines of an operation; None for those of every one."""
     names = operations() if operation is None else (operation,)
     found = [
         load_by_path(path).BASELINE
         for folder in dict.fromkeys(baselines_dir(name) for name in names)
         for path in sorted(folder.glob("*.py"))
     ]
-    own = [one for one in own_baselines() if one.operation in names]
-    return [*own, *(one for one in found if one.operation in names)]
+    return [one for one in found if one.operation in names]
 
 
 def own_baselines() -> list[Baseline]:
-    """Those that readers' files bring with their operations."""
+    """Those that readers' files bring with their operations. Such a file is loaded by the process
+    that times, so one is taken only where it is named."""
     return [one for operation in operations().values() for one in operation.peers]
 
 
 def load_baseline(name: str) -> Baseline:
-    """One baseline by id; a LabError where there is none of that name."""
-    known = {baseline.id: baseline for baseline in list_baselines(None)}
+    """One baseline by id, shipped or of a reader's file; a LabError where there is none of that
+    name."""
+    known = {baseline.id: baseline for baseline in (*list_baselines(None), *own_baselines())}
     if name not in known:
         why = f"the baselines are {', '.join(known)}"
         raise LabError(f"There is no baseline {name!r}.", why, "name one of them")

@@ -247,7 +247,6 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         self.problem = self._make_class(name, sizes, read[0])
         self.bounded = [one.name for one in told if one.range]
         self.bytes_name = self.minimal_name = "inputs and outputs, each once"
-        self.baseline = f"{name}_torch" if self.in_torch else None
         try:
             made = sorted((self.problem(*one) for one in sizes), key=lambda one: one.set_bytes)
         except LabError as error:
@@ -785,7 +784,7 @@ def from_reference(
         reference: ``reference(x, alpha)`` gets what its parameters name, of arguments and sizes:
             float64 or int64 arrays, and numbers. It returns a new array of the shape of the
             output, or a tuple of several. One whose first parameter is ``torch`` gets torch and
-            tensors, and is timed as a peer of the kernels.
+            tensors, and is timed as the baseline ``NAME_torch`` where that is named.
         sizes: those to try, the largest is meant when none is named. A size may be 0 if one is.
         rows: the size that is the first axis of the outputs, where each row of them follows from
             the same row of the inputs alone: then a part is checked by itself. Without it an
