@@ -593,7 +593,9 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             return supports(one) or self._why_left_out(one)
 
         kinds = problem.distributions
-        choices: dict[str, Sequence[Any]] = dict.fromkeys(self._letters, _CHOSEN_SIZES)
+        base = next((one for one in (*self.given, problem) if not supports(one)), problem)
+        base = base.replace(seed=small.seed)
+        choices = {name: self._taken(name, base, supports) for name in self._letters}
         cases = joint_cases(
             make,
             {**choices, "distribution": kinds},
@@ -601,14 +603,25 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             lambda one: case_cost(one.visits, one.sizes[-1]),
             refuses,
         )
-        few = {name: min(size, 9) for name, size in self.watched.named_sizes.items()}
-        ends = [{**few, name: size} for name in few for size in _ABOUT_BLOCKS]
-        ends += [{**few, name: 0} for name in problem.may_be_zero]
+        few = small.replace(**{x: min(n, 9) for x, n in self.watched.named_sizes.items()})
+        few = base if supports(few) else few
+        ends = [(name, size) for name in choices for size in _ABOUT_BLOCKS if size in choices[name]]
+        ends += [(name, 0) for name in problem.may_be_zero]
         with contextlib.suppress(LabError):
-            about = [small.replace(**sizes) for sizes in ends]
+            about = [few.replace(**{name: size}) for name, size in ends]
+            about = [one for one in about if _is_small(one)]
             cases += [one for one in in_turn(about, kinds, refuses) if not refuses(one)]
         own = [one.replace(seed=small.seed) for one in self.given if _is_small(one)]
         return supported([problem, *own, *cases], problem, supports)
+
+    def _taken(self, name: str, base: Any, supports: Supports) -> list[int]:
+        """Sizes by one name that a kernel takes beside the others of a problem."""
+        taken = [getattr(base, name)]
+        for size in _CHOSEN_SIZES:
+            with contextlib.suppress(LabError):
+                if supports(base.replace(**{name: size})) is None:
+                    taken.append(size)
+        return list(dict.fromkeys(taken))
 
     def check_reference(self, problem: Any) -> None:
         """Refuse a reference that says no answer for small problems, or other ones for rows by
