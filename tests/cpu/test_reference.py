@@ -424,6 +424,6 @@ def test_it_is_checked_timed_and_recorded_beside_its_reference(
     assert report.ok, report.failures
     records = RecordStore([tmp_path / "out"]).query()
     named = {one.name: one for one in records if one.kind != "ceiling"}
-    assert [*named] == ["measured", "rms_torch_torch"]
+    assert {*named} == {"measured", "rms_torch_torch"}
     for one in records:
         assert median_problems(one) == [] and freshness(one).fresh
