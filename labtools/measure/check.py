@@ -73,6 +73,8 @@ SAMPLED_BLOCKS = 8
 OTHER_SMS = (108, 8)
 """Multiprocessors that the second draws of cases are launched for, in turn; those of many parts for
 the fewest, where a block of a persistent kernel has several parts one after the other."""
+QUICK_VISITS = 2100
+"""`Problem.visits` of a short case, at most."""
 QUICK_CASES, OF_OTHER_KINDS = 6, 2
 """Cases behind the first, of the type and layout asked for and of each other one; of which there
 are those at the ends of its range, too, and those that are `_far_longer`."""
@@ -483,8 +485,12 @@ def _end_of_grid(
 
 
 def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
-    """The cases of a quick check."""
-    return _few_of(_battery_of(rung, workload), QUICK_CASES)
+    """The cases of a quick check: a few, and a short one of each further kind of values."""
+    battery = _battery_of(rung, workload)
+    few = _few_of(battery, QUICK_CASES)
+    known = {one.distribution for one in few}
+    short = {one.distribution: one for one in battery[::-1] if one.visits <= QUICK_VISITS}
+    return [*few, *(one for name, one in short.items() if name not in known)]
 
 
 def _battery_of(rung: Rung, workload: Problem) -> list[Problem]:
