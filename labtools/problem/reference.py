@@ -63,6 +63,7 @@ from .problem import (
     Store,
     Supports,
     operation_of,
+    operations,
     register_operation,
     supported,
     takes_all,
@@ -836,6 +837,8 @@ def from_reference(
     if match is None:
         raise _no_problem(name, "a name is followed by its sizes, as softmax:R,C")
     title, letters = match[1], match[2].split(",")
+    if title in operations() and operations()[title].is_ours:
+        raise _no_problem(title, "this name is that of a problem which is here already")
     taken = [
         one for one in letters if hasattr(Problem, one) or one in arguments or one in _FIELD_NAMES
     ]

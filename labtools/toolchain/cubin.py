@@ -231,13 +231,13 @@ def parameter_bytes(image: bytes, symbol: str) -> list[int]:
     return [size for _, size in parameter_places(image, symbol)]
 
 
-def read_cubin(path: Path) -> Cubin:
+def read_cubin(path: Path, name: str = "") -> Cubin:
     """A file of machine code, whoever made it. Raises LabError: it is none, or holds no kernel."""
-    cubin = cubin_of(path.read_bytes(), str(path))
+    cubin = cubin_of(path.read_bytes(), name or str(path))
     if not cubin.entries:
         why = "no function in it has parameters; of a template only what is launched is there"
-        raise LabError(f"{path} holds no kernel.", why, "a file that launches its kernel")
-    return replace(cubin, name=path.name)
+        raise LabError(f"{name or path} holds no kernel.", why, "a file that launches its kernel")
+    return replace(cubin, name=name or path.name)
 
 
 def cubin_of(image: bytes, name: str) -> Cubin:

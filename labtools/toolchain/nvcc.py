@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import subprocess
 import tempfile
@@ -83,7 +82,7 @@ def compile_with_nvcc(
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise CompileError(f"nvcc did not compile {source.name}.", str(error)) from error
             if not done.returncode:
-                return dataclasses.replace(read_cubin(made), name=source.name)
+                return read_cubin(made, source.name)
             log = (done.stderr + done.stdout).replace(f"{source.resolve()}", str(source)).strip()
             absent = absent_header(log, text)
             if absent is None or not add_header(empty, absent):

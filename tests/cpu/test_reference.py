@@ -292,6 +292,7 @@ BAD_PROBLEMS = {
     "a letter that is no size": ('"out": "f32[R,C]:out"', '"out": "f32[R,Q]:out"', "R, C"),
     "no output": ("f32[R,C]:out", "f32[R,C]", "marked as written"),
     "sizes that do not fit": ("(8192, 4096)]", "(8192,)]", "each a whole number"),
+    "a name that is taken": ('"softmax_rows:', '"decode:', "is here already"),
     "an unknown parameter": ("def softmax(x):", "def softmax(x, y=1):", "asks for 'y'"),
     "rows that are none": ('rows="R"', 'rows="Q"', "none of its sizes"),
     "rows that are the second axis": ('rows="R"', 'rows="C"', "first axis"),
