@@ -485,8 +485,10 @@ def _end_of_grid(
 
 
 def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
-    """The cases of a quick check: a few, and a short one of each further kind of values."""
-    battery = _battery_of(rung, workload)
+    """The cases of a quick check, all of what is compiled for the workload: a few, and a short one
+    of each further kind of values."""
+    code = workload.code_key()
+    battery = [one for one in _battery_of(rung, workload) if one.code_key() == code]
     few = _few_of(battery, QUICK_CASES)
     known = {one.distribution for one in few}
     short = {one.distribution: one for one in battery[::-1] if one.visits <= QUICK_VISITS}
