@@ -14,10 +14,10 @@ import importlib
 import json
 import pickle
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
 from labtools.problem.text import first_line
@@ -157,6 +157,7 @@ def compile_cubin(
     return cubin
 
 
+T = TypeVar("T")
 Made = tuple[bytes, str, str, dict[str, str]]
 """The cubin, empty where it failed, the log, how it keeps lines in L2, and symbols by entry."""
 _UNKNOWN_ENTRY = re.compile(r'Input name expression was: "([^"]*)"')
@@ -246,26 +247,34 @@ def _compile_apart(
     limit_s: float,
     entries: Sequence[str],
 ) -> Made:
-    """It works in a process of its own where there can be one."""
     options = [f"-arch={arch}", *COMMON_OPTIONS, *CUPY_ADDED_OPTIONS, "--ptxas-options=-v"]
     if tuple(int(part) for part in compiler.version.split(".")[:2]) >= (12, 9):
         options.append("--no-cache")  # it keeps compiled code without the assembler's report
     options += [*define_options(defines), *(f"-I{folder}" for folder in folders)]
     run = _compile_with_cupy if compiler.name == "cupy" else _compile_with_bindings
 
-    def work() -> bytes:
+    def work() -> Made:
         try:
             image, log, ptx, symbols = run(text, name, options, entries)
         except MemoryError:
             raise
         except Exception as error:
             image, log, ptx, symbols = b"", f"{type(error).__name__}: {error}", "", {}
-        return pickle.dumps((image, log, kept_lines(ptx), symbols))
+        return image, log, kept_lines(ptx), symbols
 
+    return run_compiler(work, name, limit_s)
+
+
+def run_compiler(work: Callable[[], T], name: str, limit_s: float) -> T:
+    """What a compiler gives, in a process of its own where there can be one; ``name`` is what
+    messages call the source, ``limit_s`` is processor time.
+
+    Raises CompileError: it was stopped.
+    """
     if not can_work_apart():
-        return pickle.loads(work())  # type: ignore[no-any-return]
+        return work()
     try:
-        data = work_apart(work, limit_s=limit_s, limit_bytes=COMPILE_BYTES)
+        data = work_apart(lambda: pickle.dumps(work()), limit_s=limit_s, limit_bytes=COMPILE_BYTES)
     except Stopped as error:
         raise stopped_compiling(name, str(error)) from None
     return pickle.loads(data)  # type: ignore[no-any-return]

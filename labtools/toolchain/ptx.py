@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import re
 
 from labtools.problem import LabError
 from labtools.problem.rung import is_arch_since
 from labtools.problem.text import first_line
 
-from .apart import Stopped, can_work_apart, work_apart
-from .compiler import COMPILE_BYTES, OWN_LIMIT_S, allowed_s, stopped_compiling
+from .compiler import OWN_LIMIT_S, allowed_s, run_compiler
 from .cubin import Cubin, cubin_of, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompilerMissing, parse_compile_log
 from .hints import kept_lines
@@ -47,17 +45,8 @@ def assemble_ptx(text: str, arch: str, name: str) -> Cubin:
         what = f"{name} is for {found[1]} and does not run on {arch}."
         raise LabError(what, "PTX runs where it is for, and on what is newer", "another --gpu")
     arch = target if target.endswith("a") else arch
-    limit_s = allowed_s(OWN_LIMIT_S)
-
-    def work() -> bytes:
-        return pickle.dumps(_link(text.encode(), arch, name))
-
-    try:
-        apart = can_work_apart()
-        made = work_apart(work, limit_s=limit_s, limit_bytes=COMPILE_BYTES) if apart else work()
-    except Stopped as error:
-        raise stopped_compiling(name, str(error)) from None
-    image, log, missing = pickle.loads(made)
+    data, limit_s = text.encode(), allowed_s(OWN_LIMIT_S)
+    image, log, missing = run_compiler(lambda: _link(data, arch, name), name, limit_s)
     if missing:
         what, still = "PTX cannot be assembled here.", f"{NO_COMPILER_STILL_WORKS}; the package "
         raise CompilerMissing(what, missing, f"{still}nvidia-nvjitlink assembles it")
