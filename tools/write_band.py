@@ -13,7 +13,7 @@ from random import Random
 import numpy as np
 
 from labtools.predict import forecast_each, load_gpu
-from labtools.predict.bands import BANDS, FAMILIES, FRESH_CAMPAIGNS, Band, family_of
+from labtools.predict.bands import BANDS, FAMILIES, Band, family_of
 from labtools.predict.result import model_name
 from labtools.problem import load_rung
 from labtools.record import Record, read_records, shipped_records_dir
@@ -23,6 +23,8 @@ GPUS = ("h200",)
 KEPT = 0.95
 MOST_POINTS = 80
 """Of a family, drawn: each takes about a second."""
+FRESH = "families"
+"""Beginning of the name of a campaign of which no point was seen before."""
 
 
 def write() -> None:
@@ -37,18 +39,16 @@ def write() -> None:
 
 
 def _by_family(gpu: str) -> dict[str, list[Record]]:
-    """The newest record of each kernel, its knobs and problem, by family; a fresh one beside one
-    that is not."""
+    """The newest record of each kernel, its knobs and problem, by family."""
     sheet = load_gpu(gpu)
-    newest: dict[tuple[str, str, str, bool], Record] = {}
+    newest: dict[tuple[str, str, str], Record] = {}
     for path in sorted((shipped_records_dir() / gpu).glob("*.jsonl.gz")):
         for one in read_records(path)[0]:
             if one.kind == "rung" and one.problem.operation in FAMILIES and one.forecast:
-                of = (one.name, str(sorted(one.knobs.items())), one.problem.key())
-                newest[*of, one.campaign.startswith(FRESH_CAMPAIGNS)] = one
+                newest[one.name, str(sorted(one.knobs.items())), one.problem.key()] = one
     found: dict[str, list[Record]] = {name: [] for name in FAMILIES}
     families: dict[tuple[str, str], str | None] = {}
-    for (name, knobs, *_), one in newest.items():
+    for (name, knobs, _), one in newest.items():
         if (name, knobs) not in families:
             rung = load_rung(name)
             launches = rung.launches(one.problem, sheet.limits, one.knobs)
@@ -64,7 +64,7 @@ def _band(gpu: str, records: Sequence[Record]) -> Band:
     fresh: list[Record] = []
     seen: list[Record] = []
     for one in records:
-        before = one.forecast if one.campaign.startswith(FRESH_CAMPAIGNS) else None
+        before = one.forecast if one.campaign.startswith(FRESH) else None
         (fresh if before and before.model == model_name() else seen).append(one)
     drawn = Random(0).sample(seen, min(MOST_POINTS, len(seen)))
     made = forecast_each([(load_rung(r.name), r.problem, gpu, r.knobs) for r in drawn])

@@ -18,8 +18,6 @@ from labtools.toolchain.sass import Sass
 
 from .machine import Machine
 
-FRESH_CAMPAIGNS = ("families-", "peers-")
-"""Beginnings of the names of campaigns whose points were forecast before they were measured."""
 BANDS = Path(__file__).with_name("band.toml")
 COPYING = frozenset({"LDGSTS", "UBLKCP", "UTMALDG"})
 """Instructions that bring data to shared memory while their warp goes on."""
