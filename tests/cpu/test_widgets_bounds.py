@@ -57,7 +57,7 @@ def test_points_are_placed_against_the_law() -> None:
 
 def test_a_sweep_names_forecast_record_and_bound() -> None:
     def made(time_us: float, bound: str) -> Forecast:
-        terms = {"bandwidth": 1.0, "l2_bandwidth": 2.0, "issue": 3.0}
+        terms = {"bandwidth": 1.0, "l2_bandwidth": 2.0, "issue": 3.0, "pipe": 0.5}
         band = (0.8 * time_us, 1.25 * time_us)
         said = SimpleNamespace(time_us=time_us, band_us=band, bound=bound, terms_us=terms)
         return cast(Forecast, said)
