@@ -8,7 +8,7 @@
 # make epub     the same pages as an EPUB, in _build/book.epub
 # make regen    write anew what follows from sources alone, and say what changed
 # make goldens  compare what everything says with what it said
-# make accept WHAT=json MATCH="derive *"   keep what is said now: json, forecast, hash, median, screens
+# make accept WHAT=json MATCH="derive *"   keep what is said now: json, screens, prepared, ...
 # make record   measure on this machine's GPU, write records and bind them by their hashes
 # make search-baselines  play other searches on the recorded grid; ARGS="--only loop" those alone
 # make lock     resolve the lock files anew

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,9 @@ from labtools.measure.cpu.module import ModuleTarget
 from labtools.notebook import in_page
 from labtools.notebook.exercises import exercise_files, load_exercise
 from labtools.record.whole import write_whole
+from labtools.toolchain.sources import expand_includes
 from tools.execute import pages_key
+from tools.goldens.kept import path_of, read_goldens
 from tools.install import ROOT, fingerprint
 from tools.site_assets import COMPILER, AssetError, fetch_compiler, find_node, npm_environment
 
@@ -39,15 +40,15 @@ def make_editor(folder: Path = MADE, prepared: Iterable[str] | None = None) -> P
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = sorted(exercise_files() if prepared is None else prepared)
-    texts = [(name, text) for name in names for text in in_page.prepared_texts(load_exercise(name))]
+    texts = {name: in_page.prepared_texts(load_exercise(name)) for name in names}
     with FileLock(folder / ".lock"):
-        made = _make(folder)
-        check = partial(checked_kernel, key=pages_key())
+        made, key = _make(folder), pages_key()
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # compilers and runs are processes
-            checked = [*pool.map(lambda one: check(*one), texts)]
-        found: dict[str, list[Any]] = {name: [] for name in names}
-        for (name, _), kernel in zip(texts, checked, strict=True):
-            found[name].append(kernel)
+            asked = {
+                name: [pool.submit(_prepared, name, what, text, key) for what, text in of.items()]
+                for name, of in texts.items()
+            }
+            found = {name: [one.result() for one in checked] for name, checked in asked.items()}
         # A page from disk may load a script, and nothing else.
         script = f"window.fieldguidePrepared = {json.dumps(found)};\n"
         write_whole(made / "prepared.js", script.encode())
@@ -80,6 +81,26 @@ def _make(folder: Path) -> Path:
     in_page.write_tasks(names, made)
     stamp.write_text(key)
     return made
+
+
+def _prepared(name: str, what: str, text: str, key: str) -> dict[str, Any]:
+    """The check of a kernel as its golden has it, and anew where the golden is another kernel's."""
+    golden = read_goldens(path_of("prepared")).get(f"{name} {what}")
+    if golden and golden["kernel"] == kernel_asked(name, text):
+        return {"text": text, "stages": golden["stages"]}
+    return checked_kernel(name, text, key)
+
+
+def kernel_asked(name: str, text: str) -> str:
+    """A hash of a text of an exercise, of what it includes, of its launch and of the exercise."""
+    rung = load_exercise(name).rung_of(text)
+    code = expand_includes(rung.source_text, rung.include_dirs)
+    return fingerprint(code, rung.source.with_suffix(".py"), exercise_files()[name])[:20]
+
+
+def golden_kernel(name: str, text: str) -> dict[str, Any]:
+    """What is kept of a prepared kernel (``make accept WHAT=prepared``)."""
+    return {"kernel": kernel_asked(name, text), "stages": checked_kernel(name, text)["stages"]}
 
 
 def checked_kernel(name: str, text: str, key: str | None = None) -> dict[str, Any]:

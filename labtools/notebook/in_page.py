@@ -59,11 +59,12 @@ def write_tasks(names: Iterable[str], folder: Path) -> None:
         (folder / f"{name}.json.gz").write_bytes(gzip.compress(text, 9, mtime=0))
 
 
-def prepared_texts(exercise: Exercise) -> list[str]:
-    """The solution of an exercise and its mistakes, in no order that tells which."""
-    changed = [(one.old, one.new) for one in exercise.mistakes.values()]
-    texts = [exercise.solution, *(exercise.solution.replace(*one) for one in changed)]
-    return sorted(texts, key=lambda text: hashlib.sha256(text.encode()).digest())
+def prepared_texts(exercise: Exercise) -> dict[str, str]:
+    """The solution of an exercise and its mistakes by name, in no order that tells which."""
+    right = exercise.solution
+    wrong = {name: right.replace(one.old, one.new) for name, one in exercise.mistakes.items()}
+    texts = {"solution": right, **wrong}
+    return dict(sorted(texts.items(), key=lambda one: hashlib.sha256(one[1].encode()).digest()))
 
 
 def prepared_kernel(exercise: Exercise, text: str) -> dict[str, Any]:

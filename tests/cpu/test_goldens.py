@@ -14,8 +14,16 @@ from labtools.predict import MODEL_VERSION
 from labtools.problem import LabError
 from tools.goldens.__main__ import main
 from tools.goldens.cases import draw, every_case
-from tools.goldens.storage import path_of, read_goldens, write_goldens
-from tools.goldens.values import MASKED, WORDED, as_kept, changed_paths, column, mask
+from tools.goldens.kept import GOLDEN_KINDS, path_of, read_goldens, write_goldens
+from tools.goldens.values import (
+    MASKED,
+    WORDED,
+    as_kept,
+    changed_paths,
+    column,
+    mask,
+    with_places_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT: Any = {"time_us": 100.0, "bound": "chain", "trips": [[8, 512, 40.5]], "samples": 50}
@@ -82,6 +90,15 @@ def test_masks_hide_the_machine_and_nothing_else() -> None:
     assert mask("derive --json", answer) == answer
 
 
+def test_a_fault_may_be_told_of_any_thread_and_of_nothing_else() -> None:
+    before = [{"said": "reads 8 bytes at element 128 of `k`, block (0, 0, 1), thread (0, 0, 0)"}]
+    other = [{"said": "reads 8 bytes at element 236 of `k`, block (0, 0, 0), thread (27, 0, 0)"}]
+    assert with_places_of(before, other) == before
+    for changed in ("16 bytes at element 236 of `k`", "8 bytes at element 236 of `v`"):
+        said = [{"said": other[0]["said"].replace("8 bytes at element 236 of `k`", changed)}]
+        assert with_places_of(before, said) == said
+
+
 def test_goldens_are_equal_bytes_when_equal(tmp_path: Path) -> None:
     goldens = {"b": {"x": 1.5}, "a": [1, None]}
     path = path_of("json", tmp_path)
@@ -100,7 +117,7 @@ def test_the_same_seed_draws_the_same_goldens_of_every_kind() -> None:
     cases = list(every_case().values())
     assert draw(cases, 20, 7) == draw(cases, 20, 7)
     assert draw(cases, 20, 7) != draw(cases, 20, 8)
-    assert {case.kind for case in draw(cases, 40, 7)} == {"json", "forecast", "hash", "median"}
+    assert {case.kind for case in draw(cases, 40, 7)} == set(GOLDEN_KINDS)
 
 
 def ask(folder: Path, kind: str, match: str, *more: str) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.goldens import storage
+from tools.goldens import kept
 from tools.goldens.cases import draw, every_case
 
 DRAWN = 40
@@ -45,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "golden" not in metafunc.fixturenames:
         return
     asked = metafunc.config.getoption
-    kinds = (asked("--goldens", None) or ",".join(storage.GOLDEN_KINDS)).split(",")
+    kinds = (asked("--goldens", None) or ",".join(kept.GOLDEN_KINDS)).split(",")
     cases = [
         case
         for (kind, key), case in every_case().items()

@@ -1,7 +1,8 @@
 """Compare what the project says now with its goldens (``make goldens``), or keep what it says.
 
 python -m tools.goldens                      everything
-python -m tools.goldens --only json          one kind: json, forecast, hash, median or screens
+python -m tools.goldens --only json          one kind: json, forecast, hash, median,
+                                             prepared or screens
 python -m tools.goldens --match "r03*h200"   those whose key contains this, with * and ?
 python -m tools.goldens --draw 60            a sample; says its seed, --seed repeats it
 python -m tools.goldens --accept             keep what is said now
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 
 from tools.install import ROOT
 
-from . import storage
+from . import kept
 from .cases import every_case
 
 SCREENS = "screens"
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="tools.goldens", description=(__doc__ or "").splitlines()[0]
     )
-    kinds = (*storage.GOLDEN_KINDS, SCREENS)
+    kinds = (*kept.GOLDEN_KINDS, SCREENS)
     parser.add_argument("--only", choices=kinds, action="append", help="one kind; repeatable")
     parser.add_argument("--match", metavar="PATTERN", help="goldens whose key contains this")
     parser.add_argument("--draw", type=int, default=0, metavar="N", help="a sample of so many")
@@ -54,12 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = subprocess.run(command, cwd=ROOT).returncode
     if chosen.accept and not chosen.match:
         for kind in values:
-            path = storage.path_of(kind)
-            kept = storage.read_goldens(path)
-            there = {key: kept[key] for key in kept if (kind, key) in every_case()}
-            if len(there) < len(kept):
-                print(f"{path.name}: {len(kept) - len(there)} goldens of what is gone are dropped")
-                storage.write_goldens(path, there)
+            path = kept.path_of(kind)
+            held = kept.read_goldens(path)
+            there = {key: held[key] for key in held if (kind, key) in every_case()}
+            if len(there) < len(held):
+                print(f"{path.name}: {len(held) - len(there)} goldens of what is gone are dropped")
+                kept.write_goldens(path, there)
     return status
 
 

@@ -18,17 +18,20 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from labtools.notebook.exercises import exercise_files, load_exercise
+from labtools.notebook.in_page import prepared_texts
 from labtools.problem import Workload, kernels_dir, load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record import Record, read_records, shipped_records_dir
+from tools.write_in_page import golden_kernel
 from tools.write_listings import locked_nvrtc
 
 from .commands import FILES, GUESSED, GUESSES, Command, commands
 from .values import Json, as_kept, digest, mask
 
-DRAWN_SHARES = {"json": 22, "forecast": 10, "hash": 14, "median": 14}
+DRAWN_SHARES = {"json": 20, "forecast": 10, "hash": 12, "median": 12, "prepared": 6}
 """How 60 drawn goldens are spread; another number is spread alike."""
-MOST_SECONDS = 24.0
+MOST_SECONDS = 32.0
 """What 60 drawn goldens may take together, by what is known of them."""
 
 
@@ -63,14 +66,17 @@ class GoldenCase:
     key: str  # names it within its kind; does not change when the code does
     needs: frozenset[str]  # as in `Command`
     seconds: float  # that it takes, about
-    subject: Any  # the command, or the record
+    subject: Any  # the command, the record, or the exercise and the kernel's text
 
     def answer(self) -> Json:
         """What the project says now, in the form that is kept."""
         if isinstance(self.subject, Command):
             return as_kept(ask_command(self.subject), self.subject.whole)
-        asked = {"forecast": ask_forecast, "hash": ask_hashes, "median": ask_times}[self.kind]
-        return as_kept(asked(self.subject), whole=self.kind == "forecast")
+        asked = {
+            **{"forecast": ask_forecast, "hash": ask_hashes, "median": ask_times},
+            "prepared": lambda one: golden_kernel(*one),
+        }[self.kind]
+        return as_kept(asked(self.subject), whole=self.kind in ("forecast", "prepared"))
 
 
 @cache
@@ -93,6 +99,9 @@ def every_case() -> dict[tuple[str, str], GoldenCase]:
             add("forecast", f"{gpu} {point}", {"compiler"}, 0.8, held)
         add("hash", name, {"compiler"}, 0.3, held)
         add("median", name, (), 0.0, held)
+    for name in sorted(exercise_files()):
+        for what, text in prepared_texts(load_exercise(name)).items():
+            add("prepared", f"{name} {what}", {"compiler", "host"}, 1.3, (name, text))
     return found
 
 
@@ -263,7 +272,8 @@ def draw(cases: Iterable[GoldenCase], count: int, seed: int) -> list[GoldenCase]
     shares = sum(DRAWN_SHARES[kind] for kind in by_kind)
     left_s = MOST_SECONDS * count / sum(DRAWN_SHARES.values())
     chosen: list[GoldenCase] = []
-    for kind, some in by_kind.items():
+    # Answers of commands come last: some take so long that they would leave nothing.
+    for kind, some in sorted(by_kind.items(), key=lambda one: one[0] == "json"):
         share = round(count * DRAWN_SHARES[kind] / shares)
         chance.shuffle(some)
         taken: list[GoldenCase] = []

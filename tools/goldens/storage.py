@@ -1,15 +1,10 @@
-"""Where the snapshot library keeps goldens: ``KIND.jsonl.gz``, one line a golden, sorted by key.
-
-Equal goldens give equal bytes. A golden belongs to the test ``test_golden[KIND KEY]``.
-"""
+"""How the snapshot library reads and writes goldens, each of the test ``test_golden[KIND KEY]``."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,37 +12,8 @@ from syrupy.data import Snapshot, SnapshotCollection, SnapshotCollections
 from syrupy.extensions.base import AbstractSyrupyExtension
 from syrupy.utils import exclusive_file_lock, snapshot_file_lock_enabled
 
-from labtools.problem import LabError
-from tools.install import ROOT
-
-from .values import Json, changed_paths
-
-GOLDEN_KINDS = ("json", "forecast", "hash", "median")
-FOLDER = ROOT / "tests" / "goldens"
-
-
-def path_of(kind: str, folder: Path = FOLDER) -> Path:
-    """Where the goldens of one kind are kept."""
-    return folder / f"{kind}.jsonl.gz"
-
-
-@lru_cache(maxsize=8)
-def read_goldens(path: Path) -> dict[str, Json]:
-    """The goldens of one file by key."""
-    try:
-        lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-        return dict(json.loads(line) for line in lines)
-    except (OSError, EOFError, ValueError, TypeError) as error:
-        raise LabError(
-            f"The goldens {path.name} cannot be read.", str(error), "git checkout gives them back"
-        ) from error
-
-
-def write_goldens(path: Path, goldens: Mapping[str, Json]) -> None:
-    """Write the goldens of one file."""
-    lines = [json.dumps([key, goldens[key]], separators=(",", ":")) for key in sorted(goldens)]
-    path.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode(), 9, mtime=0))
-    read_goldens.cache_clear()
+from .kept import FOLDER, path_of, read_goldens, write_goldens
+from .values import changed_paths
 
 
 def _kind_and_key(test: str) -> tuple[str, str]:

@@ -156,6 +156,22 @@ def _coarse(value: Json) -> Json:
     return rounded(value, COLUMN_DIGITS) if isinstance(value, float) else value
 
 
+_PLACE = re.compile(r"\b(?:element|index|block|thread) (?:\d+|\([\d, ]+\))")
+
+
+def with_places_of(before: Json, now: Json) -> Json:
+    """An answer in which a message that differs in elements, blocks and threads alone is as before:
+    a fault is told of the thread that met it first, and several run at once."""
+    if isinstance(now, dict):
+        held = before if isinstance(before, dict) else {}
+        return {name: with_places_of(held.get(name), value) for name, value in now.items()}
+    if isinstance(now, list):
+        same = isinstance(before, list) and len(before) == len(now)
+        return [with_places_of(*one) for one in zip(before, now, strict=True)] if same else now
+    texts = isinstance(before, str) and isinstance(now, str)
+    return before if texts and _PLACE.sub("", before) == _PLACE.sub("", now) else now
+
+
 class Absent:
     """Stands where one side has nothing."""
 
