@@ -17,6 +17,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.choose import find_driver
@@ -220,9 +221,11 @@ def make_site(
         ) from None
     made.mkdir(parents=True, exist_ok=True)
     alone = find_driver() is not None
-    execute_all(root, kept, made / "page-times.json", 1 if alone else jobs)
-    mark = site_mark(root, kept)
-    editor = editor_of(root, prepared)
+    with ThreadPoolExecutor(1) as beside:
+        making = beside.submit(editor_of, root, prepared)  # it needs nothing of the pages
+        execute_all(root, kept, made / "page-times.json", 1 if alone else jobs)
+        mark = site_mark(root, kept)
+        editor = making.result()
     run_sphinx(root, html, kept, assets, jobs, editor=editor)
     if mark != site_mark(root, kept) or (root == ROOT and editor is None):
         mark = None  # edited meanwhile, or to be made again when a compiler can be had
