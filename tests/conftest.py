@@ -60,8 +60,6 @@ SLOW_FIXTURES = {"measured_campaign"}
 PAGE_FIXTURES = {"page_run", "built_site"}
 """The site is made of all pages, so that what asks for one is never left to a draw, unless it also
 drives a browser."""
-PREPARED = ("my_row_sum",)
-"""The exercises whose kernels the site has checked; the others' are drawn in test_writing.py."""
 BUILD_LIMIT_S = 2400
 """The whole book, every page executed, on two cores that do other work as well."""
 THIS_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
@@ -279,7 +277,6 @@ def built_site(executed_pages: Any) -> Path:
         # The other process of this run executes pages as well, from the first one on.
         jobs = 1 if "PYTEST_XDIST_TESTRUNUID" in os.environ else JOBS
         execute_pages(missing[::-1], kept, jobs, by=THIS_RUN)
-        prepared = None if EVERY_CASE else PREPARED
-        site_path = build(ROOT, output=folder / "tested", kept=kept, prepared=prepared)
+        site_path = build(ROOT, output=folder / "tested", kept=kept)
         built_by.write_text(f"{THIS_RUN}\n{site_path}")
         return site_path

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -136,7 +136,7 @@ def run_sphinx(
         raise SystemExit("The book has errors or warnings; they are above. Nothing was made.")
 
 
-SITE_PARTS = ("book", "labs", "tools", "_config.yml", "_toc.yml")
+SITE_PARTS = ("book", "labs", "tools", "_config.yml", "_toc.yml", "tests/goldens/prepared.jsonl.gz")
 """What a site is made of beside executed pages."""
 
 
@@ -176,13 +176,11 @@ def build(
     kept: KeptPages | None = None,
     jobs: int = JOBS,
     epub: bool = False,
-    prepared: Iterable[str] | None = None,
 ) -> Path:
     """Build the site, and the EPUB on request; returns the folder of the site's HTML.
 
     The pages taken are those of ``kept``, with what is missing added; by default pages are kept
     between builds, but with a GPU, where also one page runs at a time and has it to itself.
-    ``prepared`` as `tools.write_in_page.make_editor` takes it.
 
     Raises SystemExit: it fails or warns, a page is missing or not in the table of contents, or a
     page would ask for something from outside.
@@ -198,15 +196,13 @@ def build(
         if stands(html, made / "site.json", root, kept):
             print("Nothing has changed: the site stands as it was made.")
         else:
-            make_site(root, html, kept, jobs, prepared)
+            make_site(root, html, kept, jobs)
         if epub:
             make_epub(root, html, kept, jobs)
     return html
 
 
-def make_site(
-    root: Path, html: Path, kept: KeptPages, jobs: int, prepared: Iterable[str] | None
-) -> None:
+def make_site(root: Path, html: Path, kept: KeptPages, jobs: int) -> None:
     """Make the site from nothing, for `build`; pages that are not kept are executed first."""
     made, noted = html.parent, html.parent / "site.json"
     noted.unlink(missing_ok=True)
@@ -222,7 +218,7 @@ def make_site(
     made.mkdir(parents=True, exist_ok=True)
     alone = find_driver() is not None
     with ThreadPoolExecutor(1) as beside:
-        making = beside.submit(editor_of, root, prepared)  # it needs nothing of the pages
+        making = beside.submit(editor_of, root)  # it needs nothing of the pages
         execute_all(root, kept, made / "page-times.json", 1 if alone else jobs)
         mark = site_mark(root, kept)
         editor = making.result()
@@ -238,13 +234,13 @@ def make_site(
     noted.write_text(json.dumps({"mark": mark, "files": site_files(html)}))
 
 
-def editor_of(root: Path, prepared: Iterable[str] | None) -> Path | None:
+def editor_of(root: Path) -> Path | None:
     """What the repository's own site needs so that kernels are written in it; says why not."""
     from labtools.problem import LabError
     from tools.write_in_page import make_editor  # much to import, for what fills pages too
 
     try:
-        return make_editor(prepared=prepared) if root == ROOT else None
+        return make_editor() if root == ROOT else None
     except (AssetError, LabError) as error:
         what = "The site has no compiler, so its kernels can be written in JupyterLab only"
         print(f"{what}: {error}")

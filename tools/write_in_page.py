@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,13 @@ _PARTS = ("runtime.o", "headers.json")
 _COMPILER_FILES = ("bundle.js", "llvm.core2.wasm", "llvm.core3.wasm", "llvm.core4.wasm")
 
 
-def make_editor(folder: Path = MADE, prepared: Iterable[str] | None = None) -> Path:
-    """Make ``write`` in a folder, and return the folder; ``prepared`` are the exercises whose
-    kernels are checked beforehand, None being all.
+def make_editor(folder: Path = MADE) -> Path:
+    """Make ``write`` in a folder, and return the folder.
 
     Raises AssetError: npm cannot be had, or a tool of its packages fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    names = sorted(exercise_files() if prepared is None else prepared)
-    texts = {name: in_page.prepared_texts(load_exercise(name)) for name in names}
+    texts = {name: in_page.prepared_texts(load_exercise(name)) for name in sorted(exercise_files())}
     with FileLock(folder / ".lock"):
         made, key = _make(folder), pages_key()
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # compilers and runs are processes
