@@ -32,8 +32,8 @@ from .method import (
     GAP_NAMES,
     LAUNCH_NAMES,
     FamilyData,
+    KnobSetting,
     Method,
-    Setting,
     SwitchedMethod,
     Toggle,
     Words,
@@ -41,7 +41,7 @@ from .method import (
     counter_names,
     proof_names,
 )
-from .source import BranchSource, KernelSource
+from .source import BranchSource, SourceText
 
 START_KEY = "start"  # the key of the point that a search starts from
 MOST_BOX_POINTS = 200_000
@@ -105,7 +105,7 @@ class CanonicalRule(FamilyData):
     """Where an expression over the knobs holds, some knobs mean nothing and get one value."""
 
     when: Words  # the expression
-    set: Setting  # the values
+    set: KnobSetting  # the values
     why: Words  # one sentence
 
 
@@ -216,9 +216,9 @@ class Family:
 
     def read_key(self, key: str) -> Point:
         """The point that a `Point.key` names."""
-        name, *out = key.split()
+        name, _, out = key.partition(" ")
         if name in self.sources:
-            return self.written(name, tuple(one.removeprefix("-") for one in out))
+            return self.written(name, tuple(one.removeprefix("-") for one in out.split()))
         knobs: dict[str, int] = {}
         for word in key.split() if key != START_KEY else ():
             name, equals, value = word.partition("=")
@@ -509,7 +509,7 @@ def load_tuned(name: str | Path) -> Family:
         data = tomllib.loads(read_given(path)) if rung.is_family else {}
     if rung.is_family and "launch" not in data:
         return load_family(name)
-    made = KernelSource.read(rung.source, rung)
+    made = SourceText.read(rung.source, rung)
     problem = operation_of(rung.operation).headline
     return Family(
         rung=rung,

@@ -70,7 +70,7 @@ from .pick import (
     why_not_again,
 )
 from .sass_check import Proof, SassVerdict, prove
-from .source import AskedBranch, BranchSource, KernelSource, check_fits, read_branch
+from .source import AskedBranch, BranchSource, SourceText, check_fits, read_branch
 from .state import (
     STEPS,
     AblatedPoint,
@@ -284,13 +284,13 @@ class TuningLoop:
             tried.append(events.BranchTried(*told))
         right = [one for one in tried if one.is_right]
         champion = self._leader(right)
-        claimed = [self.family.sources[one.point].methods for one in right]
+        claimed = [self.family.sources[one.point].methods for one in right or tried]
         return self.folder.keep(
             events.BranchDone(
                 state.round,
                 tuple(tried),
                 champion.key if champion else None,
-                other_methods=tuple(dict.fromkeys(itertools.chain(*claimed))) or None,
+                other_methods=tuple(dict.fromkeys(itertools.chain(*claimed))),
             )
         )
 
@@ -308,7 +308,7 @@ class TuningLoop:
         begin = (
             family.sources[start.source].code
             if start.source
-            else KernelSource.read(base.source, base)
+            else SourceText.read(base.source, base)
         )
         judged = list(_latest_classes(state))
         made: list[BranchSource] = []
@@ -325,8 +325,15 @@ class TuningLoop:
                 raise LabError(f"{one.source} is no new branch.", why, "other source, or claims")
             for method in (None, *found.methods):
                 out = () if method is None else (method,)
-                if not (out and found.why_not_without(out)):
+                if out and found.why_not_without(out):
+                    continue
+                try:
                     check_fits(found.rung(base, out), bench.problem, bench.limits, knobs)
+                except LabError as error:
+                    if not out:
+                        raise
+                    what = f"{one.source} cannot be used without {method}."
+                    raise LabError(what, f"{error.what} {error.why}", error.still_works) from error
             made.append(found)
         return made
 
@@ -361,7 +368,11 @@ class TuningLoop:
             )
 
         single, both, untimed = list[Attribution](), list[Attribution](), dict[str, str]()
-        for point, methods in self._judged(state).items():
+        judged = self._judged(state)
+        if len(judged) > 1:  # whether they are right is found out together
+            left = (single_variants(self.family, *one).points.values() for one in judged.items())
+            self.bench.check([*itertools.chain.from_iterable(left)])
+        for point, methods in judged.items():
             found = _ablate(self.bench, point, methods, pairs, partial(beside, point))
             single += found.single
             both += found.both
@@ -462,8 +473,11 @@ class TuningLoop:
         )
 
     def score_frontier(self) -> None:
-        """Time the fastest entries of the frontier on the family's other workloads."""
+        """Time the fastest entries of the frontier on the family's other workloads; a kernel alone
+        has none."""
         state = self.state
+        if self.family.is_plain:
+            return
         others = [problem for problem in self.family.workloads if problem != self.bench.problem]
         entries = sorted(state.frontier, key=lambda entry: entry.time_us)[:MOST_SCORED]
         missing = [self.family.read_key(entry.point) for entry in entries if not entry.others_us]

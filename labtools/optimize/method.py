@@ -1,6 +1,6 @@
 """A method: one thing to do to a kernel, what calls for it, and how the machine code tells of it.
-The catalogue beside this file has those that any kernel may claim; a family adds how its knobs switch
-its own."""
+The catalogue beside this file has those that any kernel may claim; a family adds how its knobs
+switch its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FamilyData(BaseModel):
 
 
 Words = Annotated[str, Field(min_length=1)]
-Setting = Annotated[dict[str, int], Field(min_length=1)]
+KnobSetting = Annotated[dict[str, int], Field(min_length=1)]
 AS_TUPLE = Field(default=(), strict=False)  # a list in the file
 
 
@@ -110,7 +110,7 @@ class Method(FamilyData):
     proof_when: str = ""  # as an expression; ``_without`` ends values without it
     also: str = ""  # what else it switches, as words that follow "it also"
     off: dict[str, int] = Field(default_factory=dict)  # setting of the knobs without it
-    on: Annotated[tuple[Setting, ...], AS_TUPLE]  # settings with it, the default form first
+    on: Annotated[tuple[KnobSetting, ...], AS_TUPLE]  # settings with it, the default form first
     # values that further knobs must have, by name: one of a few each. Where a knob has none of
     # them, the first is taken along.
     needs: dict[str, Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)]] = (

@@ -57,7 +57,7 @@ class AskedBranch:
 
 
 @dataclass(frozen=True)
-class KernelSource:
+class SourceText:
     """A kernel's text, and how it is launched where that is not as the loop's own kernel is."""
 
     file: str  # that it was read from
@@ -71,7 +71,7 @@ class KernelSource:
     @classmethod
     def read(
         cls, path: Path, base: Rung, launch: Path | None = None, problem: Problem | None = None
-    ) -> KernelSource:
+    ) -> SourceText:
         """A source, with its launches where a file says them. Arguments of that file must be those
         of the ``problem``. Raises LabError: one of the files cannot be used."""
         said: Mapping[str, Any] = launch_file(launch) if launch is not None else {}
@@ -151,12 +151,12 @@ class BranchSource:
     """A branch that somebody wrote, or the kernel with which a loop began."""
 
     name: str  # of the point with all its methods: ``v2@1.1`` of round 1, branch 1
-    code: KernelSource
+    code: SourceText
     methods: tuple[str, ...] = ()  # that it claims
     carried: tuple[str, ...] = ()  # whose guards it still has, from earlier rounds
     guards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # macros by method
     # what it is without a method that has no guard
-    without: Mapping[str, KernelSource] = field(default_factory=dict)
+    without: Mapping[str, SourceText] = field(default_factory=dict)
     described: tuple[Method, ...] = ()  # that the catalogue lacks
 
     def why_not_without(self, methods: Sequence[str]) -> str:
@@ -172,7 +172,7 @@ class BranchSource:
             return f"the source without {files[0]} says nothing of it without another one too"
         return ""
 
-    def source_without(self, methods: Sequence[str]) -> KernelSource:
+    def source_without(self, methods: Sequence[str]) -> SourceText:
         """The source without some methods; where guards leave them out it is its own."""
         return next((self.without[one] for one in methods if one in self.without), self.code)
 
@@ -251,14 +251,14 @@ def macro_of(method: str) -> str:
     return f"METHOD_{method.replace('.', '_')}"
 
 
-def diff_of(before: KernelSource, after: KernelSource) -> str:
+def diff_of(before: SourceText, after: SourceText) -> str:
     """What changed from one source to another, and in its launches, as a unified diff."""
     first, second = ([*_say_launches(one), *one.text.splitlines()] for one in (before, after))
     names = Path(before.file).name, Path(after.file).name
     return "\n".join(difflib.unified_diff(first, second, *names, lineterm="", n=2))
 
 
-def _say_launches(code: KernelSource) -> list[str]:
+def _say_launches(code: SourceText) -> list[str]:
     return [
         f"// {one.entry}: grid {one.grid}, block {one.block}, shared memory {one.smem}"
         for one in code.launches
@@ -286,12 +286,6 @@ def read_branch(
     described = tuple(_describe(*one, known) for one in asked.describe.items())
     named = {**known, **{one.id: one for one in described}}
     methods = tuple(dict.fromkeys(asked.methods))
-    if not methods:
-        raise LabError(
-            f"{asked.source} claims no method.",
-            "a round judges methods, each by the kernel without it",
-            "--method memory.vectorize, once for each method that the source has",
-        )
     for one in methods:
         if one not in named:
             near = difflib.get_close_matches(one, named, 3, 0.4) or list(named)[:3]
@@ -305,7 +299,7 @@ def read_branch(
         if one not in methods:
             raise LabError(
                 f"{one} is not claimed by {asked.source}.",
-                f"it claims {', '.join(methods)}",
+                f"it claims {', '.join(methods) or 'none'}",
                 f"--method {one} beside it, or neither",
             )
     guards = {one: found for one in (*methods, *judged) if (found := _guards(code.text, one))}
@@ -335,7 +329,7 @@ def read_branch(
     return dataclasses.replace(made, without=without)
 
 
-def _read_code(text: str, base: Rung, problem: Problem, launch: str = "") -> KernelSource:
+def _read_code(text: str, base: Rung, problem: Problem, launch: str = "") -> SourceText:
     """A source by its path, or by that of a launch file that names it."""
     path, told = Path(text).expanduser(), Path(launch).expanduser() if launch else None
     if path.suffix == ".toml":
@@ -343,7 +337,7 @@ def _read_code(text: str, base: Rung, problem: Problem, launch: str = "") -> Ker
         if named is None:
             raise LabError(f"{path} names no source.", "it needs source", "the .cu, and --launch")
         path = path.parent / str(named)
-    return KernelSource.read(path, base, told, problem)
+    return SourceText.read(path, base, told, problem)
 
 
 def _describe(name: str, said: str, known: Mapping[str, Method]) -> Method:

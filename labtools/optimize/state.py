@@ -375,7 +375,7 @@ class StateFold:
         self._set(event, planned={**before, event.purpose: tuple(points)})
 
     def _take_timed(self, event: events.PointTimed) -> None:
-        if event.knobs:
+        if event.knobs or event.point.partition(" ")[0] in self.sources:
             self.knobs[event.point] = event.knobs
         time_us = event.time_us
         if event.purpose not in UNCOUNTED:

@@ -171,7 +171,7 @@ def _explain_pick(event: events.PickDone) -> _Explained:
 def _explain_source(event: events.SourceGiven) -> _Explained:
     one = event.source
     claims = "; ".join(f"{method}, {how}" for method, how in one.say_claims().items())
-    text = f"{one.name} is {one.code.file} and claims {claims}"
+    text = f"{one.name} is {one.code.file} and claims {claims or NO_METHOD}"
     if one.carried:
         text += f"; it still has the guards of {', '.join(one.carried)}"
     rule = "its source is kept whole, and problem, reference and tolerance are those of the loop"
