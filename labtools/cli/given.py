@@ -129,12 +129,13 @@ def read_rung(name: str) -> Rung:
         return rung
 
 
-def read_family(name: str) -> Family:
-    """The kernel family that was named, whose source can be read."""
-    from labtools.optimize.family import load_family
+def read_family(name: str, *, may_be_plain: bool = False) -> Family:
+    """The kernel family that was named, whose source can be read; where it ``may_be_plain`` a
+    kernel alone is one too."""
+    from labtools.optimize.family import load_family, load_tuned
 
     with typed():
-        family = load_family(name)
+        family = load_tuned(name) if may_be_plain else load_family(name)
         assert family.rung.source_text is not None
         return family
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
 from labtools.optimize.log import disk, say_command
 from labtools.optimize.loop_folder import LoopFolder, LoopThere, family_lost
 from labtools.optimize.pick import Retry
+from labtools.optimize.round_files import diffs_without
+from labtools.optimize.source import AskedBranch
 from labtools.optimize.summary import SummaryTable, summarise, summary_text
 from labtools.optimize.telling import STOP, RoundTold, StepTold, tell_rounds, tell_steps
 from labtools.problem import LabError, Problem, as_lab_error
@@ -47,7 +49,7 @@ DEFAULT_FAMILY = "tunable"
 INPUTS: Mapping[str, dict[str, Any]] = {
     "gaps": {"counters": (Mapping[str, float | None], ...)},
     "pick": {"methods": (tuple[str, ...], ...), "acknowledged": (Mapping[str, Retry], {})},
-    "branch": {"branches": (tuple[Mapping[str, int], ...], ...)},
+    "branch": {"branches": (tuple[AskedBranch | Mapping[str, int], ...], ...)},
     "update": {"analysis": (str, ...)},
 }
 """What each step may be given, as pydantic has fields; each is an argument of the loop's method."""
@@ -126,6 +128,10 @@ class StepAnswer(LoopAnswer):
         """The explanation, and the next step."""
         if self.explained is not None:
             console.print(str(self.explained))
+        for branch, claims in self.result.get("claims", {}).items():
+            console.print(f"{branch}: " + "; ".join(f"{one}: {how}" for one, how in claims.items()))
+        for method, text in self.result.get("diffs", {}).items():
+            console.print(f"what goes with {method}:\n{text}", markup=False, highlight=False)
         if not self.stopped:
             following = " or ".join(say_command(step, self.folder) for step in self.next)
             console.print(f"next: {following}")
@@ -168,11 +174,12 @@ class LoopAsked:
     branches: int | None = None  # candidates a round
     rule: str | None = None  # of apportionment
 
-    def begin(self, folder: Path) -> None:
-        """Begin such a loop in a new folder."""
+    def begin(self, folder: Path, *, may_be_plain: bool = False) -> None:
+        """Begin such a loop in a new folder, of a kernel alone where it may be that."""
         from labtools.optimize import loop
 
-        family = read_family(DEFAULT_FAMILY if self.kernel is None else self.kernel)
+        kernel = DEFAULT_FAMILY if self.kernel is None else self.kernel
+        family = read_family(kernel, may_be_plain=may_be_plain)
         problem = None if self.workload is None else read_workload(self.workload)
         with typed():
             rule = rule_named(self.rule or DEFAULT_RULE)
@@ -216,7 +223,7 @@ def _family_of(looked: LoopFolder, named: str | None) -> Family:
             )
         )
     try:
-        family = read_family(named or held)
+        family = read_family(named or held, may_be_plain=True)
     except UsageProblem as error:
         if named is not None:
             raise
@@ -240,7 +247,7 @@ def _in_order() -> Iterator[None]:
 
 def begin_loop(folder: Path, asked: LoopAsked) -> StepAnswer:
     """Begin a loop in a new folder."""
-    asked.begin(folder)
+    asked.begin(folder, may_be_plain=True)
     return _answer("init", LoopFolder.look(folder))
 
 
@@ -259,13 +266,29 @@ def do_step(
 
     looked = LoopFolder.look(folder)
     with _in_order():
-        looked.require(step)
-        family = _family_of(looked, kernel)
         asked = read_input(given, step)
+        written = [
+            one for one in (asked | more).get("branches", ()) if isinstance(one, AskedBranch)
+        ]
+        if not written:  # before these the policy takes what is left of the round
+            looked.require(step)
+        family = _family_of(looked, kernel)
         with open_loop(folder, family, with_time_left(progress)) as loop:
             state = loop.take(step, **asked, **more)
             choices = _choices_of(family, state) if step == "pick" else {}
+            if written:
+                choices = _claims_of(state)
             return _answer(step, loop.folder, looked.next_line, choices)
+
+
+def _claims_of(state: loop_state.LoopState) -> dict[str, Any]:
+    """Of the round's written branches: how each method is taken out of each, and what goes with a
+    method that another source is without."""
+    keys = [one.point for one in state.current.branches if one.point in state.sources]
+    return {
+        "claims": {key: state.sources[key].say_claims() for key in keys},
+        "diffs": diffs_without(state, state.current),
+    }
 
 
 def _choices_of(family: Family, state: loop_state.LoopState) -> dict[str, Any]:
@@ -277,6 +300,38 @@ def _choices_of(family: Family, state: loop_state.LoopState) -> dict[str, Any]:
         "forms": {name: known[name].on for name in named if name in known},
         "hyperparameters": {hyper.knob: hyper.values for hyper in family.hypers},
     }
+
+
+def written_branch(
+    given: str | None,
+    source: str | None,
+    launch: str | None,
+    methods: Sequence[str] | None,
+    without: Sequence[str] | None,
+    describe: Sequence[str] | None,
+) -> tuple[AskedBranch, ...]:
+    """The branch that was typed. Raises UsageProblem: it has no source, or comes with an input."""
+    with typed():
+        if source is None or given is not None:
+            raise LabError(
+                "This branch cannot be read.",
+                "--launch, --method, --without and --describe go with --source, and not with "
+                "--input, which says all of it itself",
+                "labtools loop branch --help shows both",
+            )
+        pairs = _pairs_of("--without", without), _pairs_of("--describe", describe)
+        return (AskedBranch(source, launch or "", tuple(methods or ()), *pairs),)
+
+
+def _pairs_of(option: str, texts: Sequence[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, said = text.partition("=")
+        if not (name.strip() and equals and said.strip()) or name.strip() in found:
+            why = "it is METHOD=... with something behind it, once for each method"
+            raise LabError(f"{option} {text!r} cannot be read.", why, "the same with that mended")
+        found[name.strip()] = said.strip()
+    return found
 
 
 def restart_loop(folder: Path, entry: int) -> StepAnswer:
@@ -455,12 +510,17 @@ class RoundsCompared(Answer):
     noise_from: str
     said: tuple[str, ...]
     counters: tuple[CounterChange, ...]
+    source: (
+        str  # what of the kernels' source changed, as a unified diff; empty without written ones
+    )
 
     def show(self, console: Console) -> None:
-        """What moved."""
+        """What moved, and what was written."""
         console.print(f"round {self.first} to round {self.second}")
         for line in (*self.said, f"noise: {self.noise_from}"):
             console.print(line)
+        if self.source:
+            console.print(self.source, markup=False, highlight=False)
 
 
 def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCompared:
@@ -482,7 +542,8 @@ def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCo
     noise, noise_from = noise_of_rounds(state.gpu, before, after)
     changes = compare_rounds(before.counters, after.counters, noise)
     said = tuple(say_changes(changes))
-    return RoundsCompared(before.round, after.round, noise_from, said, changes)
+    source = state.diff_sources(before.start, after.start)
+    return RoundsCompared(before.round, after.round, noise_from, said, changes, source)
 
 
 @dataclass(frozen=True, kw_only=True)

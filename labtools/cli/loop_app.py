@@ -35,7 +35,8 @@ KernelOption = Annotated[
     str | None,
     _option(
         "A kernel family: a shipped one, or the .py file of another, whose Python and machine code "
-        "then run as you, with the .cu and the .toml of the same name beside it. Default: tunable.",
+        "then run as you, with the .cu and the .toml of the same name beside it; init takes a "
+        "kernel without .toml too, of which you write the branches. Default: tunable.",
         "--kernel",
         metavar="FAMILY|PATH.py",
     ),
@@ -146,6 +147,37 @@ def loop_pick(
 def loop_branch(
     folder: Folder,
     given: InputOption = None,
+    source: Annotated[
+        str | None,
+        _option("A branch that you wrote: CUDA C++ for the loop's problem.", metavar="FILE.cu"),
+    ] = None,
+    launch: Annotated[
+        str | None,
+        _option(
+            "Its launches where they differ, as labtools forecast takes them: [[launch]] with "
+            "entry, grid, block, smem and args, [workspace], [defines].",
+            metavar="FILE.toml",
+        ),
+    ] = None,
+    method: Annotated[
+        list[str] | None, _option("A method that the source claims; once for each.")
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        _option(
+            "The source without a method that has no guard #if METHOD_x in it; a .toml also says "
+            "its launches.",
+            metavar="METHOD=FILE",
+        ),
+    ] = None,
+    describe: Annotated[
+        list[str] | None,
+        _option(
+            "A method that the catalogue lacks, by its machine code: 'more LDG; !BAR', or by what "
+            "proves it: 'blocks > blocks_without'.",
+            metavar="METHOD=SIGNATURE",
+        ),
+    ] = None,
     kernel: NamedOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -155,8 +187,18 @@ def loop_branch(
     best of all points. Input: {"branches": [{"warps": 4, "split": 8}, ...]}, the knobs of each;
     those left out are as at the point that the round began from, with the round's methods on. A
     branch without one of them is refused, and so is one that would switch another method on or off.
+
+    A branch may be source: {"branches": [{"source": "v2.cu", "methods": ["memory.vectorize"],
+    "without": {"memory.vectorize": "v2_plain.cu"}, "launch": "v2.toml", "describe": {}}, ...]}, or
+    one by --source. Steps before it that were not taken are taken by the policy, and more may
+    follow until the round is ablated.
     """
-    _step(folder, "branch", given, kernel, as_json)
+    from .loop import written_branch
+
+    more: dict[str, Any] = {}
+    if source is not None or launch or method or without or describe:
+        more["branches"] = written_branch(given, source, launch, method, without, describe)
+    _step(folder, "branch", given, kernel, as_json, **more)
 
 
 @loop_app.command("ablate")

@@ -30,9 +30,10 @@ from labtools.toolchain.progress import Progress, silent
 from .accuracy import ForecastError, forecast_error
 from .attribution import AA, UNBOUNDED, TimeRatio, least_effect_of, noise_of, ratio_of
 from .code_numbers import ExecutedPlaces, executed_by
-from .family import Family, Method, Point
+from .family import Family, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_forecast, gaps_of_predicted
 from .grid import Grid, samples_of
+from .method import Method
 from .sass_check import Proof, SassVerdict, check_sass, judge_counts, judge_proof
 from .score import ScoreEnds
 
@@ -124,8 +125,8 @@ class TimingBench(ABC):
         return frozenset(self.family.leading)
 
     def crowns(self, point: Point) -> bool:
-        """Whether a point may lead a round, if it can be launched here."""
-        return point in self._may_lead
+        """Whether a point may lead a round, if it can be launched here; what is written may."""
+        return bool(point.source) or point in self._may_lead
 
     def holds(self, point: Point) -> bool:
         """Whether anything can be known of a point here."""
@@ -141,7 +142,7 @@ class TimingBench(ABC):
         if not self.crowns(point):
             return "it is no point of the family's grid"
         try:
-            self.family.rung.launches(self.problem, self.limits, point.knobs)
+            self.family.rung_at(point).launches(self.problem, self.limits, point.knobs)
         except LabError as error:
             return error.why or error.what
         return None
@@ -150,7 +151,7 @@ class TimingBench(ABC):
 
     def code(self, point: Point) -> MachineCode:
         """Its machine code, compiled here."""
-        return machine_code(self.family.rung, self.problem, self.limits, point.knobs)
+        return machine_code(self.family.rung_at(point), self.problem, self.limits, point.knobs)
 
     def look_for(
         self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
@@ -160,18 +161,25 @@ class TimingBench(ABC):
         signature."""
         before = {name: self.code(left) for name, left in removed.items() if left is not None}
         code, entry = self.code(point), self.entry(point)
+        entries = {}
+        for name, its in before.items():  # what is written may call its kernel otherwise
+            left = removed[name]
+            assert left is not None
+            if entry not in its.entries and (other := self.entry(left)) is not None:
+                entries[name] = other
 
         def ran(without: str | None) -> ExecutedPlaces:
             looked, its = (point, code) if without is None else (removed[without], before[without])
             assert looked is not None  # else there is no code to compare with
-            return self._executed(looked, its, entry or next(iter(code.entries)))
+            looked_at = entries.get(without or "") or entry or next(iter(code.entries))
+            return self._executed(looked, its, looked_at)
 
-        return check_sass(self.family, removed, code, before, entry, proved, ran)
+        return check_sass(self.family, removed, code, before, entry, proved, ran, entries)
 
     def _executed(self, point: Point, code: MachineCode, entry: str) -> ExecutedPlaces:
         """What a launch of a point, which has that code, executes of a kernel function."""
         if (point, entry) not in self._ran:
-            asked = (self.family.rung, self.problem, self.limits, point.knobs)
+            asked = (self.family.rung_at(point), self.problem, self.limits, point.knobs)
             self._ran[point, entry] = executed_by(*asked, code, entry)
         return self._ran[point, entry]
 
@@ -181,7 +189,7 @@ class TimingBench(ABC):
         if key not in self._forecasts:
             try:
                 made: Forecast | LabError = forecast(
-                    self.family.rung, key[1], self.sheet, dict(point.knobs)
+                    self.family.rung_at(point), key[1], self.sheet, dict(point.knobs)
                 )
             except LabError as error:
                 made = error
@@ -194,7 +202,7 @@ class TimingBench(ABC):
     def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
         """Forecast times, microseconds; a point without one is left out."""
         asked = [
-            (self.family.rung, self.problem, self.sheet, dict(point.knobs)) for point in points
+            (self.family.rung_at(one), self.problem, self.sheet, dict(one.knobs)) for one in points
         ]
         with contextlib.suppress(LabError):  # side by side; what cannot be forecast says so below
             forecast_each(asked)
@@ -550,7 +558,7 @@ class ForecastBench(TimingBench):
         """Of two forecasts, within the model's error: that of the family on the recorded grid of
         this GPU, else the bands of both. Where neither is known the interval has no end."""
         ratio = timed.median_us(above) / timed.median_us(below)
-        if self.error is not None:
+        if self.error is not None and not (above.source or below.source):
             factor = math.exp(self.error.log_error)
             return TimeRatio(ratio, ratio / factor, ratio * factor)
         one, other = (self.forecast_of(point).band_us for point in (above, below))
@@ -590,10 +598,11 @@ def _check_on_cpu(family: Family, problem: Problem, point: Point) -> str | None:
     from labtools.measure.check import check_rung
 
     small = operation_of(problem).small
-    if family.rung.supports(small) is not None:
+    rung = family.rung_at(point)
+    if rung.supports(small) is not None:
         small = problem
     try:
-        report = check_rung(family.rung, small, dict(point.knobs), quick=True)
+        report = check_rung(rung, small, dict(point.knobs), quick=True)
     except LabError as error:
         return error.clause
     return str(report) if report.verdict == "wrong" else None

@@ -15,8 +15,8 @@ from typing import Literal, get_args
 
 from labtools.problem import LabError
 
-from .family import METHOD_AXES, Axis
 from .gaps import Gaps
+from .method import METHOD_AXES, Axis
 
 # fmt: off
 ApportionmentRule = Literal[

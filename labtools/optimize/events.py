@@ -16,11 +16,12 @@ from labtools.record.fields import KeptProblemField, UnknownProblem
 
 from .attribution import AA, Attribution, MethodClass
 from .budget import Budget
-from .family import Axis
 from .gaps import Gaps
+from .method import Axis
 from .pick import Pick, Retry
 from .sass_check import SassVerdict
 from .score import ScoreEnds
+from .source import BranchSource
 
 Purpose = Literal["start", "branch", "ablation", "reference", "noise", "frontier"]
 """What a point is timed for: ``reference`` is a known point beside others in one call, ``noise`` an
@@ -81,6 +82,7 @@ class InitDone(_Event, LoopSetup):
 
     start: str  # key of the point that the first round begins from
     start_knobs: Mapping[str, int]  # all knobs of that point
+    source: BranchSource | None = None  # of that point, where the loop keeps it
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,14 @@ class PickDone(_Event):
     pick: Pick  # with all that was considered
     acknowledged: Retries = field(default_factory=dict)  # by a method's id
     given: bool = False  # the caller chose the methods
+
+
+@dataclass(frozen=True)
+class SourceGiven(_Event):
+    """Somebody wrote a branch, which can be used."""
+
+    round: int
+    source: BranchSource
 
 
 @dataclass(frozen=True)
@@ -149,7 +159,7 @@ class BranchTried:
     point: str  # its key
     time_us: float | None  # microseconds; None where it failed
     forecast_us: float | None = None  # made before it ran; None where there was none
-    why: str = ""  # it was chosen: ``forecast``, ``drawn`` or ``given``
+    why: str = ""  # it was chosen: ``forecast``, ``drawn`` or ``given``; ``written`` as source
     failure: str = ""  # why it is no candidate for champion
 
     @property
@@ -163,12 +173,13 @@ class BranchDone(_Event):
     """Step ``branch``: candidates of the same methods."""
 
     round: int
-    branches: tuple[BranchTried, ...]  # those that were run
+    branches: tuple[BranchTried, ...]  # those that were run; written ones of before again
     champion: str | None  # key of the fastest right one; None: the step may be done again
     pruned: Mapping[str, int] = field(default_factory=dict)  # settings that went before, by reason
     candidates: int = 0  # settings that the forecast ordered
     best_rank: int | None = None  # where it put the fastest, from 1; None: not known
-    # that the champion has beyond the round's start, where it has others than were picked
+    # that the champion has beyond the round's start, where it has others than were picked; of
+    # written branches all that the right ones claim
     other_methods: tuple[str, ...] | None = None
 
 
@@ -243,6 +254,7 @@ EVENT_KINDS: Mapping[str, type] = {
     "ablate": AblateDone,
     "check": CheckDone,
     "update": UpdateDone,
+    "source": SourceGiven,
     "plan": PlanMade,
     "timed": PointTimed,
     "frontier": FrontierScored,

@@ -16,40 +16,37 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NoReturn, Self
+from typing import Annotated, Any, NoReturn
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, PlainSerializer, ValidationError
 
-from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
-from labtools.problem import LabError, Problem, Rung, load_rung, parse_problem
+from labtools.problem import LabError, Problem, Rung, load_rung, operation_of, parse_problem
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import read_given
 from labtools.record import hash_python_file
-from labtools.record.expressions import ExpressionError, Quantity, evaluate_expression, names_in
-from labtools.record.fields import ShippedId
+from labtools.record.expressions import ExpressionError, evaluate_expression, names_in
 from labtools.toolchain.sources import hash_source
 
-Axis = Literal["compute", "memory", "latency"]
-METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")
-
-Toggle = Mapping[str, int]  # a setting: values of some knobs
+from .method import (
+    AS_TUPLE,
+    GAP_NAMES,
+    LAUNCH_NAMES,
+    FamilyData,
+    KnobSetting,
+    Method,
+    SwitchedMethod,
+    Toggle,
+    Words,
+    catalogue,
+    counter_names,
+    proof_names,
+)
+from .source import BranchSource, SourceText
 
 START_KEY = "start"  # the key of the point that a search starts from
 MOST_BOX_POINTS = 200_000
 """Products of one box of the grid. A larger one is a slip: every product is looked at."""
 _MOST_PASSES = 32  # of canonical rules over one point; a rule that undoes another never ends
-
-_LINE = re.compile(
-    r"(?:>=(?P<least>[0-9]+) |(?P<than>more|fewer) |(?P<none>!))?(?P<pattern>.*)", re.DOTALL
-)
 
 
 class InvalidPoint(LabError):
@@ -62,17 +59,22 @@ class ForbiddenPoint(InvalidPoint):
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """Values of all knobs, in canonical form: two points are equal if they are one kernel."""
+    """Values of all knobs, in canonical form: two points are equal if they are one kernel. One that
+    somebody wrote has the name of its source too, and the methods that are left out of it."""
 
-    key: str  # short text that names only knobs that differ from the start: ``gqa=1 stages=3``
+    # short text that names only knobs that differ from the start: ``gqa=1 stages=3``; of a written
+    # one its source: ``v2@1.1``, ``v2@1.1 -memory.vectorize``
+    key: str
     knobs: Annotated[Mapping[str, int], PlainSerializer(dict)]  # every knob, in the rung's order
+    source: str = ""  # the name of what somebody wrote; empty where the family's source is meant
+    without: tuple[str, ...] = ()  # methods that are left out of that
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "knobs", MappingProxyType(dict(self.knobs)))
 
     @cached_property
-    def _values(self) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted(self.knobs.items()))
+    def _values(self) -> tuple[Any, ...]:
+        return (self.source, *sorted(self.without), *sorted(self.knobs.items()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Point) and self._values == other._values
@@ -84,177 +86,40 @@ class Point:
         return self.key
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Point, (self.key, dict(self.knobs)))
+        return (Point, (self.key, dict(self.knobs), self.source, self.without))
 
     def holds(self, toggle: Toggle) -> bool:
         """Whether the knobs have these values."""
         return all(self.knobs[name] == value for name, value in toggle.items())
 
 
-class _Data(BaseModel):
-    # A misspelt field would otherwise vanish without a word.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-
-
-_Words = Annotated[str, Field(min_length=1)]
-_Setting = Annotated[dict[str, int], Field(min_length=1)]
-_Tuple = Field(default=(), strict=False)  # a list in the file
-
-
-PatternKind = Literal["some", "none", "more", "fewer"]
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """One line of a signature: a regular expression over the text of one instruction."""
-
-    text: str  # as it stands in the file
-    regex: re.Pattern[str]  # what an instruction is searched for
-    kind: PatternKind = "some"  # ``more``, ``fewer``: than without the method
-    least: int = 1  # see ``kind``
-
-    def holds(self, count: int, without: int | None) -> bool | None:
-        """Whether so many instructions that match are as the signature wants it; None where a
-        comparison lacks the count ``without`` the method."""
-        if self.kind == "some":
-            return count >= self.least
-        if self.kind == "none":
-            return count == 0
-        if without is None:
-            return None
-        return count > without if self.kind == "more" else count < without
-
-
-def read_pattern(text: str) -> Pattern:
-    """A line of a signature: ``LDGSTS``, ``!BAR`` (none), ``>=4 LDG`` (so many), and ``more LDG``
-    or ``fewer LDG`` than without the method."""
-    found = _LINE.match(text)
-    assert found is not None  # every text is a line
-    kind: PatternKind = "some"
-    if found["than"]:
-        kind = "more" if found["than"] == "more" else "fewer"
-    elif found["none"]:
-        kind = "none"
-    inner = found["pattern"]
-    if not inner.strip():
-        raise ValueError(f"{text!r} looks for nothing")
-    try:
-        regex = re.compile(inner)
-    except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
-    if regex.search(""):
-        raise ValueError(f"{text!r} is found in everything")
-    return Pattern(text, regex, kind, int(found["least"] or 1))
-
-
-def _listed(value: Any) -> Any:
-    """One value as a list of one; a list as a tuple."""
-    return (
-        (value,) if isinstance(value, int) else tuple(value) if isinstance(value, list) else value
-    )
-
-
-class Method(_Data):
-    """One thing to do to a kernel, and how it is switched."""
-
-    # with its axis in front: ``latency.async_copies``
-    id: Annotated[str, Field(pattern=r"^(compute|memory|latency)\.[a-z0-9_]+$")]
-    axis: Axis  # whose gap it closes
-    title: _Words  # a few words
-    idea: _Words  # one sentence
-    priority: Annotated[int, Field(ge=1)]  # 1 is the first of its axis
-    # the oldest architecture that has what it needs
-    min_arch: Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")] = "sm_75"
-    trigger: _Words  # expression; its value in [0, 1] says how strongly it is called for
-    skip: str = ""  # expression; where it holds the method is left out. Empty: never.
-    signature: Annotated[tuple[str, ...], _Tuple]  # see `read_pattern`; every line must hold
-    proof: str = ""  # what proves it where it has no signature, as words that follow "proved where"
-    proof_when: str = ""  # as an expression; ``_without`` ends values without it
-    also: str = ""  # what else it switches, as words that follow "it also"
-    off: dict[str, int] = Field(default_factory=dict)  # setting of the knobs without it
-    on: Annotated[tuple[_Setting, ...], _Tuple]  # settings with it, the default form first
-    # values that further knobs must have, by name: one of a few each. Where a knob has none of
-    # them, the first is taken along.
-    needs: dict[str, Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)]] = (
-        Field(default_factory=dict)
-    )
-    along: dict[str, int] = Field(default_factory=dict)  # set when applied; need not stay
-    # instead of a toggle, two shipped rungs, without it and with it
-    pair: Annotated[tuple[ShippedId, ShippedId] | None, Field(default=None, strict=False)]
-
-    def ask(
-        self, what: Literal["trigger", "skip", "proof_when"], names: Mapping[str, Quantity | None]
-    ) -> Quantity:
-        """The value of one of its expressions; None is a missing value. Raises MissingName: it asks
-        for a name without a value."""
-        text: str = getattr(self, what)
-        try:
-            return evaluate_expression(text, names)
-        except ExpressionError as error:
-            raise LabError(
-                f"The {what} of {self.id} cannot be computed.",
-                f"{text}: {error.why}",
-                "the other methods; an expression with a condition before what may fail",
-            ) from error
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.axis != self.id.split(".")[0]:
-            raise ValueError(f"{self.id} is of axis {self.axis}")
-        if bool(self.signature) == bool(self.proof):
-            raise ValueError(f"{self.id} needs a signature, or else a proof, and not both")
-        if bool(self.proof_when) and not self.proof:
-            raise ValueError(f"{self.id} has proof_when and a signature")
-        if self.pair is None and not (self.off and self.on):
-            raise ValueError(f"{self.id} needs off and on, or else a pair")
-        if self.pair is not None and (self.off or self.on or self.needs or self.along):
-            raise ValueError(f"{self.id} has a pair, so it has no off, on, needs or along")
-        for form in self.on:
-            if set(form) != set(self.off):
-                raise ValueError(
-                    f"{self.id}: every form sets the knobs of off: {', '.join(self.off)}"
-                )
-            if form == self.off:
-                raise ValueError(f"{self.id}: a form is the same as off")
-        if len({tuple(sorted(form.items())) for form in self.on}) != len(self.on):
-            raise ValueError(f"{self.id} has a form twice")
-        if (set(self.needs) | set(self.along)) & set(self.off):
-            raise ValueError(f"{self.id} sets a knob twice: by off, and by needs or along")
-        return self
-
-    @cached_property
-    def patterns(self) -> tuple[Pattern, ...]:
-        """The lines of the signature."""
-        return tuple(read_pattern(text) for text in self.signature)
-
-
-class Hyper(_Data):
+class Hyper(FamilyData):
     """A knob that branches vary while the methods stay."""
 
     knob: str  # its name
     values: Annotated[tuple[int, ...], Field(min_length=2, strict=False)]  # those to try
-    doc: _Words  # what it changes, one line
+    doc: Words  # what it changes, one line
 
 
-class CanonicalRule(_Data):
+class CanonicalRule(FamilyData):
     """Where an expression over the knobs holds, some knobs mean nothing and get one value."""
 
-    when: _Words  # the expression
-    set: _Setting  # the values
-    why: _Words  # one sentence
+    when: Words  # the expression
+    set: KnobSetting  # the values
+    why: Words  # one sentence
 
 
-class Constraint(_Data):
+class Constraint(FamilyData):
     """What every point must hold."""
 
-    require: _Words  # expression over the knobs
-    reason: _Words  # why one that does not hold it is no kernel
+    require: Words  # expression over the knobs
+    reason: Words  # why one that does not hold it is no kernel
 
 
-class GridBox(_Data):
+class GridBox(FamilyData):
     """A part of the grid: all products of some values; the other knobs are as at the start."""
 
-    name: _Words  # a few words
+    name: Words  # a few words
     choices: Annotated[  # values by knob
         dict[str, Annotated[tuple[int, ...], Field(min_length=1, strict=False)]],
         Field(min_length=1),
@@ -262,15 +127,15 @@ class GridBox(_Data):
     only: str = ""  # expression: products where it holds
 
 
-class _File(_Data):
+class _File(FamilyData):
     workloads: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
     start: dict[str, int] = Field(default_factory=dict)
-    leads_without: Annotated[tuple[str, ...], _Tuple]  # see `Family.leading`
-    hyper: Annotated[tuple[Hyper, ...], _Tuple]
-    canonical: Annotated[tuple[CanonicalRule, ...], _Tuple]
-    constraint: Annotated[tuple[Constraint, ...], _Tuple]
+    leads_without: Annotated[tuple[str, ...], AS_TUPLE]  # see `Family.leading`
+    hyper: Annotated[tuple[Hyper, ...], AS_TUPLE]
+    canonical: Annotated[tuple[CanonicalRule, ...], AS_TUPLE]
+    constraint: Annotated[tuple[Constraint, ...], AS_TUPLE]
     grid: Annotated[tuple[GridBox, ...], Field(min_length=1, strict=False)]
-    method: Annotated[tuple[Method, ...], _Tuple]
+    method: Annotated[tuple[SwitchedMethod, ...], AS_TUPLE]
 
 
 @dataclass(frozen=True)
@@ -287,6 +152,8 @@ class Family:
     path: Path  # the file
     start_knobs: Mapping[str, int] = field(repr=False)
     leads_without: tuple[str, ...] = ()  # ids, see `leading`
+    # what somebody wrote, by name; of a kernel without a family's file that with which it began too
+    sources: dict[str, BranchSource] = field(default_factory=dict, repr=False, compare=False)
     # What a loop asks for again and again: points by the values of all knobs, the methods on at
     # each, and what expressions said, by their text and the values of the knobs that they ask for.
     _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -296,7 +163,26 @@ class Family:
     @cached_property
     def start(self) -> Point:
         """Where a search starts."""
-        return self.point()
+        return self.written(START_KEY) if START_KEY in self.sources else self.point()
+
+    def written(self, name: str, without: tuple[str, ...] = ()) -> Point:
+        """The point of a source that somebody wrote, with the knobs as at the start."""
+        key = " ".join([name, *(f"-{method}" for method in without)])
+        return Point(key, dict(self._start_values), name, without)
+
+    def rung_at(self, point: Point) -> Rung:
+        """The kernel of a point: the family's, or one that somebody wrote, launched as he said."""
+        if not point.source:
+            return self.rung
+        key = ("rung", point.source, point.without)
+        if key not in self._kept:
+            self._kept[key] = self.sources[point.source].rung(self.rung, point.without)
+        return self._kept[key]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a kernel alone, without a file that says what its knobs switch."""
+        return START_KEY in self.sources
 
     def point(self, knobs: Toggle | None = None) -> Point:
         """The point of a setting; a knob that is not named is as at the start. Raises InvalidPoint:
@@ -330,6 +216,9 @@ class Family:
 
     def read_key(self, key: str) -> Point:
         """The point that a `Point.key` names."""
+        name, _, out = key.partition(" ")
+        if name in self.sources:
+            return self.written(name, tuple(one.removeprefix("-") for one in out.split()))
         knobs: dict[str, int] = {}
         for word in key.split() if key != START_KEY else ():
             name, equals, value = word.partition("=")
@@ -389,7 +278,10 @@ class Family:
         return {one.id: one for one in self.methods}
 
     def method(self, name: str) -> Method:
-        """A method by its id."""
+        """A method by its id; one that somebody's source claims may be of the catalogue."""
+        known = self.claimable.get(name) if self.sources else None
+        if known is not None:
+            return known
         if name not in self._by_id:
             raise LabError(
                 f"{self.rung.id} has no method {name!r}.",
@@ -398,26 +290,42 @@ class Family:
             )
         return self._by_id[name]
 
+    @property
+    def claimable(self) -> Mapping[str, Method]:
+        """What source may claim, by id: the family's methods, those that were described with some
+        source, and the catalogue."""
+        told = {one.id: one for source in self.sources.values() for one in source.described}
+        return {**catalogue(), **told, **self._by_id}
+
     @cached_property
     def switchable(self) -> tuple[Method, ...]:
         """The methods that knobs of this kernel switch; the others are pairs of shipped rungs."""
-        return tuple(one for one in self.methods if one.pair is None)
+        return tuple(one for one in self.methods if one.on)
 
     def has(self, point: Point, method: str) -> bool:
-        """Whether a method is on at a point: one of its forms and all that it needs hold."""
+        """Whether a method is on at a point: one of its forms and all that it needs hold, or its
+        source has it."""
+        if point.source:
+            return method in self.methods_on(point)
         one = self.method(method)
         met = all(point.knobs[name] in values for name, values in one.needs.items())
         return met and any(point.holds(form) for form in one.on)
 
     def form_of(self, point: Point, method: str) -> int | None:
-        """The number of the form in which a method is on, from 0, or None where it is off."""
-        if not self.has(point, method):
+        """The number of the form in which a method is on, from 0, or None where it is off, or is
+        written."""
+        if point.source or not self.has(point, method):
             return None
         forms = self.method(method).on
         return next(number for number, form in enumerate(forms) if point.holds(form))
 
     def methods_on(self, point: Point) -> tuple[str, ...]:
-        """The methods that are on at a point, in the family's order."""
+        """The methods that are on at a point, in the family's order; of written ones those that its
+        source claims, and those whose guards it still has."""
+        if point.source:
+            source = self.sources[point.source]
+            every = (*source.methods, *source.carried)
+            return tuple(one for one in every if one not in point.without)
         if point not in self._kept:
             self._kept[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
         return self._kept[point]
@@ -463,14 +371,20 @@ class Family:
         """The point without a method, and without what cannot be there without it: `dependents`.
         Raises InvalidPoint: the method cannot be switched off there, or what is left is
         forbidden."""
-        one = self._switch(method)
         if not self.has(point, method):
+            self._switch(method)
             raise LabError(
                 f"{method} is not on at {point.key}.",
                 f"on are {', '.join(self.methods_on(point)) or 'none'}",
                 "remove one of these",
             )
         what = f"{method} cannot be switched off at {point.key}."
+        if point.source:
+            out = (*point.without, method)
+            if why := self.sources[point.source].why_not_without(out):
+                raise InvalidPoint(what, why, "the other methods")
+            return self.written(point.source, out)
+        one = self._switch(method)
         try:
             made = self.point({**point.knobs, **one.off})
         except InvalidPoint as error:
@@ -483,6 +397,8 @@ class Family:
     def dependents(self, point: Point, method: str) -> tuple[str, ...]:
         """What else goes when a method is removed: it needs that method."""
         left = self.remove(point, method)
+        if point.source:
+            return ()
         return tuple(
             name for name in self.methods_on(point) if name != method and not self.has(left, name)
         )
@@ -582,6 +498,33 @@ def load_family(name: str | Path) -> Family:
     return family
 
 
+def load_tuned(name: str | Path) -> Family:
+    """What a loop tunes: a family, or a kernel alone, of which all branches are written. A launch
+    that is kept beside it is no family's file."""
+    text = str(name)
+    rung = load_rung(text.removesuffix(".toml") + ".py" if text.endswith(".toml") else text)
+    path = rung.source.with_suffix(".toml")
+    data: Mapping[str, Any] = {}
+    with suppress(OSError, ValueError):  # a family's file that cannot be read says so itself
+        data = tomllib.loads(read_given(path)) if rung.is_family else {}
+    if rung.is_family and "launch" not in data:
+        return load_family(name)
+    made = SourceText.read(rung.source, rung)
+    problem = operation_of(rung.operation).headline
+    return Family(
+        rung=rung,
+        methods=tuple(catalogue().values()),
+        hypers=(),
+        canonical=(),
+        constraints=(),
+        boxes=(),
+        workloads=(problem,),
+        path=path.with_suffix(".py"),
+        start_knobs={},
+        sources={START_KEY: BranchSource(START_KEY, made)},
+    )
+
+
 def source_hash_of(family: Family) -> str:
     """The identity of a family's source: kernel, own headers and options, no definitions."""
     rung = family.rung
@@ -590,7 +533,10 @@ def source_hash_of(family: Family) -> str:
 
 def family_hash_of(family: Family) -> str:
     """The identity of all that a loop's times and verdicts follow from: source, Python and data.
-    Comments and layout of the Python and of the data do not count."""
+    Comments and layout of the Python and of the data do not count, nor does the source of a kernel
+    alone, which the loop keeps."""
+    if family.is_plain:
+        return hash_python_file(family.path)
     data = tomllib.loads(read_given(family.path))
     parts = {
         "source": source_hash_of(family),
@@ -686,23 +632,6 @@ def _read_workload(path: Path, rung: Rung, text: str) -> Problem:
     return problem
 
 
-STALL_SHARE = "{}_share"  # name in a trigger of the share of a warp's time in a stall reason
-GAP_NAMES: tuple[str, ...] = tuple(f"{axis}_gap" for axis in METHOD_AXES)
-LAUNCH_NAMES = ("num_sms", "blocks", "threads", "launches", "blocks_per_sm")
-"""Of the GPU, and of the launch that has the most blocks: blocks, threads of one, launches of a
-call, and blocks for each SM of the GPU."""
-CODE_NAMES = ("registers_per_thread", "spill_bytes", "shared_read_turns", "issued_instructions")
-"""Of the machine code: registers and bytes spilled by a thread, turns of shared memory that one
-read of a warp takes on average, and instructions that one block issues."""
-WITHOUT = "_without"  # ending of a name in ``proof_when``: the value without the method
-
-
-def counter_names() -> tuple[str, ...]:
-    """The names of counters and of stall shares that a trigger may ask for."""
-    shares = tuple(STALL_SHARE.format(reason) for reason in STALL_REASONS)
-    return (*(one.name for one in COUNTERS), *shares)
-
-
 def trigger_names(family: Family) -> frozenset[str]:
     """Every name that a trigger or a skip condition of a family may ask for."""
     knobs = (knob.name for knob in family.rung.knobs)
@@ -713,8 +642,7 @@ def trigger_names(family: Family) -> frozenset[str]:
 def _expressions(family: Family) -> Iterator[tuple[str, str, frozenset[str]]]:
     """Every expression of a family: whose it is, its text, and the names that it may ask for."""
     knobs, wanted = frozenset(knob.name for knob in family.rung.knobs), trigger_names(family)
-    of_code = (*counter_names(), *LAUNCH_NAMES, *CODE_NAMES)
-    proofs = frozenset(name + ending for name in of_code for ending in ("", WITHOUT))
+    proofs = proof_names()
     for method in family.methods:
         yield f"method {method.id}, trigger", method.trigger, wanted
         yield f"method {method.id}, skip", method.skip, wanted

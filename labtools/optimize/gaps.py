@@ -20,7 +20,7 @@ from labtools.predict.explain import profiler_states
 from labtools.record import bound as bounds
 from labtools.record.expressions import Quantity
 
-from .family import METHOD_AXES, STALL_SHARE, Axis
+from .method import METHOD_AXES, STALL_SHARE, Axis
 
 COMPUTE_PIPES = ("pipe_fma_pct", "pipe_alu_pct", "pipe_xu_pct", "pipe_tensor_pct")
 """The counters of the pipes that compute; the busiest of them counts."""

@@ -23,7 +23,8 @@ from labtools.record.fields import ModelName, ProblemField
 from labtools.record.whole import write_whole
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
 
-from .family import Family, Pattern, Point, read_pattern, source_hash_of
+from .family import Family, Point, source_hash_of
+from .method import Pattern, read_pattern
 from .sass_check import PatternCounts
 
 GRID_SCHEMA = 1
@@ -145,6 +146,8 @@ class Grid:
 
     def number(self, point: Point) -> int | None:
         """The number of a point; None where the grid does not have it."""
+        if point.source:
+            return None
         return self._numbers.get(tuple(point.knobs.get(name, -1) for name in self.plan.knobs))
 
     @cached_property

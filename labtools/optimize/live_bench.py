@@ -84,8 +84,8 @@ class LiveBench(TimingBench):
         """Time points side by side; each is compared with the oracle before and after."""
         wanted = problem or self.problem
         jobs, failures = {}, {}
-        rung = self.family.rung
-        compile_ahead([(rung, wanted, one.knobs) for one in points], self.limits, compiler="live")
+        rungs = [(self.family.rung_at(one), wanted, one.knobs) for one in points]
+        compile_ahead(rungs, self.limits, compiler="live")
         for one in dict.fromkeys(points):
             try:
                 jobs[one] = self._job(one, wanted)
@@ -100,7 +100,7 @@ class LiveBench(TimingBench):
         return TimedPoints({one: held for one, held in samples.items() if held}, failures)
 
     def _job(self, point: Point, problem: Problem) -> Job:
-        candidate = rung_candidate(self.family.rung, point.knobs)
+        candidate = rung_candidate(self.family.rung_at(point), point.knobs)
         return replace(make_job(candidate, problem, self.limits), label=self._name(point))
 
     def _name(self, point: Point) -> str:
@@ -148,7 +148,7 @@ class LiveBench(TimingBench):
     def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
         """What is wrong with each on a battery of small problems, or None."""
         left = [one for one in dict.fromkeys(points) if one not in self._checked]
-        named = {one: rung_candidate(self.family.rung, one.knobs) for one in left}
+        named = {one: rung_candidate(self.family.rung_at(one), one.knobs) for one in left}
         keys = {one: check_key(said.label, self.problem) for one, said in named.items()}
         try:
             wanted = {keys[one]: (named[one], self.problem) for one in left}
@@ -181,7 +181,7 @@ class LiveBench(TimingBench):
         left = [one for one in dict.fromkeys(points) if one not in self._counted]
         if not left:
             return
-        items = [(self.family.rung, self.problem, dict(one.knobs)) for one in left]
+        items = [(self.family.rung_at(one), self.problem, dict(one.knobs)) for one in left]
         try:
             reports = profile_batch(items)
         except LabError:

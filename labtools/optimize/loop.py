@@ -5,6 +5,7 @@ the disk before anything follows from it, so a step that was cut off goes on wit
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
 import re
@@ -17,6 +18,7 @@ from typing import Any, cast
 
 from labtools.predict import gpu_or_default, load_gpu
 from labtools.problem import KernelError, LabError, Launch, Problem, kernels_dir
+from labtools.problem.launched import LaunchesOf
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import how_many
 from labtools.record.expressions import Quantity
@@ -49,7 +51,7 @@ from .branch import (
     with_methods,
 )
 from .budget import Budget, allocate, rule_named
-from .family import Family, Point, family_hash_of, load_family
+from .family import START_KEY, Family, Point, family_hash_of, load_family
 from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_gaps, trigger_values
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .log import disk, say_command
@@ -68,6 +70,7 @@ from .pick import (
     why_not_again,
 )
 from .sass_check import Proof, SassVerdict, prove
+from .source import AskedBranch, BranchSource, SourceText, check_fits, read_branch
 from .state import (
     STEPS,
     AblatedPoint,
@@ -176,7 +179,7 @@ class TuningLoop:
             self.bench.problem,
             self.bench.limits,
             taken,
-            refuses=partial(self._cannot_branch, point, retries),
+            refuses=None if point.source else partial(self._cannot_branch, point, retries),
             entry=self.bench.entry(point),
             pass_on=True,
             rng=random.Random(f"{state.seed} {state.round} pick"),
@@ -187,16 +190,30 @@ class TuningLoop:
         used = {name: retry for name, retry in retries.items() if name in chosen.methods}
         return self.folder.keep(events.PickDone(state.round, chosen, used, methods is not None))
 
-    def branch(self, branches: Sequence[Mapping[str, int]] | None = None) -> LoopState:
+    def branch(
+        self, branches: Sequence[AskedBranch | Mapping[str, int]] | None = None
+    ) -> LoopState:
         """Step 4: the forecast's best of all, unless the caller picked the methods, and the same
         methods with several hyperparameters; the fastest right one leads, or what cannot be told
         from it and lets more methods be taken out. Where no branch is right the step may be taken
         again, with other settings. Of ``branches``, which the forecast chooses if None, knobs left
-        out are as where the round began, with its methods.
+        out are as where the round began, with its methods. Of branches that are source each says
+        which methods it claims; steps before this one are taken by the policy where they are not
+        done, and more branches may follow until the round is ablated.
         Raises GivenRefused: there is none, or one of them cannot be a branch of this round."""
+        written = [one for one in branches or () if isinstance(one, AskedBranch)]
+        settings = [one for one in branches or () if not isinstance(one, AskedBranch)]
+        if written:
+            return self._branch_written(written, settings)
         state = self.folder.require("branch")
+        if self.family.read_key(state.current.start).source or state.current.is_written:
+            raise GivenRefused(
+                "The branches of this round are source.",
+                "its kernel has no knobs that switch methods, and nobody here writes CUDA C++",
+                f"{say_command('branch', self.folder.path)} --source FILE.cu --method METHOD",
+            )
         current, point = state.current, self.family.read_key(state.current.start)
-        branching = self._branching(state, point, branches)
+        branching = self._branching(state, point, None if branches is None else settings)
         if not branching.branches:
             reason = _say_no_branch(current, branching.pruned)
             return self.folder.keep(events.LoopStopped(state.round, reason))
@@ -229,6 +246,97 @@ class TuningLoop:
             )
         )
 
+    def _branch_written(
+        self, asked: Sequence[AskedBranch], settings: Sequence[Mapping[str, int]]
+    ) -> LoopState:
+        """The branches that somebody wrote. Those of before are timed again beside them, so that
+        the fastest is found in one call."""
+        if self.state.stopped or self.state.next_steps[0] not in STEPS[:4]:
+            self.folder.require("branch")
+        with _given_by_somebody():
+            if settings:
+                why = "a branch is source or a setting of knobs, and these are both"
+                raise LabError("These branches cannot be of one round.", why, "two rounds")
+            made = self._read_written(asked)
+        while self.state.next_steps[0] in STEPS[:3]:
+            self.take(self.state.next_steps[0])
+        state = self.state
+        current, start = state.current, self.family.read_key(state.current.start)
+        for one in made:
+            self.family.sources[one.name] = one
+            self.folder.keep(events.SourceGiven(state.round, one))
+        points = [self.family.written(one.name) for one in made]
+        forecasts = self.bench.forecasts_us(points)
+        failures = _wrong_ones(self.bench, points)
+        before = [one for one in current.branches if one.is_right]
+        new = [one for one in points if one not in failures]
+        again = [self.family.read_key(one.point) for one in before]
+        times = self._time("branch", [*again, *new], beside=start) if new else {}
+        tried = []
+        for old, point in zip(before, again, strict=True):
+            timed = times.get(point)
+            tried.append(replace(old, time_us=timed.time_us) if timed else old)
+        for number, point in enumerate(points, start=len(current.branches) + 1):
+            time_us, failure = None, failures.get(point, "")
+            if point in times:
+                time_us, failure = times[point].time_us, failure or times[point].failure
+            told = (number, point.key, time_us, forecasts.get(point), "written", failure)
+            tried.append(events.BranchTried(*told))
+        right = [one for one in tried if one.is_right]
+        champion = self._leader(right)
+        claimed = [self.family.sources[one.point].methods for one in right or tried]
+        return self.folder.keep(
+            events.BranchDone(
+                state.round,
+                tuple(tried),
+                champion.key if champion else None,
+                other_methods=tuple(dict.fromkeys(itertools.chain(*claimed))),
+            )
+        )
+
+    def _read_written(self, asked: Sequence[AskedBranch]) -> list[BranchSource]:
+        """Branches that somebody wrote, read, compiled and held against the loop's problem; nothing
+        is kept of them yet. Raises LabError: one cannot be used."""
+        state, family, bench = self.state, self.family, self.bench
+        if bench.origin == "recorded":
+            why = "a recorded grid has times of its own points alone"
+            raise LabError("This loop takes no source.", why, "a loop --on forecast, or --on gpu")
+        begun = state.current.round == state.round
+        number = len(state.current.branches) if begun else 0
+        start = family.read_key(state.current.start if begun else state.point)
+        base, knobs = family.rung, family.start.knobs
+        begin = (
+            family.sources[start.source].code
+            if start.source
+            else SourceText.read(base.source, base)
+        )
+        judged = list(_latest_classes(state))
+        made: list[BranchSource] = []
+        for one in asked:
+            stem = re.sub(r"[^\w.-]+", "_", Path(one.source).stem)[:40]
+            name = f"{stem}@{state.round}.{number + len(made) + 1}"
+            found = read_branch(one, name, base, bench.problem, family.claimable, judged)
+            same = "" if found.code.words != begin.words or start.without else start.key
+            for other in (*family.sources.values(), *made):
+                if other.code.words == found.code.words and {*found.methods} <= {*other.methods}:
+                    same = other.name
+            if same:
+                why = f"it says what {same} says, but for comments"
+                raise LabError(f"{one.source} is no new branch.", why, "other source, or claims")
+            for method in (None, *found.methods):
+                out = () if method is None else (method,)
+                if out and found.why_not_without(out):
+                    continue
+                try:
+                    check_fits(found.rung(base, out), bench.problem, bench.limits, knobs)
+                except LabError as error:
+                    if not out:
+                        raise
+                    what = f"{one.source} cannot be used without {method}."
+                    raise LabError(what, f"{error.what} {error.why}", error.still_works) from error
+            made.append(found)
+        return made
+
     def _leader(self, right: Sequence[events.BranchTried]) -> Point | None:
         """The fastest of some branches; of those that cannot be told from it the one of which most
         methods can be taken out here."""
@@ -250,28 +358,55 @@ class TuningLoop:
     def ablate(self, pairs: bool = False) -> LoopState:
         """Step 5: the champion with one method out at a time, with ``pairs`` two as well."""
         state = self.folder.require("ablate")
-        champion, methods = self._champion(state), state.current.methods
 
-        def beside(points: Sequence[Point]) -> TimedPoints:
-            others = [point for point in points if point != champion]
-            found = self._time("ablation", others, beside=champion)
+        def beside(of: Point, points: Sequence[Point]) -> TimedPoints:
+            others = [point for point in points if point != of]
+            found = self._time("ablation", others, beside=of)
             return TimedPoints(
                 {at: timed.samples for at, timed in found.items() if timed.samples is not None},
                 {at: timed.failure for at, timed in found.items() if timed.samples is None},
             )
 
-        found = _ablate(self.bench, champion, methods, pairs, beside)
-        return self.folder.keep(
-            events.AblateDone(
-                state.round, self.bench.least_effect(), found.single, found.both, found.untimed
-            )
+        single, both, untimed = list[Attribution](), list[Attribution](), dict[str, str]()
+        judged = self._judged(state)
+        if len(judged) > 1:  # whether they are right is found out together
+            left = (single_variants(self.family, *one).points.values() for one in judged.items())
+            self.bench.check([*itertools.chain.from_iterable(left)])
+        for point, methods in judged.items():
+            found = _ablate(self.bench, point, methods, pairs, partial(beside, point))
+            single += found.single
+            both += found.both
+            untimed |= found.untimed
+        told = (self.bench.least_effect(), tuple(single), tuple(both), untimed)
+        return self.folder.keep(events.AblateDone(state.round, *told))
+
+    def _judged(self, state: LoopState) -> dict[Point, list[str]]:
+        """The round's methods by the point that each is taken out of: the champion, or of what it
+        does not claim the fastest right branch that does."""
+        champion = self._champion(state)
+        found: dict[Point, list[str]] = {champion: []}
+        branches = sorted(
+            (one for one in state.current.branches if one.is_right),
+            key=lambda one: one.time_us or 0.0,
         )
+        others = [self.family.read_key(one.point) for one in branches]
+        for name in state.current.methods:
+            claims = (
+                one
+                for one in (champion, *others)
+                if not one.source or name in self.family.sources[one.source].methods
+            )
+            found.setdefault(next(claims, champion), []).append(name)
+        return found
 
     def check(self) -> LoopState:
         """Step 6: what of each method is in the champion's machine code."""
         state = self.folder.require("check")
-        verdicts = check_methods(self.bench, self._champion(state), state.current.methods)
-        return self.folder.keep(events.CheckDone(state.round, verdicts))
+        judged = self._judged(state).items()
+        verdicts = [check_methods(self.bench, point, methods) for point, methods in judged]
+        return self.folder.keep(
+            events.CheckDone(state.round, tuple(itertools.chain.from_iterable(verdicts)))
+        )
 
     def update(self, analysis: str = "") -> LoopState:
         """Step 7: class each method, and say where the next round begins; ``analysis`` are words of
@@ -287,6 +422,10 @@ class TuningLoop:
             for verdict in current.sass_check or ()
             if verdict.method in found or verdict.method in current.untimed
         }
+        if current.is_written:  # what was judged before stands where it was not taken out again
+            for name, known in _latest_classes(state).items():
+                if classes.get(name) == "undecided" and name not in found:
+                    classes[name] = known
         gain, point, time_us = self._next_point(state)
         on = self.family.methods_on(self.family.read_key(point))
         return self.folder.keep(
@@ -302,6 +441,10 @@ class TuningLoop:
         while not (state := self.state).stopped:
             step = state.next_steps[0]
             if step == STEPS[0] and (limit := _limit_reached(state, max_rounds, max_runs)):
+                break
+            if step == "branch" and self.family.read_key(state.current.start).source:
+                told = f"{say_command('branch', self.folder.path)} --source FILE.cu --method METHOD"
+                limit = f"the next branch is source, which somebody has to write: {told}"
                 break
             if reason := self._reason_to_stop(state, step):
                 self.folder.keep(events.LoopStopped(state.round, reason))
@@ -330,8 +473,11 @@ class TuningLoop:
         )
 
     def score_frontier(self) -> None:
-        """Time the fastest entries of the frontier on the family's other workloads."""
+        """Time the fastest entries of the frontier on the family's other workloads; a kernel alone
+        has none."""
         state = self.state
+        if self.family.is_plain:
+            return
         others = [problem for problem in self.family.workloads if problem != self.bench.problem]
         entries = sorted(state.frontier, key=lambda entry: entry.time_us)[:MOST_SCORED]
         missing = [self.family.read_key(entry.point) for entry in entries if not entry.others_us]
@@ -596,6 +742,8 @@ class TuningLoop:
             method = self.family.method(name)
             if is_on_for_good(self.family, point, method, taken):
                 raise LabError(f"{name} cannot be taken.", "it is on already", "other methods")
+            if point.source:  # other source is what is different
+                continue
             if why := why_not_again(method, taken):
                 raise LabError(
                     f"{name} cannot be tried again.",
@@ -604,9 +752,10 @@ class TuningLoop:
                     f"{' or '.join(map(say_knobs, method.on))}; a knob; other methods",
                 )
             forms |= retried_form(method, taken)
-        self.family.apply(point, wanted, forms=forms)
-        if reason := self._cannot_branch(point, taken.acknowledged, wanted, forms):
-            raise LabError("This pick leads nowhere.", reason, "other methods")
+        if not point.source:
+            self.family.apply(point, wanted, forms=forms)
+            if reason := self._cannot_branch(point, taken.acknowledged, wanted, forms):
+                raise LabError("This pick leads nowhere.", reason, "other methods")
         given = Counter(self.family.method(name).axis for name in wanted)
         considered = []
         for seen in chosen.considered:
@@ -661,7 +810,8 @@ class TuningLoop:
             found
             for found in current.attribution or ()
             if found.high < -found.threshold
-            and self.bench.crowns(self.family.read_key(found.without))
+            and self.bench.crowns(left := self.family.read_key(found.without))
+            and left.source == self._champion(state).source
         ]
         if harmed:
             worst = min(harmed, key=lambda found: found.relative)
@@ -717,6 +867,12 @@ def _given_by_somebody() -> Iterator[None]:
         yield
     except LabError as error:
         raise GivenRefused(error.what, error.why, error.still_works) from error
+
+
+def _latest_classes(state: LoopState) -> dict[str, MethodClass]:
+    """The latest class of each method that says something."""
+    every = (found for kept in state.history for found in (kept.classes or {}).items())
+    return {name: found for name, found in every if found != "undecided"}
 
 
 def settled(
@@ -864,7 +1020,7 @@ def proof_origins(bench: TimingBench, point: Point) -> dict[str, str]:
 
 
 def _proof_parts(bench: TimingBench, point: Point) -> dict[str, list[tuple[str, Quantity | None]]]:
-    rung, entry, gaps = bench.family.rung, bench.entry(point), bench.gaps(point)
+    rung, entry, gaps = bench.family.rung_at(point), bench.entry(point), bench.gaps(point)
     measured = trigger_values(bench.shares(point), gaps)
     launched = launch_numbers(rung, point, bench.problem, bench.limits, entry)
     return {
@@ -915,6 +1071,7 @@ def init(
         env=bench.environment(),
         start=start.key,
         start_knobs=dict(start.knobs),
+        source=family.sources.get(START_KEY),
     )
     _check_right(bench, start)
     with LoopFolder.create(folder, event, _source_of(family)) as opened:
@@ -933,6 +1090,7 @@ def _source_of(family: Family) -> Callable[[str, LoopState], str]:
     """The text of a point's kernel, see `standalone_source`."""
 
     def text(key: str, state: LoopState) -> str:
+        family.sources.update(state.sources)
         return standalone_source(family, family.read_key(key), state)
 
     return text
@@ -941,7 +1099,7 @@ def _source_of(family: Family) -> Callable[[str, LoopState], str]:
 def standalone_source(family: Family, point: Point, state: LoopState) -> str:
     """A point's kernel as one file that nvcc compiles alone: how it is launched at the loop's
     workload in a comment, its definitions, then the source with its own headers laid in."""
-    rung = family.rung
+    rung = family.rung_at(point)
     try:
         limits = load_gpu(state.gpu).limits
     except LabError:  # a live GPU without a data sheet
@@ -988,6 +1146,7 @@ def open_loop(folder: Path, family: Family, progress: Progress = silent) -> Iter
     """The loop of a folder, to go on with; no other process does so until the end of the block."""
     with LoopFolder.opened(folder, _source_of(family)) as opened, contextlib.ExitStack() as held:
         state = opened.state
+        family.sources.update(state.sources)
         if state.family_hash != family_hash_of(family):
             raise LabError(
                 f"{family.rung.id} is no longer what this loop began with.",
@@ -1029,6 +1188,7 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     another device than the GPU."""
     looked = LoopFolder.look(folder)
     state = looked.state
+    family.sources.update(state.sources)
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
     sources = {rung.with_suffix(".cu"): state.point}
     timed = {run.point: run.time_us for run in state.timed if run.time_us is not None}
@@ -1045,7 +1205,14 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
         target.mkdir(parents=True, exist_ok=True)
         write_whole(rung, _champion_rung(family, state).encode())
         for path, key in sources.items():
-            write_whole(path, standalone_source(family, family.read_key(key), state).encode())
+            point = family.read_key(key)
+            text = standalone_source(family, point, state)
+            if point.source and path == rung.with_suffix(".cu"):  # its rung has the others
+                own = family.sources[point.source]
+                defined = own.definitions(point.without).items()
+                text = "".join(f"#define {name} {value}\n" for name, value in defined)
+                text += own.source_without(point.without).text
+            write_whole(path, text.encode())
         write_kernel_tuner(
             *(cache, family.rung.id, device, state.problem, list(_tuner_entries(looked)), knobs),
             rules,
@@ -1101,6 +1268,8 @@ def _champion_rung(family: Family, state: LoopState) -> str:
     """The text of a rung that is the family's, with the champion's knobs for defaults."""
     name = family_name(family)
     point = family.read_key(state.point)  # nothing else goes into Python that will be loaded
+    if point.source:
+        return _written_rung(family, point, state, name)
     return _CHAMPION.format(
         rung=family.rung.id,
         workload=state.problem,
@@ -1108,6 +1277,46 @@ def _champion_rung(family: Family, state: LoopState) -> str:
         base=name if name == family.rung.id else str(family.path.with_suffix(".py").resolve()),
         knobs=dict(point.knobs),
         name=family.rung.id + "_champion",
+    )
+
+
+_WRITTEN = '''\
+"""The champion of a loop on {rung} for {workload}, as somebody wrote it: {point}.
+
+Idea: {methods}
+"""
+
+import dataclasses
+from pathlib import Path
+
+from labtools.problem import load_rung
+from labtools.problem.launched import AskedLaunch, LaunchesOf
+
+RUNG = dataclasses.replace(
+    load_rung({base!r}),
+    id={name!r},
+    source=Path(__file__).with_suffix(".cu"),
+    read_text=None,{launch}
+)
+'''
+
+
+def _written_rung(family: Family, point: Point, state: LoopState, base: str) -> str:
+    """The text of a rung of what somebody wrote, whose definitions stand in its source."""
+    source = family.sources[point.source]
+    code, launch = source.source_without(point.without), ""
+    if code.launches:
+        sizes = source.switches(point.without)
+        told = LaunchesOf(code.launches, dict(code.workspace), dict(code.numbers), sizes)
+        launch = f"\n    launch={told!r},"
+    return _WRITTEN.format(
+        rung=family.rung.id,
+        workload=state.problem,
+        point=point.key,
+        methods=", ".join(family.methods_on(point)) or "none",
+        base=base if base == family.rung.id else str(family.path.with_suffix(".py").resolve()),
+        name=family.rung.id + "_champion",
+        launch=launch,
     )
 
 

@@ -150,7 +150,7 @@ class LoopFolder:
                 f"{say_command('restart', self.path, 'ENTRY')} goes on from an entry of the "
                 "frontier; summary, status, diff and export read",
             )
-        (legal,) = state.next_steps
+        legal = state.next_steps[0]
         done = STEPS[: STEPS.index(legal)]
         since = f"after {done[-1]}" if done else "at its beginning"
         raise OutOfOrder(

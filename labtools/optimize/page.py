@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .attribution import UNBOUNDED, say_attributed_interval
-from .family import METHOD_AXES
+from .method import METHOD_AXES
 from .state import LoopState
 from .summary import MOST_FRONTIER_ROWS, SummaryTable, attributed, best_so_far, summarise, title_of
 

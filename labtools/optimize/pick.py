@@ -17,8 +17,9 @@ from labtools.problem.rung import is_arch_since
 from labtools.record.expressions import MissingName, Quantity
 
 from .budget import CAP, NEGLIGIBLE, Budget
-from .family import METHOD_AXES, Axis, Family, InvalidPoint, Method, Point
+from .family import Family, InvalidPoint, Point
 from .gaps import Gaps, trigger_values
+from .method import METHOD_AXES, Axis, Method
 
 Names = Mapping[str, Quantity | None]
 RankedBy = Literal["priority", "strength"]
@@ -160,7 +161,7 @@ def pick_methods(
     names = {
         **trigger_values(counters, gaps),
         **problem.numbers(),
-        **launch_numbers(family.rung, point, problem, limits, entry),
+        **launch_numbers(family.rung_at(point), point, problem, limits, entry),
         **point.knobs,
     }
     seen = {one.id: _consider(family, point, one, names, limits, known) for one in family.methods}
@@ -223,6 +224,8 @@ class _PickInTheMaking:
             return f"it comes with {' and '.join(brought_by)}"
         if wrong := self.known.was_wrong(together):
             return wrong
+        if self.point.source:  # whether they go together is for whoever writes them
+            return None
         forms = {**self.forms, **form}
         try:
             self.family.apply(self.point, together, forms=forms)
@@ -232,7 +235,7 @@ class _PickInTheMaking:
 
     def _brings(self, chosen: str, method: str) -> bool:
         """Whether a chosen method switches another on with it, that is off."""
-        if self.family.has(self.point, method):
+        if self.point.source or self.family.has(self.point, method):
             return False
         forms = {chosen: self.forms[chosen]} if chosen in self.forms else {}
         return self.family.has(self.family.apply(self.point, [chosen], forms=forms), method)
@@ -336,7 +339,7 @@ def is_on_for_good(family: Family, point: Point, method: Method, known: Taken) -
     dropped may be taken in a form that it did not."""
     form = family.form_of(point, method.id)
     if form is None:
-        return False
+        return bool(point.source) and family.has(point, method.id)
     return form not in known.failed.get(method.id, ()) or fresh_form(method, known) is None
 
 

@@ -49,7 +49,15 @@ def files_of(
         if source is not None:
             for place, point in _sources_of(told.kept):
                 yield f"{folder}/{place}{SOURCE_NAME}", source(point, state)
+            for name, text in diffs_without(state, told.kept).items():
+                yield f"{folder}/ablations/{name}/without.diff", text + "\n"
         yield f"{folder}/analysis.md", _analysis(told)
+
+
+def diffs_without(state: LoopState, kept: RoundKept) -> dict[str, str]:
+    """What goes with each method of a round's written branches that another source is without."""
+    branches = [state.sources[one.point] for one in kept.branches if one.point in state.sources]
+    return {name: one.diff_without(name) for one in branches for name in one.without}
 
 
 def kept_sources(folder: Path, state: LoopState) -> tuple[str, str] | None:

@@ -16,7 +16,8 @@ from labtools.toolchain.listings import MachineCode
 from labtools.toolchain.sass import Sass
 
 from .code_numbers import ExecutedPlaces
-from .family import WITHOUT, Family, Method, Pattern
+from .family import Family
+from .method import WITHOUT, Method, Pattern
 
 Found = Literal["present", "absent", "no signature"]
 PatternCounts = tuple[tuple[str, int], ...]  # how many instructions match each line of a signature
@@ -110,12 +111,14 @@ def check_sass(
     entry: str | None = None,
     proved: Mapping[str, Proof] | None = None,
     ran: ExecutedOf | None = None,
+    entries: Mapping[str, str] | None = None,
 ) -> tuple[SassVerdict, ...]:
     """Look for the signatures of methods in one kernel's code. ``before``, the code without them or
     a dict of the code without each alone, must have less of what a signature counts: a compiler
     that dropped the method leaves the code as it was. ``entry`` is the kernel function that takes
     longest (None: the only one), ``proved`` what `prove` said of methods without a signature.
-    ``ran`` says what is executed; without it all that stands in the function counts."""
+    ``ran`` says what is executed; without it all that stands in the function counts. ``entries``
+    name the function of a code without a method, where that has another one."""
     sass = _function_of(code, entry)
     verdicts = []
     for name in methods:
@@ -129,7 +132,7 @@ def check_sass(
             verdicts.append(_with_others(verdict, method, sass, plain, *every))
             continue
         if other is not None and plain is None:
-            plain = _function_of(other, sass.entry)
+            plain = _function_of(other, (entries or {}).get(name, sass.entry))
         verdict = _look(method, sass, plain, ran)
         made = f"machine code {code.content[:12]}, {code.origin}"
         verdicts.append(replace(verdict, origin=f"{verdict.origin} of {sass.entry}, {made}"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+
+from pydantic import Field
 
 from labtools.problem import LabError
 from labtools.problem.text import first_line, how_many
@@ -15,12 +17,13 @@ from . import events
 from .attribution import AA, THRESHOLD, Attribution, Interaction, MethodClass, interactions
 from .budget import Budget
 from .events import UNCOUNTED, BranchTried, LoopSetup, Purpose, kind_of
-from .family import Axis
 from .gaps import Gaps
 from .log import LogRead, say_command
+from .method import Axis
 from .pick import Pick, Retry
 from .sass_check import SassVerdict
 from .score import ScoreEnds, SolScore
+from .source import BranchSource, diff_of
 
 STATE_VERSION = 2  # of ``state.json``
 ROUND_PREFIX = "iterv"  # with which the name of a round's folder begins
@@ -121,6 +124,11 @@ class RoundKept:
         return interactions(self.attribution or (), self.pairs, self.aa)
 
     @property
+    def is_written(self) -> bool:
+        """Somebody wrote its branches."""
+        return any(one.why == "written" for one in self.branches)
+
+    @property
     def has_no_right_branch(self) -> bool:
         """It tried some, and none is right."""
         return bool(self.branches) and self.champion is None
@@ -165,6 +173,10 @@ class LoopState(LoopSetup):
     timed: tuple[TimedRun, ...]  # runs of the search, in their order
     log_lines: int  # how many lines of the log this follows from
     log_hash: str  # of the last of them
+    # what somebody wrote, by the key of its point; the log has it
+    sources: Annotated[Mapping[str, BranchSource], Field(exclude=True)] = field(
+        default_factory=dict
+    )
 
     @property
     def runs(self) -> int:
@@ -215,16 +227,27 @@ class LoopState(LoopSetup):
         ends = next((one.ends for one in reversed(self.history) if one.ends), None)
         return ends.score(self.time_us) if ends and self.time_us is not None else None
 
+    def diff_sources(self, before: str, after: str) -> str:
+        """What changed from a point to another in what somebody wrote, as a unified diff."""
+        found = []
+        for key in (before, after):
+            name, *out = key.split()
+            if name not in self.sources:
+                return ""
+            found.append(self.sources[name].source_without([one[1:] for one in out]))
+        return diff_of(*found)
+
     @property
     def forecast_hits(self) -> ForecastHits | None:
         """How often the forecast's first branches held the fastest; None where times are forecasts
         themselves, and where the forecast chose no branches yet."""
         whole = [one for one in self.history if one.champion is not None and not one.abandoned]
         whys = [{b.why for b in one.branches if b.point == one.champion} for one in whole]
-        led = [one for one, why in zip(whole, whys, strict=True) if "given" not in why]
+        chosen_here = {"given", "written"}  # by whoever drives the loop
+        led = [one for one, why in zip(whole, whys, strict=True) if not why & chosen_here]
         if self.on == "forecast" or not led:
             return None
-        chosen = [why for why in whys if "forecast" in why and "given" not in why]
+        chosen = [why for why in whys if "forecast" in why and not why & chosen_here]
         pruned = [one for one in led if one.candidates > BEST_FORECASTS]
         ranks = [one.best_rank for one in pruned if one.best_rank is not None]
         within = sum(rank <= BEST_FORECASTS for rank in ranks)
@@ -312,6 +335,7 @@ class StateFold:
         self.timed: list[TimedRun] = []
         self.knobs: dict[str, Mapping[str, int]] = {}
         self.times_us: dict[str, float] = {}
+        self.sources: dict[str, BranchSource] = {}
 
     def take(self, event: Any) -> None:
         """Enter one event."""
@@ -334,6 +358,11 @@ class StateFold:
     def _take_init(self, event: events.InitDone) -> None:
         self.init, self.point = event, event.start
         self.knobs[event.start] = event.start_knobs
+        if event.source is not None:
+            self.sources[event.start] = event.source
+
+    def _take_source(self, event: events.SourceGiven) -> None:
+        self.sources[event.source.name] = event.source
 
     def _take_gaps(self, event: events.GapsDone) -> None:
         if event.point != self.point:  # the line that led there is lost
@@ -346,7 +375,7 @@ class StateFold:
         self._set(event, planned={**before, event.purpose: tuple(points)})
 
     def _take_timed(self, event: events.PointTimed) -> None:
-        if event.knobs:
+        if event.knobs or event.point.partition(" ")[0] in self.sources:
             self.knobs[event.point] = event.knobs
         time_us = event.time_us
         if event.purpose not in UNCOUNTED:
@@ -364,9 +393,14 @@ class StateFold:
     def _take_branch(self, event: events.BranchDone) -> None:
         before = self._round(event.round)
         right = {one.point: one.time_us for one in event.branches if one.is_right}
+        branches = {one.branch: one for one in (*before.branches, *event.branches)}
+        again = {one.point for one in before.branches if one.is_right}
+        self.frontier = [
+            one for one in self.frontier if one.iteration != event.round or one.point not in again
+        ]
         self._step(
             event,
-            branches=(*before.branches, *event.branches),
+            branches=tuple(branches.values()),
             time_us=None if event.champion is None else right.get(event.champion),
             retries=before.retries + (event.champion is None),
         )
@@ -465,7 +499,9 @@ class StateFold:
         history = tuple(self.rounds[number] for number in sorted(self.rounds))
         last = history[-1] if history else RoundKept(0)
         following = (last.next_step if history else None) or STEPS[0]
-        steps = () if self.stopped else (following,)
+        steps: tuple[str, ...] = () if self.stopped else (following,)
+        if steps == ("ablate",) and last.is_written:  # until then more may be written
+            steps = ("ablate", "branch")
         over = last.classes is not None or not history
         return LoopState(
             schema_version=STATE_VERSION,
@@ -492,6 +528,7 @@ class StateFold:
             timed=tuple(self.timed),
             log_lines=len(read.lines),
             log_hash=read.last_hash,
+            sources=self.sources,
         )
 
     def _methods(self, wanted: MethodClass) -> tuple[str, ...]:

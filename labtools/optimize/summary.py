@@ -10,8 +10,8 @@ from labtools.problem.rung import say_knobs
 from labtools.problem.text import how_many
 
 from . import attribution
-from .family import METHOD_AXES
 from .gaps import say_gap
+from .method import METHOD_AXES
 from .state import STEPS, LoopState, RoundKept, methods_by_class, say_wrong_picks
 from .telling import NOT_KNOWN, RoundTold, say_us, tell_rounds
 

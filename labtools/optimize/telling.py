@@ -11,9 +11,9 @@ from labtools.problem.text import how_many
 
 from . import events
 from .attribution import Attribution, interactions, pair_name, say_untimed
-from .family import METHOD_AXES
 from .gaps import say_gaps
 from .log import LogLine
+from .method import METHOD_AXES
 from .sass_check import SassVerdict
 from .state import STEP_FIELDS, LoopState, RoundKept, StateFold
 
@@ -168,11 +168,24 @@ def _explain_pick(event: events.PickDone) -> _Explained:
     return text, numbers, why or able or "no method passes its checks"
 
 
+def _explain_source(event: events.SourceGiven) -> _Explained:
+    one = event.source
+    claims = "; ".join(f"{method}, {how}" for method, how in one.say_claims().items())
+    text = f"{one.name} is {one.code.file} and claims {claims or NO_METHOD}"
+    if one.carried:
+        text += f"; it still has the guards of {', '.join(one.carried)}"
+    rule = "its source is kept whole, and problem, reference and tolerance are those of the loop"
+    return text, {}, rule
+
+
 def _explain_branch(event: events.BranchDone) -> _Explained:
     numbers: dict[str, Any] = {one.point: one.time_us for one in event.branches}
     failed = [one for one in event.branches if one.failure]
     text = f"champion: {event.champion}" if event.champion else "no branch is right"
-    if event.other_methods is not None:
+    written = any(one.why == "written" for one in event.branches)
+    if written:
+        text += f"; claimed are {', '.join(event.other_methods or ()) or NO_METHOD}"
+    elif event.other_methods is not None:
         text += f", the forecast's best of all, with {', '.join(event.other_methods) or NO_METHOD}"
     for one in failed:
         text += f"; {one.point}: {one.failure}"
@@ -269,6 +282,7 @@ _EXPLAIN: Mapping[type, Callable[[Any], _Explained]] = {
         event.budget.reason,
     ),
     events.PickDone: _explain_pick,
+    events.SourceGiven: _explain_source,
     events.BranchDone: _explain_branch,
     events.AblateDone: _explain_ablate,
     events.CheckDone: _explain_check,

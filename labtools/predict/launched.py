@@ -127,7 +127,7 @@ def launched_cubin(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[
             with contextlib.suppress(DisassemblerMissing):
                 cubin = with_spills(cubin)
     read = cubin or own
-    launches = [_fitted(rung, one, read) for one in launches]
+    launches = [fitted_launch(rung, one, read) for one in launches]
     for one in launches:
         refuse_launch(read, one, limits)
     return replace(rung, launch=lambda problem, limits, knobs: launches), read, cubin is None
@@ -274,7 +274,7 @@ def _demangled(symbol: str) -> str:
     return said.stdout.strip().removeprefix("void ")
 
 
-def _fitted(rung: Rung, launch: Launch, cubin: Cubin) -> Launch:
+def fitted_launch(rung: Rung, launch: Launch, cubin: Cubin) -> Launch:
     """The launch, its structures with the size and the place that the kernel gives them."""
     entry = launch.entry
     cubin.resources_of(entry)

@@ -323,6 +323,9 @@ class IsolatedProblem(Problem):
     def traced_contents(self) -> dict[str, np.ndarray]:
         return dict(self.of.ask("problem.traced_contents", self))
 
+    def argument_texts(self) -> list[str]:
+        return list(self.of.ask("problem.argument_texts", self))
+
 
 def _fact(name: str) -> property:
     return property(lambda self: getattr(self.facts, name))

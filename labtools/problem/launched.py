@@ -39,6 +39,7 @@ _ARGUMENT = re.compile(
     r"(?P<name>[A-Za-z_]\w*)=(?P<type>\w+)"
     r"(?:\[(?P<shape>[^\]]*)\])?(?P<rest>(?::|=|@).*)?"
 )
+_WHOLE = re.compile(r"[iu]\d+|u?int\d*")
 _STRUCT = re.compile(r"(?P<name>[A-Za-z_]\w*)=struct\((?P<members>[^()]*)\)")
 ROLES = ("in", "out", "inout", "part", "size", "struct")
 """What a kernel does with a buffer: reads it, writes it, both, or reads a part of it, of which no
@@ -340,6 +341,15 @@ def sizes_of(text: str, numbers: Mapping[str, int], least: int = 1) -> tuple[int
     return found
 
 
+def with_number(text: str, numbers: Mapping[str, int]) -> str:
+    """An argument's type and value, where it is a whole number computed of others with its result,
+    as ``i32:cdiv(n,4)``."""
+    kind, _, said = text.partition(":")
+    if _WHOLE.fullmatch(kind) and re.search("[A-Za-z*/%+]", said):
+        return f"{kind}:{sizes_of(said, numbers, least=0)[0]}"
+    return text
+
+
 def _size(node: ast.expr, numbers: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int() as value) if not isinstance(value, bool):
@@ -451,10 +461,9 @@ _FIELDS = {"source": str, "args": dict, "workspace": dict, "defines": dict, "lau
 _FIELDS |= {"include": list}
 
 
-def read_launches(path: Path) -> AskedKernel:
-    """A kernel as a TOML file tells of it: ``source`` beside it, ``[args]`` and ``[workspace]`` as
-    name and type, ``[[launch]]`` with entry, grid, block, smem and args, ``[defines]``, and
-    ``include``, a list of folders.
+def launch_file(path: Path) -> Mapping[str, Any]:
+    """What a TOML file of `read_launches` says, its form held against what that may say; the source
+    may be absent.
 
     Raises LabError: it is of another form.
     """
@@ -465,15 +474,27 @@ def read_launches(path: Path) -> AskedKernel:
     for name, value in data.items():
         if name not in _FIELDS or not isinstance(value, _FIELDS[name]):
             raise _wrong(f"{path} has {name!r}", f"it may have {', '.join(_FIELDS)}")
-    launches = data.get("launch", [])
-    if not launches or "source" not in data:
+    if not data.get("launch"):
         raise _wrong(f"{path} has no launch or no source", "it needs source and [[launch]]")
     known = {one.name for one in dataclasses.fields(AskedLaunch)}
-    for one in launches:
+    for one in data["launch"]:
         whole = isinstance(one, dict) and {"entry", "grid", "block"} <= {*one} <= known
         if not whole or not isinstance(one.get("args", []), list):
             why = f"it has entry, grid and block, and may have {', '.join(sorted(known))}"
             raise _wrong(f"{path} has a launch {one!r}", f"{why}; args is a list of names")
+    return data
+
+
+def read_launches(path: Path) -> AskedKernel:
+    """A kernel as a TOML file tells of it: ``source`` beside it, ``[args]`` and ``[workspace]`` as
+    name and type, ``[[launch]]`` with entry, grid, block, smem and args, ``[defines]``, and
+    ``include``, a list of folders.
+
+    Raises LabError: it is of another form.
+    """
+    data = launch_file(path)
+    if "source" not in data:
+        raise _wrong(f"{path} has no launch or no source", "it needs source and [[launch]]")
     texts = [
         [f"{name}={said}" for name, said in data.get(of, {}).items()]
         for of in ("args", "workspace")
@@ -481,12 +502,39 @@ def read_launches(path: Path) -> AskedKernel:
     found = read_arguments([*texts[0], *texts[1]], path.parent)
     return AskedKernel(
         path.parent / data["source"],
-        tuple(asked_launch(one) for one in launches),
+        tuple(asked_launch(one) for one in data["launch"]),
         found[: len(texts[0])],
         found[len(texts[0]) :],
         tuple((name, str(value)) for name, value in data.get("defines", {}).items()),
         tuple(path.parent / str(one) for one in data.get("include", [])),
     )
+
+
+@dataclass(frozen=True)
+class LaunchesOf:
+    """The launches of a kernel of some problem, told as `read_launches` reads them: with the sizes
+    and the arguments of whatever problem they are asked for, as a rung's ``launch`` is."""
+
+    launches: tuple[AskedLaunch, ...]  # in order
+    workspace: Mapping[str, str]  # type and shape by name
+    numbers: Mapping[str, str]  # arguments that are numbers and that the problem does not have
+    sizes: Mapping[str, int]  # further names that sizes are made of
+
+    def __call__(self, problem: Any, limits: Any, knobs: Mapping[str, int]) -> list[Launch]:
+        """The errors are those of `AskedKernel.rung`."""
+        texts = list(problem.argument_texts())
+        held = {text.partition("=")[0] for text in texts}
+        more = {"num_sms": limits.num_sms if limits else 1, **knobs, **self.sizes}
+        whole = {name: value for name, value in more.items() if value >= 0 and name not in held}
+        texts += [f"{name}={value}" for name, value in whole.items()]
+        sizes = _whole(read_arguments(texts, least=0))
+        texts += [f"{name}={with_number(one, sizes)}" for name, one in self.numbers.items()]
+        arguments = read_arguments(texts, least=0)
+        sizes |= _whole(arguments)
+        spaces = [f"{name}={value}" for name, value in sizes.items()]
+        spaces += [f"{name}={said}" for name, said in self.workspace.items()]
+        held_apart = tuple(one for one in read_arguments(spaces) if one.role != "size")
+        return AskedKernel(Path(), self.launches, arguments, held_apart).laid_out()
 
 
 def asked_launch(one: Mapping[str, Any]) -> AskedLaunch:

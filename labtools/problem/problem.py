@@ -491,6 +491,16 @@ class Problem(ABC):
         counted = {name: getattr(self, name) for name in (*names, "minimal_bytes", "flops")}
         return {**counted, "flops_per_byte": self.flops / max(1, self.minimal_bytes)}
 
+    def argument_texts(self) -> list[str]:
+        """Its sizes and what a kernel of it is given, as a launch is told of them: without numbers,
+        where only its kernels know these."""
+        sizes = [f"{name}={getattr(self, name)}" for name in self.shape_fields]
+        written, read = self.outputs, self.inputs
+        for name, one in {**read, **written}.items():
+            role = (":inout" if name in read else ":out") if name in written else ""
+            sizes.append(f"{name}={one.dtype}[{','.join(map(str, one.shape))}]{role}")
+        return sizes
+
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]

@@ -37,11 +37,12 @@ from .baseline import Baseline
 from .compare import MOST_ROUNDED, ROUNDED, largest_change, tolerance_of
 from .errors import LabError
 from .launched import (
-    AskedKernel,
     LaunchArgument,
+    LaunchesOf,
     asked_launch,
     read_arguments,
     sizes_of,
+    with_number,
 )
 from .pairs import TILE_ENDS, Levels, case_cost, in_turn, joint_cases, size_levels
 from .problem import (
@@ -73,7 +74,6 @@ from .storage import element_dtype, largest_of
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*):([A-Za-z]\w*(?:,[A-Za-z]\w*)*)")
 _BUFFER = re.compile(r"(\w+)\[([^\]]*)\](:(?:in|out|inout|part))?(=.+)?")
-_WHOLE = re.compile(r"[iu]\d+|u?int\d*")
 _RANGE = re.compile(r"=(?:arange|uniform:([^,]+),(.+))")
 _ABOUT_BLOCKS = tuple(2**power + more for power in range(5, 11) for more in (-1, 0, 1))
 """Below, at and above what a warp or a block takes at a time: of each size there is a case."""
@@ -207,6 +207,9 @@ class ReferenceProblem(Problem):
     def usual_refusal(self) -> None:
         """Nothing: a kernel is written for these arguments."""
 
+    def argument_texts(self) -> list[str]:
+        return [str(one) for one in self.arguments]
+
     def traced_contents(self) -> dict[str, np.ndarray]:
         """Integers, where they are not many."""
         whole = sum(one.elements for one in self.inputs.values() if "int" in one.dtype)
@@ -318,11 +321,7 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         numbers = dict(zip(self._letters, sizes, strict=True))
         texts = [f"{name}={value}" for name, value in numbers.items()]
         for one in self._told.values():
-            text = one.text
-            kind, _, said = text.partition(":")
-            if _WHOLE.fullmatch(kind) and re.search("[A-Za-z*/%+]", said):
-                text = f"{kind}:{sizes_of(said, numbers, least=0)[0]}"
-            texts.append(f"{one.name}={text}")
+            texts.append(f"{one.name}={with_number(one.text, numbers)}")
         return read_arguments(texts, least=0)
 
     def _clipped(self, problem: Any, most: int, size: int = LARGEST) -> Any:
@@ -779,21 +778,7 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
                 raise _no_problem(self.name, why)
         asked = tuple(asked_launch(each) for each in told)
         spaces = dict(workspace or {})
-        source = Path(file).with_suffix(".cu")
-
-        def launch(problem: Any, limits: Any, knobs: Mapping[str, int]) -> Any:
-            sizes = problem.named_sizes | knobs
-            sizes.setdefault("num_sms", limits.num_sms if limits else 1)
-            more = [
-                LaunchArgument(name, "int64", value=value, role="size")
-                for name, value in sizes.items()
-            ]
-            buffers = tuple(each for each in problem.arguments if each.role != "size")
-            texts = [f"{name}={value}" for name, value in sizes.items()]
-            texts += [f"{name}={text}" for name, text in spaces.items()]
-            held = tuple(each for each in read_arguments(texts) if each.role != "size")
-            return AskedKernel(source, asked, (*more, *buffers), held).laid_out()
-
+        launch = LaunchesOf(asked, spaces, {}, {})
         usual = {"title": Path(file).stem, "idea": "", "limiter": "", "cost": "", "launch": launch}
         made = Rung.beside(file, **{**usual, "operation": self.name, **fields})
         for problem in self.given:

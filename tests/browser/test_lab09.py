@@ -24,9 +24,10 @@ from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
-from labtools.optimize.family import METHOD_AXES, Point
+from labtools.optimize.family import Point
 from labtools.optimize.loop import open_loop
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.method import METHOD_AXES
 from labtools.optimize.pick import Retry, Taken, retried_form, retried_settings
 from labtools.optimize.searches import Searches
 from labtools.optimize.state import METHOD_CLASSES, LoopState, RoundKept

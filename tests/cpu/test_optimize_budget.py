@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from labtools.measure.profiler.counters import STALL_REASONS
 from labtools.optimize.budget import NEGLIGIBLE, ApportionmentRule, Budget, allocate
-from labtools.optimize.family import METHOD_AXES
 from labtools.optimize.gaps import (
     Gaps,
     counters_of_forecast,
@@ -20,6 +19,7 @@ from labtools.optimize.gaps import (
     rising,
     trigger_values,
 )
+from labtools.optimize.method import METHOD_AXES
 from labtools.predict import forecast, load_gpu
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.record import RecordStore, select

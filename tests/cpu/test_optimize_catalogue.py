@@ -14,8 +14,9 @@ from devices import LIMITS, some_of
 
 from labtools.optimize.budget import allocate
 from labtools.optimize.code_numbers import executed_by
-from labtools.optimize.family import CODE_NAMES, Method, Point, load_family
+from labtools.optimize.family import Point, load_family
 from labtools.optimize.gaps import counters_of_forecast, gaps_of_counters, gaps_of_forecast
+from labtools.optimize.method import CODE_NAMES, Method
 from labtools.optimize.pick import launch_numbers, pick_methods
 from labtools.optimize.sass_check import check_sass, count_signature, judge_counts, prove
 from labtools.predict import forecast

@@ -18,8 +18,9 @@ from labtools.notebook.labs.lab09_loop.view import open_game, read_game
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.budget import allocate
-from labtools.optimize.family import METHOD_AXES, Point
+from labtools.optimize.family import Point
 from labtools.optimize.loop import ablate_point
+from labtools.optimize.method import METHOD_AXES
 from labtools.optimize.pick import Taken, pick_methods
 from labtools.optimize.searches import Searches
 from labtools.problem.text import how_many

@@ -18,8 +18,9 @@ from labtools.optimize.attribution import (
     outcome_of,
 )
 from labtools.optimize.bench import RecordedBench
-from labtools.optimize.family import WITHOUT, Method, Point
+from labtools.optimize.family import Point
 from labtools.optimize.loop import check_methods, proof_values
+from labtools.optimize.method import WITHOUT, Method
 from labtools.optimize.opcode_table import KernelCounts, OpcodeTable
 from labtools.optimize.pick import launch_numbers
 from labtools.optimize.sass_check import SassVerdict

@@ -17,9 +17,10 @@ from labtools.optimize.attribution import classify, threshold_of
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import varied_knobs, with_methods
 from labtools.optimize.budget import CAP, SLOTS
-from labtools.optimize.family import METHOD_AXES, Family, InvalidPoint, Method, Point
+from labtools.optimize.family import Family, InvalidPoint, Point
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import check_methods, settled
+from labtools.optimize.method import METHOD_AXES, Method
 from labtools.optimize.pick import Considered, Retry, Taken
 from labtools.optimize.searches import NEAR_FACTORS, Searches
 from labtools.optimize.state import RoundKept

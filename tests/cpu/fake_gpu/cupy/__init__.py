@@ -5,6 +5,7 @@ rotation, rounds, faults, time limits) is tested on a machine without a GPU. A k
 its entry's name; its duration is a fixed number of microseconds on a clock that only kernels move.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -12,6 +13,7 @@ import time
 
 import ml_dtypes
 import numpy as np
+from elftools.elf.elffile import ELFFile
 
 from . import cuda
 from ._answers import answer_once
@@ -76,15 +78,16 @@ class RawModule:
         self.path = path
 
     def get_function(self, entry):
-        return RawKernel(entry)
+        return RawKernel(entry, self.path)
 
 
 class RawKernel:
     max_dynamic_shared_size_bytes = 48 * 1024
     shared_size_bytes = 0
 
-    def __init__(self, entry):
+    def __init__(self, entry, path=""):
         self.entry = entry
+        self.path = path
 
     def __call__(self, grid, block, args, shared_mem=0):
         _state.raise_pending()
@@ -96,6 +99,8 @@ class RawKernel:
         given = (self.entry, args)
         if self.entry in _SPLIT:
             _state.do(lambda: _SPLIT[self.entry](*given, grid))
+        elif self.entry == "smooth":
+            _state.do(lambda: _smooth(*given, self.path))
         elif self.entry == "row_scale":
             _state.do(lambda: _row_scale(*given, block[0]))
         else:
@@ -277,6 +282,24 @@ def _row_scale(entry, args, threads):
     """The tunable kernel: larger blocks are faster."""
     _state.clock_us += {64: 12.0, 256: 8.0, 512: 6.0}[threads] - 7.0
     _rms_norm(entry, args)
+
+
+@functools.cache
+def _told(path):
+    """What a kernel's code says of itself in its constants: its microseconds, and 1 if it is
+    wrong. The clock here knows nothing of instructions."""
+    with open(path, "rb") as file:
+        held = ELFFile(file).get_section_by_name(".nv.constant3").data()
+    return np.frombuffer(held[:8], np.float32).tolist()
+
+
+def _smooth(entry, args, path):
+    x = args[0].host.astype(np.float64)
+    near, (us, is_wrong) = float(args[3]), _told(path)
+    _state.clock_us += us
+    wide = np.pad(x, ((0, 0), (1, 1)))
+    out = near * (wide[:, :-2] + wide[:, 2:]) + (1 - 2 * near) * x
+    args[1].host[...] = out + is_wrong
 
 
 def _copy_cache(entry, args):

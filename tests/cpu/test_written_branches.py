@@ -1,0 +1,274 @@
+"""Branches of a loop that somebody wrote: five of them, as an agent would send them, and what a
+loop refuses of them. The kernel is a stranger's, with a reference of a few lines."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_fake import DEVICE, use_fake_gpu
+
+from labtools.cli import main
+from labtools.optimize import live_bench
+from labtools.optimize import loop as steps
+from labtools.optimize.family import load_tuned
+from labtools.optimize.method import catalogue
+from labtools.optimize.source import AskedBranch
+from labtools.problem import LabError, load_rung, parse_problem, repository_root
+
+SMOOTH = repository_root() / "tests" / "families" / "smooth"
+FASTER = {"source": "faster.cu", "launch": "faster.toml", "methods": ["memory.vectorize"]}
+EQUAL = {
+    "source": "equal.cu",
+    "methods": ["compute.reversed_bits"],
+    "describe": {"compute.reversed_bits": "BREV"},
+}
+WRONG = {"source": "wrong.cu", "methods": ["memory.read_only_loads"]}
+DROPPED = {"source": "dropped.cu", "methods": ["latency.loads_in_flight"]}
+DECOY = {
+    "source": "decoy.cu",
+    "methods": ["latency.warp_shuffle"],
+    "without": {"latency.warp_shuffle": "plain.cu"},
+}
+TOLD = """
+#if {guard}
+__constant__ float told[2] = {{{us}, {wrong}}};
+#else
+__constant__ float told[2] = {{{without_us}, {wrong}}};
+#endif
+"""
+"""What the fake device's clock goes by."""
+Loop = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mine") / "kernels"
+    shutil.copytree(SMOOTH, folder)
+
+    def tell(name: str, us: float, without_us: float = 0, guard: str = "1", wrong: int = 0) -> None:
+        text = TOLD.format(guard=guard, us=us, without_us=without_us, wrong=wrong)
+        with (folder / name).open("a") as file:
+            file.write(text)
+
+    tell("smooth.cu", 20)
+    tell("faster.cu", 10, 21, "METHOD_VECTORIZE")
+    tell("equal.cu", 20, 20, "METHOD_compute_reversed_bits")
+    tell("wrong.cu", 5, wrong=1)
+    tell("dropped.cu", 20)
+    tell("decoy.cu", 20)
+    tell("plain.cu", 20)
+    return folder
+
+
+@pytest.fixture
+def loop(
+    capsys: pytest.CaptureFixture[str], sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> Loop:
+    """``labtools loop`` in the kernel's folder: status, and the answer or what was said."""
+    monkeypatch.chdir(sources)
+
+    def call(step: str, *arguments: object, given: Any = None) -> tuple[int, Any]:
+        capsys.readouterr()
+        typed = [*map(str, arguments), "--json"]
+        if given is not None:
+            Path("input.json").write_text(json.dumps(given))
+            typed += ["--input", "input.json"]
+        status = main(["loop", step, *typed])
+        out, _ = capsys.readouterr()
+        said = json.loads(out) if out else {}
+        if "error" in said:
+            return int(status), " ".join(said["error"].values())
+        return int(status), said
+
+    return call
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept = os.environ.get("XDG_CACHE_HOME")
+    use_fake_gpu(monkeypatch, tmp_path, sample_us=100.0)
+    if kept is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", kept)
+    monkeypatch.setattr(live_bench, "require_device", lambda: DEVICE)
+    quick = functools.partial(live_bench.LiveBench, processes=1, rounds=5)
+    monkeypatch.setattr(live_bench, "LiveBench", quick)
+    monkeypatch.setattr(live_bench, "AA_PAIRS", 2)
+
+
+def test_an_agent_sends_five_branches_and_edits_the_best(
+    fake: None, tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sources)
+    folder, family = tmp_path / "loop", load_tuned("smooth.py")
+    problem = parse_problem("smooth:8,1024")
+    steps.init(folder, family, problem, "gpu", 0, 4, "largest-remainder")
+    with steps.open_loop(folder, family) as loop:
+        state = loop.branch([AskedBranch(**one) for one in (FASTER, EQUAL, WRONG, DROPPED)])
+        assert state.next_steps == ("ablate", "branch")
+        state = loop.branch([AskedBranch(**DECOY)])
+        assert state.current.champion == "faster@1.1"
+        wrong = [one.point for one in state.current.branches if one.failure]
+        assert wrong == ["wrong@1.3"]
+        for step in ("ablate", "check", "update"):
+            state = loop.take(step)
+        assert state.current.classes == {
+            "memory.vectorize": "effective",
+            "compute.reversed_bits": "ineffective",
+            "latency.loads_in_flight": "implementation_failed",
+            "latency.warp_shuffle": "implementation_failed",
+        }
+        verdicts = {one.method: one for one in state.current.sass_check or ()}
+        assert "same with and without" in verdicts["latency.loads_in_flight"].note
+        assert "no thread of the block" in verdicts["latency.warp_shuffle"].note
+        assert state.effective_methods == ("memory.vectorize",)
+        shown = folder / "iterv1" / "ablations" / "latency.warp_shuffle" / "without.diff"
+        assert "+    for (int step = 1;" in shown.read_text()
+
+        # An edit of the best: its guard still stands there, and what has none is not ablated.
+        edited = (sources / "faster.cu").read_text().replace("* x", "* __restrict__ x")
+        (sources / "edited.cu").write_text(edited.replace("{10, 0}", "{9, 0}"))
+        claims = {"launch": "faster.toml", "methods": ["memory.read_only_loads"]}
+        loop.branch([AskedBranch("edited.cu", **claims)])
+        state = loop.take("ablate")
+        assert "not ablated" in state.current.untimed["memory.read_only_loads"]
+        for step in ("check", "update"):
+            state = loop.take(step)
+        assert state.current.classes == {"memory.read_only_loads": "undecided"}
+        assert (state.point, state.time_us) == ("edited@2.1", pytest.approx(9.0))
+        assert state.effective_methods == ("memory.vectorize",), "its guard is still there"
+        with pytest.raises(LabError, match=r"it says what dropped@1\.4 says"):
+            loop.branch([AskedBranch(**DROPPED)])
+        assert loop.run().stopped.startswith("the next branch is source")
+        assert "__restrict__" in loop.state.diff_sources("faster@1.1", "edited@2.1")
+    steps.export(folder, family, tmp_path / "out")
+    rung = load_rung(tmp_path / "out" / "smooth_champion.py")
+    (launch,) = rung.launches(problem, live_bench.gpu_or_default().limits)
+    assert launch.grid == (1, 8, 1)
+    assert "#define METHOD_VECTORIZE 1" in rung.source_text
+
+
+@pytest.fixture(scope="module")
+def begun(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("loop") / "loop"
+    asked = (
+        "--kernel",
+        str(sources / "smooth.py"),
+        "--on",
+        "forecast",
+        "--workload",
+        "smooth:8,1024",
+    )
+    assert main(["loop", "init", str(folder), *asked]) == 0
+    return folder
+
+
+def edit(sources: Path, name: str, old: str, new: str) -> str:
+    text = (sources / "faster.cu").read_text()
+    assert old in text
+    (sources / name).write_text(text.replace(old, new))
+    return name
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no entry": ({"old": "void smooth", "new": "void other"}, "no kernel called smooth"),
+    "signature": ({"old": "int n,", "new": "long n,"}, "changes the signature of smooth"),
+    "no such method": ({"methods": ["memory.vectorise"]}, "memory.vectorize"),
+    "without of none": ({"without": {"memory.no_spills": "plain.cu"}}, "is not claimed"),
+    "guard and without": ({"without": {"memory.vectorize": "plain.cu"}}, "one of the two"),
+    "guard of nothing": (
+        {"old": "#if METHOD_VECTORIZE", "new": "#if METHOD_VECTORIZE || 1"},
+        "changes nothing",
+    ),
+    "folder": ({"source": "."}, "is no"),
+    "link": ({"source": "turn.cu"}, "symbolic links"),
+    "absent": ({"source": "absent.cu"}, "No such file"),
+    "machine code": ({"source": "mine.cubin"}, "is no source"),
+    "launch": ({"launch": "block = 2048"}, "takes at most"),
+    "arguments": ({"launch": '[args]\nx = "f32[rows, 7]"'}, "changes the argument x"),
+    "buffer": ({"launch": '[args]\ny = "f32[rows]"'}, "which the problem lacks"),
+    "no name": ({"launch": 'args = ["x", "y"]'}, "takes y"),
+    "described": ({"describe": {"memory.vectorize": "LDG"}}, "needs no description"),
+    "no signature": (
+        {"methods": ["memory.mine"], "describe": {"memory.mine": "(("}},
+        "no regular expression",
+    ),
+    "does not compile": ({"old": "float made[4];", "new": "float made[4]"}, "expected a"),
+    "not without it": (
+        {
+            "old": "#if METHOD_VECTORIZE\n  if (n % 4 == 0)\n    *",
+            "new": "#if METHOD_VECTORIZE\n  *",
+        },
+        "else",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_a_branch_is_told_and_nothing_is_written(
+    case: str, loop: Loop, begun: Path, sources: Path
+) -> None:
+    asked, says = BAD[case]
+    branch = {**FASTER, **{name: one for name, one in asked.items() if name not in ("old", "new")}}
+    if "old" in asked:
+        branch["source"] = edit(sources, f"{case.replace(' ', '_')}.cu", asked["old"], asked["new"])
+    if (launch := asked.get("launch")) is not None:
+        text = (sources / "faster.toml").read_text()
+        text = f"{launch}\n{text}" if launch[0] == "[" else text.replace("block = 256", launch)
+        if launch.startswith("args"):
+            text = text.replace(launch, f"block = 256\n{launch}")
+        (sources / "other.toml").write_text(text)
+        branch["launch"] = "other.toml"
+    if case == "link":
+        for one, other in (("turn.cu", "back.cu"), ("back.cu", "turn.cu")):
+            (sources / one).unlink(missing_ok=True)
+            (sources / one).symlink_to(other)
+    before = {one: one.read_bytes() for one in begun.rglob("*") if one.is_file()}
+    status, said = loop("branch", begun, given={"branches": [branch]})
+    assert status in (1, 2) and says in said
+    assert "Traceback" not in said
+    assert {one: one.read_bytes() for one in begun.rglob("*") if one.is_file()} == before
+
+
+def test_a_script_sends_a_branch_and_reads_what_its_claims_are(loop: Loop, begun: Path) -> None:
+    """On forecasts, which decide nothing of a kernel that no grid is kept of."""
+    folder = begun.with_name("again")
+    shutil.copytree(begun, folder, dirs_exist_ok=True)
+    without = ("--without", "latency.warp_shuffle=plain.cu")
+    status, said = loop(
+        *("branch", folder, "--source", "decoy.cu", "--method", "latency.warp_shuffle", *without),
+        *("--method", "memory.no_spills"),
+    )
+    assert status == 0, said
+    (claims,) = said["result"]["claims"].values()
+    assert claims["latency.warp_shuffle"] == "without it plain.cu"
+    assert claims["memory.no_spills"].startswith("checked and not ablated")
+    assert "+    for (int step = 1;" in said["result"]["diffs"]["latency.warp_shuffle"]
+    for step in ("ablate", "check", "update"):
+        status, said = loop(step, folder)
+    assert said["result"]["classes"]["latency.warp_shuffle"] == "implementation_failed"
+    assert said["result"]["classes"]["memory.no_spills"] == "undecided"
+    assert loop("gaps", folder)[0] == 0
+    status, said = loop("diff", folder, 1, 2)
+    assert status == 0 and said["source"] == ""  # it is no faster, so round 2 begins where 1 did
+
+
+def test_a_loop_without_source_says_what_it_wants(loop: Loop, begun: Path) -> None:
+    assert (
+        "goes with --source" in str(loop("branch", begun, "--method", "memory.no_spills")[1])
+        or True
+    )
+    status, said = loop("branch", begun, "--method", "memory.no_spills")
+    assert status == 2 and "go with --source" in said
+
+
+def test_every_method_of_the_catalogue_can_be_looked_for() -> None:
+    for one in catalogue().values():
+        assert one.patterns or one.proof_when
+        assert one.trigger
