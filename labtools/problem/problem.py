@@ -377,7 +377,7 @@ class Problem(ABC):
             times = tolerance / self.tolerance if self.tolerance else 1.0
             limit = times * tolerance_of(buffer.dtype)
         parts, shape = self.part_shape, buffer.shape
-        if shape[:-1] == parts:
+        if parts and shape[:-1] == parts:
             return self.axes, shape, limit
         if not parts:
             axes = (
