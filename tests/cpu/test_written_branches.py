@@ -15,6 +15,7 @@ import pytest
 from live_fake import DEVICE, use_fake_gpu
 
 from labtools.cli import main
+from labtools.measure.campaign import recording
 from labtools.optimize import live_bench
 from labtools.optimize import loop as steps
 from labtools.optimize.family import load_tuned
@@ -100,8 +101,12 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     quick = functools.partial(live_bench.LiveBench, processes=1, rounds=5)
     monkeypatch.setattr(live_bench, "LiveBench", quick)
     monkeypatch.setattr(live_bench, "AA_PAIRS", 2)
+    every = recording.small_cases
+    few = functools.cache(lambda problem: every(problem, lambda one: None)[:6])
+    monkeypatch.setattr(recording, "small_cases", lambda problem, supports: few(problem))
 
 
+@pytest.mark.slow
 def test_an_agent_sends_five_branches_and_edits_the_best(
     fake: None, tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
