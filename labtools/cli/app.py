@@ -430,8 +430,9 @@ def mcp_(
         ),
     ] = False,
 ) -> None:
-    """Give an agent these commands as tools, by the Model Context Protocol over stdin and stdout.
+    """Give an agent these commands as tools, by the Model Context Protocol.
 
+    It speaks over stdin and stdout, and reads and writes files of one folder.
     An agent's host starts it: {"command": "labtools", "args": ["mcp", "--i-trust-this-folder"]}.
     """
     from .serving import serve
