@@ -417,6 +417,29 @@ def ablate(
     present(partial(ablate_kernel, asked, knob, method, pairs), as_json)
 
 
+@app.command("mcp")
+def mcp_(
+    folder: Annotated[
+        Path, typer.Argument(help="Whose files the tools may name. Default: this one.")
+    ] = Path(),
+    trusted: Annotated[
+        bool,
+        typer.Option(
+            "--i-trust-this-folder",
+            help="Kernels and references in it run as you; without it nothing starts.",
+        ),
+    ] = False,
+) -> None:
+    """Give an agent these commands as tools, by the Model Context Protocol.
+
+    It speaks over stdin and stdout, and reads and writes files of one folder.
+    An agent's host starts it: {"command": "labtools", "args": ["mcp", "--i-trust-this-folder"]}.
+    """
+    from .serving import serve
+
+    serve(folder, trusted)
+
+
 @app.command()
 def records(
     gpu: Annotated[str | None, typer.Option(metavar="SLUG", help="For example h200.")] = None,

@@ -542,7 +542,10 @@ def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCo
     noise, noise_from = noise_of_rounds(state.gpu, before, after)
     changes = compare_rounds(before.counters, after.counters, noise)
     said = tuple(say_changes(changes))
-    source = state.diff_sources(before.start, after.start)
+    first_point, last_point = (one.champion or one.start for one in (before, after))
+    if first_point == last_point:  # the second one has only begun, from what the first one found
+        first_point = before.start
+    source = state.diff_sources(first_point, last_point)
     return RoundsCompared(before.round, after.round, noise_from, said, changes, source)
 
 

@@ -302,7 +302,10 @@ class TuningLoop:
             why = "a recorded grid has times of its own points alone"
             raise LabError("This loop takes no source.", why, "a loop --on forecast, or --on gpu")
         begun = state.current.round == state.round
-        number = len(state.current.branches) if begun else 0
+        tried = {one.point for kept in state.history for one in kept.branches}
+        given = [key for key in family.sources if f"@{state.round}." in key]
+        here = [family.sources[key] for key in given if key not in tried]
+        number = len(given)
         start = family.read_key(state.current.start if begun else state.point)
         base, knobs = family.rung, family.start.knobs
         begin = (
@@ -314,10 +317,15 @@ class TuningLoop:
         made: list[BranchSource] = []
         for one in asked:
             stem = re.sub(r"[^\w.-]+", "_", Path(one.source).stem)[:40]
-            name = f"{stem}@{state.round}.{number + len(made) + 1}"
+            name = f"{stem}@{state.round}.{number + 1}"
             found = read_branch(one, name, base, bench.problem, family.claimable, judged)
+            cut_off = [
+                other for other in here if other == replace(found, name=other.name)
+            ]  # it was given and not tried: what was measured of it is kept
+            found = cut_off[0] if cut_off else found
+            number += not cut_off
             same = "" if found.code.words != begin.words or start.without else start.key
-            for other in (*family.sources.values(), *made):
+            for other in (*(family.sources[key] for key in family.sources if key in tried), *made):
                 if other.code.words == found.code.words and {*found.methods} <= {*other.methods}:
                     same = other.name
             if same:

@@ -313,7 +313,7 @@ def read_branch(
     carried = tuple(one for one in judged if one in guards and one not in methods)
     made = BranchSource(name, code, methods, carried, guards, described=described)
     for one, macros in guards.items():
-        if _switched(code.text, {}) == _switched(code.text, dict.fromkeys(macros, 0)):
+        if switched_text(code.text, {}) == switched_text(code.text, dict.fromkeys(macros, 0)):
             raise LabError(
                 f"The guard of {one} changes nothing.",
                 f"{asked.source} says the same with {macros[0]} 1 and 0",
@@ -382,7 +382,7 @@ def _guards(text: str, method: str) -> tuple[str, ...]:
 _DIRECTIVE = re.compile(r"#(if|ifdef|ifndef|elif|else|endif)\b ?(.*)")
 
 
-def _switched(text: str, values: Mapping[str, int]) -> str:
+def switched_text(text: str, values: Mapping[str, int]) -> str:
     """What a source says with some guards at a value, the others at 1: conditions that only guards
     decide are decided, and others stay."""
     kept: list[str] = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import stat
+import sys
 from pathlib import Path
 
 MOST_BYTES = 16 * 2**20
@@ -28,6 +30,26 @@ def counted_lines(source: str, name: str) -> list[str]:
     return (source.partition(f'#line 1 "{name}"\n')[2] or source).splitlines()
 
 
+ONLY_IN = "LABTOOLS_ONLY_IN"
+"""Of the environment: the folder whose files alone may be named, beside those of the system and of
+this project."""
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Whether a path leads into a folder, by whatever links."""
+    try:
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    except (OSError, ValueError):
+        return False
+
+
+def _may_be_read(path: Path) -> bool:
+    """Whether a file may be named, see `ONLY_IN`."""
+    folder = os.environ.get(ONLY_IN)
+    places = (folder, Path(__file__).parents[2], sys.prefix, "/usr") if folder else ()
+    return not places or any(lies_in(path, Path(one)) for one in places)
+
+
 def read_given(path: Path, most_bytes: int = MOST_BYTES) -> str:
     """The text of a file that somebody named, without a byte-order mark.
 
@@ -37,6 +59,8 @@ def read_given(path: Path, most_bytes: int = MOST_BYTES) -> str:
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(f"{path} is no file")
+    if not _may_be_read(path):
+        raise OSError(f"{path} lies outside {os.environ[ONLY_IN]}")
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
@@ -55,7 +79,7 @@ def given_path(text: str) -> Path:
 def is_file(path: Path) -> bool:
     """Whether there is such a file; False of a path that no system can hold."""
     try:
-        return path.is_file()
+        return path.is_file() and _may_be_read(path)
     except (OSError, ValueError):
         return False
 

@@ -15,11 +15,12 @@ import pytest
 from live_fake import DEVICE, use_fake_gpu
 
 from labtools.cli import main
+from labtools.measure.campaign import recording
 from labtools.optimize import live_bench
 from labtools.optimize import loop as steps
 from labtools.optimize.family import load_tuned
 from labtools.optimize.method import catalogue
-from labtools.optimize.source import AskedBranch
+from labtools.optimize.source import AskedBranch, read_branch, switched_text
 from labtools.problem import LabError, load_rung, parse_problem, repository_root
 
 SMOOTH = repository_root() / "tests" / "families" / "smooth"
@@ -100,8 +101,12 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     quick = functools.partial(live_bench.LiveBench, processes=1, rounds=5)
     monkeypatch.setattr(live_bench, "LiveBench", quick)
     monkeypatch.setattr(live_bench, "AA_PAIRS", 2)
+    every = recording.small_cases
+    few = functools.cache(lambda problem: every(problem, lambda one: None)[:6])
+    monkeypatch.setattr(recording, "small_cases", lambda problem, supports: few(problem))
 
 
+@pytest.mark.slow
 def test_an_agent_sends_five_branches_and_edits_the_best(
     fake: None, tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,7 +261,8 @@ def test_a_script_sends_a_branch_and_reads_what_its_claims_are(loop: Loop, begun
     assert said["result"]["classes"]["memory.no_spills"] == "undecided"
     assert loop("gaps", folder)[0] == 0
     status, said = loop("diff", folder, 1, 2)
-    assert status == 0 and said["source"] == ""  # it is no faster, so round 2 begins where 1 did
+    assert status == 0 and "+  if (n == -12345)" not in said["source"]
+    assert "-  if (n == -12345)" in said["source"], "it is no faster, so round 2 begins where 1 did"
 
 
 def test_a_loop_without_source_says_what_it_wants(loop: Loop, begun: Path) -> None:
@@ -272,3 +278,40 @@ def test_every_method_of_the_catalogue_can_be_looked_for() -> None:
     for one in catalogue().values():
         assert one.patterns or one.proof_when
         assert one.trigger
+
+
+GUARDS = {
+    "if": ("#if METHOD_VECTORIZE\na\n#else\nb\n#endif", "a", "b"),
+    "its own default": (
+        "#ifndef METHOD_VECTORIZE\n#define METHOD_VECTORIZE 1\n#endif\n"
+        "#if METHOD_VECTORIZE\na\n#endif",
+        "a",
+        "",
+    ),
+    "ifdef": ("#ifdef METHOD_VECTORIZE\na\n#else\nb\n#endif", "a", "b"),
+    "not": ("#if !METHOD_vectorize || 0\na\n#elif 1\nb\n#endif", "b", "a"),
+    "beside others": ("#if defined(METHOD_VECTORIZE) && N > 4\na\n#endif", "a", ""),
+    "in code": ("const int n = METHOD_VECTORIZE ? 4 : 1;", "n=1?4:1", "n=0?4:1"),
+}
+
+
+@pytest.mark.parametrize("form", GUARDS)
+def test_a_guard_is_found_and_switched_in_every_form(form: str, tmp_path: Path) -> None:
+    text, with_it, without = GUARDS[form]
+    path = tmp_path / "x.cu"
+    path.write_text(text + "\n")
+    base = load_rung(SMOOTH / "smooth.py")
+    problem = parse_problem("smooth:8,64")
+    asked = AskedBranch(str(path), methods=("memory.vectorize",))
+    made = read_branch(asked, "x@1.1", base, problem, catalogue())
+    assert made.why_not_without(["memory.vectorize"]) == ""
+    on, off = made.definitions(), made.definitions(["memory.vectorize"])
+    (macro,) = on
+    assert on[macro] == "1" and off.get(macro, "0") == "0"
+    assert (macro in off) == (form not in ("ifdef", "beside others"))
+    if form != "beside others":
+        for said, value in ((with_it, 1), (without, 0)):
+            lines = [
+                one for one in switched_text(text, {macro: value}).split("\n") if one[:1] != "#"
+            ]
+            assert said in "".join(lines) and (said or not any(lines))

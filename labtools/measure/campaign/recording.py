@@ -363,11 +363,13 @@ def check_batteries(
 
     All run in one child process. One that kills it is reported, and the others go on in the next.
     """
-    jobs = [
-        (key, (one.target, case, one.knobs))
-        for key, (one, workload) in wanted.items()
-        for case in small_cases(workload, one.supports)
-    ]
+    cases: dict[Any, list[Problem]] = {}  # of kernels that take the same they are the same
+    jobs = []
+    for key, (one, workload) in wanted.items():
+        takes = workload.key(), getattr(one.target, "supports", None)
+        if takes not in cases:
+            cases[takes] = small_cases(workload, one.supports)
+        jobs += [(key, (one.target, case, one.knobs)) for case in cases[takes]]
     runs: dict[CheckKey, list[GpuRun]] = {key: [] for key in wanted}
     while jobs:
         done = run_jobs([job for _, job in jobs])
