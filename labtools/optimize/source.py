@@ -214,8 +214,8 @@ class BranchSource:
                 found[macro] = str(value)
         return found
 
-    def say_claims(self) -> dict[str, str]:
-        """How each method that it claims is taken out of it."""
+    def say_claims(self, before: Mapping[str, str] | None = None) -> dict[str, str]:
+        """How each method that it claims is taken out of it, and its class of ``before``."""
         found = {}
         for one in self.methods:
             if one in self.guards:
@@ -224,6 +224,8 @@ class BranchSource:
                 found[one] = f"without it {Path(self.without[one].file).name}"
             else:
                 found[one] = "checked and not ablated: neither a guard nor a source without it"
+            if known := (before or {}).get(one):
+                found[one] += f"; {known.replace('_', ' ')} in an earlier round"
         return found
 
     def diff_without(self, method: str) -> str:
