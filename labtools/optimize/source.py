@@ -345,6 +345,8 @@ def _read_code(text: str, base: Rung, problem: Problem, launch: str = "") -> Sou
 def _describe(name: str, said: str, known: Mapping[str, Method]) -> Method:
     """A method that the catalogue lacks, by what shows it: patterns of machine code, between
     semicolons, or an expression over numbers of the code and the launch."""
+    if name in known and known[name].idea == said:  # as with a branch of before
+        return known[name]
     if name in known:
         why = f"{known[name].title}: {known[name].idea}"
         raise LabError(f"{name} needs no description.", why, "the same without --describe")

@@ -265,6 +265,30 @@ def test_a_script_sends_a_branch_and_reads_what_its_claims_are(loop: Loop, begun
     assert "-  if (n == -12345)" in said["source"], "it is no faster, so round 2 begins where 1 did"
 
 
+def test_a_branch_that_was_cut_off_is_sent_again(
+    begun: Path, sources: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(sources)
+    folder, family = tmp_path / "loop", load_tuned("smooth.py")
+    shutil.copytree(begun, folder)
+    equal = AskedBranch(**EQUAL)
+    with steps.open_loop(folder, family) as loop, monkeypatch.context() as patched:
+        patched.setattr(steps, "_wrong_ones", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            loop.branch([equal])
+    with steps.open_loop(folder, load_tuned("smooth.py")) as loop:
+        monkeypatch.setattr(steps, "_wrong_ones", lambda bench, points: {})
+        state = loop.branch([equal])
+        assert [one.point for one in state.current.branches] == ["equal@1.1"]
+        state = loop.branch([AskedBranch(**FASTER)])
+        assert [one.point for one in state.current.branches] == ["equal@1.1", "faster@1.2"]
+        assert {*state.sources} == {"start", "equal@1.1", "faster@1.2"}
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_loop_without_source_says_what_it_wants(loop: Loop, begun: Path) -> None:
     assert (
         "goes with --source" in str(loop("branch", begun, "--method", "memory.no_spills")[1])
