@@ -34,6 +34,9 @@ from .method import Method, proof_names
 
 MOST_SOURCE_BYTES = 2**20
 """Of one source with its own headers, which the log of a loop keeps whole."""
+_FAR_INCLUDE = re.compile(
+    r"""^[ \t]*#[ \t]*include[ \t]*["<]((?:/|[^">\n]*\.\.)[^">\n]*)[">]""", re.MULTILINE
+)
 _MACRO = re.compile(r"\bMETHOD_(\w+)")
 _DEFINED = r"\b(?:ifn?def[ \t]+|defined[ \t]*\(?[ \t]*){}\b"
 
@@ -85,6 +88,8 @@ class SourceText:
             if odd := odd_include(text, own):
                 raise OSError(f"it includes {odd}, which is no file")
             text = expand_includes(text, own)
+            if left := _FAR_INCLUDE.search(text):  # a compiler would look for it by itself
+                raise OSError(f"it includes {left[1]}, which is none of its headers")
             if len(text) > MOST_SOURCE_BYTES:
                 raise ValueError(f"it is larger than {MOST_SOURCE_BYTES // 2**20} MiB with headers")
         except (OSError, ValueError, RuntimeError) as error:

@@ -194,6 +194,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "folder": ({"source": "."}, "is no"),
     "link": ({"source": "turn.cu"}, "symbolic links"),
     "absent": ({"source": "absent.cu"}, "No such file"),
+    "header": (
+        {"old": "// Four", "new": '#include "../../absent.h"\n// Four'},
+        "none of its headers",
+    ),
     "machine code": ({"source": "mine.cubin"}, "is no source"),
     "launch": ({"launch": "block = 2048"}, "takes at most"),
     "arguments": ({"launch": '[args]\nx = "f32[rows, 7]"'}, "changes the argument x"),
