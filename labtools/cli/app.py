@@ -435,9 +435,9 @@ def mcp_(
     It speaks over stdin and stdout, and reads and writes files of one folder.
     An agent's host starts it: {"command": "labtools", "args": ["mcp", "--i-trust-this-folder"]}.
     """
-    from .serving import serve
+    from .serving import serve_agent
 
-    serve(folder, trusted)
+    serve_agent(typer.main.get_command(app), folder, trusted)
 
 
 @app.command()

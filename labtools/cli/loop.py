@@ -285,8 +285,9 @@ def _claims_of(state: loop_state.LoopState) -> dict[str, Any]:
     """Of the round's written branches: how each method is taken out of each, and what goes with a
     method that another source is without."""
     keys = [one.point for one in state.current.branches if one.point in state.sources]
+    before = state.latest_classes
     return {
-        "claims": {key: state.sources[key].say_claims() for key in keys},
+        "claims": {key: state.sources[key].say_claims(before) for key in keys},
         "diffs": diffs_without(state, state.current),
     }
 

@@ -23,7 +23,7 @@ from labtools.problem.text import ONLY_IN, lies_in
 from .outcome import Status, UsageProblem
 
 TRUSTED = "--i-trust-this-folder"
-TOOLS: Mapping[str, tuple[str, ...]] = {
+AGENT_TOOLS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("forecast", "compile", "bench", "adopt", "doctor")},
     "check": ("run",),
     "explain": ("forecast", "--what-if=0.5"),
@@ -56,15 +56,12 @@ class CommandTool:
 
     name: str  # of the tool
     words: tuple[str, ...]  # of the command, and what is always asked
+    commands: Any  # every command, as they are parsed
 
     @cached_property
     def command(self) -> Any:
         """The command as it is parsed."""
-        import typer
-
-        from .app import app
-
-        found: Any = typer.main.get_command(app)
+        found = self.commands
         for word in self.words:
             found = found.commands[word] if not word.startswith("-") else found
         return found
@@ -159,8 +156,7 @@ async def call_tool(tool: CommandTool, given: Mapping[str, Any], folder: Path) -
         refuse_outside(given, folder)
         line, stdin = tool.line(given)
     except LabError as error:
-        parts = {"what": error.what, "why": error.why, "still_works": error.still_works}
-        return {"error": parts, "exit_status": int(Status.USAGE)}, True
+        return {"error": error.to_dict(), "exit_status": int(Status.USAGE)}, True
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "labtools", *line),  # not what lies in the folder
         stdin=asyncio.subprocess.PIPE,
@@ -181,7 +177,12 @@ async def call_tool(tool: CommandTool, given: Mapping[str, Any], folder: Path) -
     return answer, process.returncode not in (Status.RIGHT, Status.WRONG)
 
 
-def serve(folder: Path, trusted: bool) -> None:
+def tools_of(commands: Any) -> dict[str, CommandTool]:
+    """The tools by name, of all commands as they are parsed."""
+    return {name: CommandTool(name, words, commands) for name, words in AGENT_TOOLS.items()}
+
+
+def serve_agent(commands: Any, folder: Path, trusted: bool) -> None:
     """Answer an agent until it hangs up. Raises UsageProblem: the folder is not trusted."""
     folder = folder.absolute()
     warning = WARNING.format(folder=folder)
@@ -195,7 +196,7 @@ def serve(folder: Path, trusted: bool) -> None:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
 
-    tools = {name: CommandTool(name, words) for name, words in TOOLS.items()}
+    tools = tools_of(commands)
 
     async def list_tools(context: Any, params: Any) -> mcp_types.ListToolsResult:
         return mcp_types.ListToolsResult(

@@ -313,7 +313,7 @@ class TuningLoop:
             if start.source
             else SourceText.read(base.source, base)
         )
-        judged = list(_latest_classes(state))
+        judged = list(state.latest_classes)
         made: list[BranchSource] = []
         for one in asked:
             stem = re.sub(r"[^\w.-]+", "_", Path(one.source).stem)[:40]
@@ -431,7 +431,7 @@ class TuningLoop:
             if verdict.method in found or verdict.method in current.untimed
         }
         if current.is_written:  # what was judged before stands where it was not taken out again
-            for name, known in _latest_classes(state).items():
+            for name, known in state.latest_classes.items():
                 if classes.get(name) == "undecided" and name not in found:
                     classes[name] = known
         gain, point, time_us = self._next_point(state)
@@ -875,12 +875,6 @@ def _given_by_somebody() -> Iterator[None]:
         yield
     except LabError as error:
         raise GivenRefused(error.what, error.why, error.still_works) from error
-
-
-def _latest_classes(state: LoopState) -> dict[str, MethodClass]:
-    """The latest class of each method that says something."""
-    every = (found for kept in state.history for found in (kept.classes or {}).items())
-    return {name: found for name, found in every if found != "undecided"}
 
 
 def settled(

@@ -34,6 +34,9 @@ from .method import Method, proof_names
 
 MOST_SOURCE_BYTES = 2**20
 """Of one source with its own headers, which the log of a loop keeps whole."""
+_FAR_INCLUDE = re.compile(
+    r"""^[ \t]*#[ \t]*include[ \t]*["<]((?:/|[^">\n]*\.\.)[^">\n]*)[">]""", re.MULTILINE
+)
 _MACRO = re.compile(r"\bMETHOD_(\w+)")
 _DEFINED = r"\b(?:ifn?def[ \t]+|defined[ \t]*\(?[ \t]*){}\b"
 
@@ -85,6 +88,8 @@ class SourceText:
             if odd := odd_include(text, own):
                 raise OSError(f"it includes {odd}, which is no file")
             text = expand_includes(text, own)
+            if left := _FAR_INCLUDE.search(text):  # a compiler would look for it by itself
+                raise OSError(f"it includes {left[1]}, which is none of its headers")
             if len(text) > MOST_SOURCE_BYTES:
                 raise ValueError(f"it is larger than {MOST_SOURCE_BYTES // 2**20} MiB with headers")
         except (OSError, ValueError, RuntimeError) as error:
@@ -214,8 +219,8 @@ class BranchSource:
                 found[macro] = str(value)
         return found
 
-    def say_claims(self) -> dict[str, str]:
-        """How each method that it claims is taken out of it."""
+    def say_claims(self, before: Mapping[str, str] | None = None) -> dict[str, str]:
+        """How each method that it claims is taken out of it, and its class of ``before``."""
         found = {}
         for one in self.methods:
             if one in self.guards:
@@ -224,6 +229,8 @@ class BranchSource:
                 found[one] = f"without it {Path(self.without[one].file).name}"
             else:
                 found[one] = "checked and not ablated: neither a guard nor a source without it"
+            if known := (before or {}).get(one):
+                found[one] += f"; {known.replace('_', ' ')} in an earlier round"
         return found
 
     def diff_without(self, method: str) -> str:
@@ -343,6 +350,8 @@ def _read_code(text: str, base: Rung, problem: Problem, launch: str = "") -> Sou
 def _describe(name: str, said: str, known: Mapping[str, Method]) -> Method:
     """A method that the catalogue lacks, by what shows it: patterns of machine code, between
     semicolons, or an expression over numbers of the code and the launch."""
+    if name in known and known[name].idea == said:  # as with a branch of before
+        return known[name]
     if name in known:
         why = f"{known[name].title}: {known[name].idea}"
         raise LabError(f"{name} needs no description.", why, "the same without --describe")

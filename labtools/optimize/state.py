@@ -227,6 +227,12 @@ class LoopState(LoopSetup):
         ends = next((one.ends for one in reversed(self.history) if one.ends), None)
         return ends.score(self.time_us) if ends and self.time_us is not None else None
 
+    @property
+    def latest_classes(self) -> dict[str, MethodClass]:
+        """The latest class of each method that says something, of whatever source it was."""
+        every = (found for kept in self.history for found in (kept.classes or {}).items())
+        return {name: found for name, found in every if found != "undecided"}
+
     def diff_sources(self, before: str, after: str) -> str:
         """What changed from a point to another in what somebody wrote, as a unified diff."""
         found = []

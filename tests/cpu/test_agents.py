@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from mcp import Client, StdioServerParameters, stdio_client
 
-from labtools.cli.serving import TOOLS, TRUSTED, CommandTool, call_tool, refuse_outside
+from labtools.cli.app import app
+from labtools.cli.serving import TRUSTED, call_tool, refuse_outside, tools_of
 from labtools.problem import LabError, repository_root
 from labtools.problem.text import ONLY_IN, is_file, read_given
 
+TOOLS = tools_of(typer.main.get_command(app))
 SMOOTH = repository_root() / "tests" / "families" / "smooth"
 SKILL = repository_root() / "skills" / "optimise-cuda" / "SKILL.md"
 
@@ -32,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_tool_takes_what_its_command_takes(name: str) -> None:
-    tool = CommandTool(name, TOOLS[name])
+    tool = TOOLS[name]
     told = tool.describe()
     assert told["description"]
     assert {*told["input_schema"]["properties"]} == {*tool.parameters}
@@ -42,7 +45,7 @@ def test_a_tool_takes_what_its_command_takes(name: str) -> None:
 
 
 def test_arguments_become_a_command_line() -> None:
-    branch = CommandTool("loop_branch", TOOLS["loop_branch"])
+    branch = TOOLS["loop_branch"]
     given = {"folder": "-x", "method": ["memory.a", "memory.b"], "source": "v2.cu"}
     line, stdin = branch.line(given)
     assert line[:2] == ["loop", "branch"] and line[-3:] == ["--json", "--", "-x"]
@@ -50,7 +53,7 @@ def test_arguments_become_a_command_line() -> None:
     assert stdin is None
     line, stdin = branch.line({"folder": "x", "input": {"branches": []}})
     assert "--input=-" in line and stdin == '{"branches": []}'
-    line, _ = CommandTool("check", TOOLS["check"]).line({"rung": "x.py", "quick": True})
+    line, _ = TOOLS["check"].line({"rung": "x.py", "quick": True})
     assert line == ["run", "--quick", "--json", "--", "x.py"]
 
 
@@ -70,9 +73,7 @@ def test_a_file_outside_the_folder_is_refused(case: str, folder: Path) -> None:
     (folder / "link.cu").symlink_to(folder.parent / "secret.cu")
     with pytest.raises(LabError, match="lies outside"):
         refuse_outside(OUTSIDE[case], folder)
-    answer, failed = asyncio.run(
-        call_tool(CommandTool("forecast", ("forecast",)), OUTSIDE[case], folder)
-    )
+    answer, failed = asyncio.run(call_tool(TOOLS["forecast"], OUTSIDE[case], folder))
     assert failed and answer["exit_status"] == 2
 
 

@@ -194,6 +194,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "folder": ({"source": "."}, "is no"),
     "link": ({"source": "turn.cu"}, "symbolic links"),
     "absent": ({"source": "absent.cu"}, "No such file"),
+    "header": (
+        {"old": "// Four", "new": '#include "../../absent.h"\n// Four'},
+        "none of its headers",
+    ),
     "machine code": ({"source": "mine.cubin"}, "is no source"),
     "launch": ({"launch": "block = 2048"}, "takes at most"),
     "arguments": ({"launch": '[args]\nx = "f32[rows, 7]"'}, "changes the argument x"),
@@ -263,6 +267,30 @@ def test_a_script_sends_a_branch_and_reads_what_its_claims_are(loop: Loop, begun
     status, said = loop("diff", folder, 1, 2)
     assert status == 0 and "+  if (n == -12345)" not in said["source"]
     assert "-  if (n == -12345)" in said["source"], "it is no faster, so round 2 begins where 1 did"
+
+
+def test_a_branch_that_was_cut_off_is_sent_again(
+    begun: Path, sources: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(sources)
+    folder, family = tmp_path / "loop", load_tuned("smooth.py")
+    shutil.copytree(begun, folder)
+    equal = AskedBranch(**EQUAL)
+    with steps.open_loop(folder, family) as loop, monkeypatch.context() as patched:
+        patched.setattr(steps, "_wrong_ones", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            loop.branch([equal])
+    with steps.open_loop(folder, load_tuned("smooth.py")) as loop:
+        monkeypatch.setattr(steps, "_wrong_ones", lambda bench, points: {})
+        state = loop.branch([equal])
+        assert [one.point for one in state.current.branches] == ["equal@1.1"]
+        state = loop.branch([AskedBranch(**FASTER)])
+        assert [one.point for one in state.current.branches] == ["equal@1.1", "faster@1.2"]
+        assert {*state.sources} == {"start", "equal@1.1", "faster@1.2"}
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_loop_without_source_says_what_it_wants(loop: Loop, begun: Path) -> None:
