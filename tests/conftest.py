@@ -119,10 +119,19 @@ def pytest_configure(config: pytest.Config) -> None:
             "torch is not here, and LABTOOLS_REQUIRE_TORCH=1 asks for it: the tests that use it "
             "would be skipped. Install it with: make test TORCH=cpu"
         )
+    if os.environ.get("LABTOOLS_REQUIRE_COMPILERS") == "1" and not all(COMPILERS.values()):
+        raise pytest.UsageError(
+            "nvcc or Triton is not here, and LABTOOLS_REQUIRE_COMPILERS=1 asks for both: the tests "
+            "that use them would be skipped. Install them with: make nvcc triton"
+        )
 
 
 def has_module(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
+
+
+COMPILERS = {"nvcc": has_module("nvidia.cu13.bin"), "triton": has_module("triton")}
+"""The extras whose tests are skipped where they are not installed."""
 
 
 def has_device() -> bool:

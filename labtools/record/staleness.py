@@ -116,6 +116,7 @@ def rung_freshness(
 ) -> Freshness:
     """`freshness` against a given rung, for example one edited on a page."""
     from labtools.toolchain import kernel_hashes, shipped_hash
+    from labtools.toolchain.cubin import say_compiler
 
     if "outside" in record.experiment.split("+"):
         launches = move_outside(launches)
@@ -145,7 +146,7 @@ def rung_freshness(
         return Freshness(False, f"the kernel does not compile any more: {error.what}")
     if made.sass_hash is None or made.nvrtc_version != there:
         here = made.nvrtc_version or "no compiler"
-        return Freshness(False, f"{changed} (recorded with NVRTC {there}; here is {here})")
+        return Freshness(False, f"{changed} (recorded with {say_compiler(there)}; here is {here})")
     if made.sass_hash == record.hashes.sass_hash:
         return Freshness(True, same_code)
     return Freshness(False, changed + ", and with it the machine code")
