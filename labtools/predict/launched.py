@@ -9,6 +9,7 @@ from pathlib import Path
 
 from labtools.problem import KernelError, LabError, Launch, Limits, Rung
 from labtools.problem.launched import (
+    OF_TRITON,
     WITHOUT_SOURCE,
     AskedKernel,
     AskedLaunch,
@@ -30,11 +31,13 @@ from labtools.toolchain.cubin import (
 )
 from labtools.toolchain.errors import DisassemblerMissing
 from labtools.toolchain.fatbin import fat_images
+from labtools.toolchain.host_launch import HostLaunch, launch_of
 from labtools.toolchain.listings import MachineCode, code_of_cubin, machine_code, with_spills
 from labtools.toolchain.names import demangled, find_symbol, last_name
 from labtools.toolchain.options import split_arch
 from labtools.toolchain.ptx import assemble_ptx, ptx_parameter_bytes
 from labtools.toolchain.sources import kernels_in, normalise_source, signature_in
+from labtools.toolchain.triton_code import is_of_triton, triton_kernels
 
 from .forecasting import forecast
 from .result import Forecast
@@ -108,6 +111,8 @@ def launched_cubin(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[
     launches = [_fitted(rung, one, cubin) for one in launches]
     for one in launches:
         refuse_launch(cubin, one, limits)
+    if is_of_triton(rung):  # which asks for them itself
+        return rung, cubin, has_source
     return replace(rung, launch=lambda problem, limits, knobs: launches), cubin, has_source
 
 
@@ -195,6 +200,8 @@ def _say(sizes: Sequence[float]) -> str:
 def signatures(source: Path) -> dict[str, str]:
     """The kernels of a file by name, each with its parameters; of a file without source, which has
     no types, with their bytes."""
+    if source.suffix == OF_TRITON:
+        return triton_kernels(_text_of(source))
     if source.suffix in WITHOUT_SOURCE:
         sizes = _parameter_sizes(source)
         return {name: f"{name} of {_say(of)} bytes" for name, of in sizes.items()}
@@ -243,6 +250,12 @@ def matching(known: Collection[str], file: str, entry: str) -> list[str]:
     if not found:
         raise no_kernel(file, entry, list(known))
     return found
+
+
+def constant_launch(source: Path, entry: str | None) -> HostLaunch | None:
+    """How the host code of a source launches a kernel, or its only one; None where it does not, or
+    in several ways."""
+    return launch_of(_text_of(source), entry)
 
 
 def only_kernel(source: Path) -> str:

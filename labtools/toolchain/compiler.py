@@ -56,6 +56,7 @@ from .sources import (
     odd_include,
     used_headers,
 )
+from .triton_code import compile_triton, is_of_triton
 
 CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
 _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
@@ -383,6 +384,8 @@ def compile_rung(
     ``arch`` is another architecture than that of ``limits``, for the same layout. It raises what
     `compile_cubin` raises.
     """
+    if is_of_triton(rung):
+        return compile_triton(rung, workload, limits, knobs, arch)
     target, defines = rung.target(arch or limits.arch), rung.defines(workload, limits, knobs)
     entries = cpp_entries(expanded_text(rung), rung, workload, limits, knobs)
     return compilation(rung, target, defines, compiler, entries)()
@@ -399,6 +402,8 @@ def compile_ahead(
     """
     left: dict[str, functools.partial[Cubin]] = {}
     for rung, workload, knobs in asked:
+        if is_of_triton(rung):
+            continue
         with contextlib.suppress(LabError):
             defines = rung.defines(workload, limits, knobs)
             entries = cpp_entries(expanded_text(rung), rung, workload, limits, knobs)
@@ -544,6 +549,11 @@ def launched_entries(
     return list(dict.fromkeys(launch.entry for launch in rung.launches(workload, limits, knobs)))
 
 
+def hashed_text(rung: Rung) -> str:
+    """A rung's source for `hash_source`: Python, whose blanks mean something, as one literal."""
+    return json.dumps(rung.source_text) if is_of_triton(rung) else rung.source_text
+
+
 def expanded_text(rung: Rung) -> str:
     """A rung's source with its own headers."""
     return expand_includes(rung.source_text, rung.include_dirs)
@@ -576,7 +586,7 @@ def kernel_hashes(
     Raises CompileError: it does not compile. LabError: the source lacks a kernel of the launch.
     """
     defines = rung.defines(workload, limits, knobs)
-    source_hash = hash_source(rung.source_text, defines, rung.include_dirs)
+    source_hash = hash_source(hashed_text(rung), defines, rung.include_dirs)
     try:
         cubin = compile_rung(rung, workload, limits, knobs, arch, compiler)
     except CompilerMissing:

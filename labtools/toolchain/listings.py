@@ -28,6 +28,7 @@ from .cache import Recent, binary_mark, code_digest, content_key
 from .compiler import (
     compilation,
     compile_cubin,
+    compile_rung,
     cpp_entries,
     expanded_text,
     find_compiler,
@@ -48,6 +49,7 @@ from .sass import (
     parse_listings,
 )
 from .sources import hash_source
+from .triton_code import is_of_triton
 
 INSTRUCTION_BYTES = 16
 """Length of one instruction from Volta on."""
@@ -134,6 +136,10 @@ def machine_code(
     disassemble it and no stored listing matches.
     """
     arch = check_arch(arch or limits.arch)
+    if is_of_triton(rung):
+        cubin = compile_rung(rung, workload, limits, knobs, arch)
+        origin = f"compiled here with {say_compiler(cubin.nvrtc_version)}"
+        return dataclasses.replace(code_of_cubin(cubin), rung_id=rung.id, origin=origin)
     defines = rung.defines(workload, limits, knobs)
     # The text itself and not what it says: an added comment moves the line numbers.
     text = expanded_text(rung)

@@ -21,8 +21,8 @@ from .sources import expand_includes, kernels_in, normalise_source, used_headers
 from .tools import find_tool
 
 NEEDS_NVCC = (
-    "where nvcc is found it takes host code too: make nvcc, in the guide's folder, installs it, and "
-    "no GPU is needed"
+    "where nvcc is found it takes host code too: make nvcc, in the guide's folder, installs it, "
+    "which needs no GPU"
 )
 MOST_ABSENT = 20
 """Headers of a kernel's file, at most, that are looked for in vain."""
