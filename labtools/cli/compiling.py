@@ -70,6 +70,8 @@ class Compiled(Answer):
         made_by = say_compiler(self.nvrtc_version)
         by = f"by {made_by}" if self.nvrtc_version else "of the machine code"
         console.print(f"{self.rung}  {knobs}  computed {by}, launched as on {self.limits}")
+        if isinstance(self.workload, LaunchProblem) and self.workload.remark:
+            console.print(self.workload.remark)
         numbers = ("registers", "shared B", "spill stores B", "spill loads B", "stack B", "threads")
         rows = [kernel.cells() for kernel in self.kernels]
         print_table(console, ("arch", "kernel", *numbers), rows, right=numbers)

@@ -488,6 +488,8 @@ def read_launches(path: Path) -> AskedKernel:
         for of in ("args", "workspace")
     ]
     found = read_arguments([*texts[0], *texts[1]], path.parent)
+    if unsaid := [name for name, value in data.get("defines", {}).items() if value == "?"]:
+        raise _wrong(f"{unsaid[0]} has a ? still", "a definition has a value")
     return AskedKernel(
         path.parent / data["source"],
         tuple(asked_launch(one) for one in launches),

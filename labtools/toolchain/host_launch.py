@@ -22,6 +22,8 @@ _NUMBER = re.compile(
     r"(\w+)\s*=\s*([^;,{}]+);"
 )
 _DIM3 = re.compile(r"\bdim3\s+(\w+)\s*(?:=\s*(?:dim3\s*)?)?[({]([^;]*)[)}]\s*;")
+_OF_KERNEL = re.compile(r"\b__(?:global|device)__\b[^;{}]*")
+"""A kernel's parameters, which are called as they like."""
 _MOST_STEPS = 40
 
 
@@ -87,6 +89,7 @@ class _Names:
     """What names in a text stand for where they stand for one thing: macros, numbers, dim3."""
 
     def __init__(self, text: str) -> None:
+        text = _OF_KERNEL.sub("", text)
         self._macros = {name: (given, of.strip()) for name, given, of in _MACRO.findall(text)}
         told = [(name, of) for name, of in (*_NUMBER.findall(text), *_DIM3.findall(text))]
         self._of = {name: of for name, of in told if _is_set_once(text, name)}

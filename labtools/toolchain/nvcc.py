@@ -144,7 +144,7 @@ def _run(
                     capture_output=True,
                     text=True,
                     errors="replace",
-                    timeout=allowed_s(OWN_LIMIT_S),
+                    timeout=4 * allowed_s(OWN_LIMIT_S),
                     cwd=folder,
                 )
             except (OSError, subprocess.TimeoutExpired) as error:

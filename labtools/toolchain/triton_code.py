@@ -30,7 +30,6 @@ from .triton_host import compile_kernel
 ENDING = ".py"
 """Of a source of Triton's."""
 WARP = 32
-USUAL_WARPS = 4
 NEEDS_TRITON = (
     "make triton, in the guide's folder, installs it, which takes 600 MB and needs no GPU; CUDA "
     "C++, PTX and machine code are read without it"
@@ -70,6 +69,56 @@ def triton_kernels(text: str) -> dict[str, str]:
         return {}
     found = (one for one in body if isinstance(one, ast.FunctionDef) and _is_jitted(one))
     return {one.name: f"{one.name}({ast.unparse(one.args)})" for one in found}
+
+
+def triton_parameters(text: str, kernel: str) -> dict[str, str]:
+    """The parameters of a kernel in order, each with what its text says of it: ``constant``,
+    ``out`` of a pointer that is written, ``in`` of another, or ``number``."""
+    found = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.FunctionDef))
+    function = next(one for one in found if one.name == kernel)
+    given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    constant = {
+        one.arg for one in given if one.annotation and "constexpr" in ast.unparse(one.annotation)
+    }
+    set_to = {
+        target.id: one.value
+        for one in ast.walk(function)
+        if isinstance(one, ast.Assign)
+        for target in one.targets
+        if isinstance(target, ast.Name)
+    }
+    kinds = {one.arg: "number" for one in given}
+    for call in (one for one in ast.walk(function) if isinstance(one, ast.Call)):
+        called = getattr(call.func, "attr", "")
+        of_memory = called in ("load", "store", "make_block_ptr", "make_tensor_descriptor")
+        if not (of_memory or called.startswith("atomic_")):
+            continue
+        named = {one.arg: one.value for one in call.keywords}
+        first = next(iter([*call.args, *named.values()]), None)
+        root = _root(named.get("base", named.get("pointer", first)), set_to)
+        if root in kinds:
+            writes = called == "store" or called.startswith("atomic_") or kinds[root] == "out"
+            kinds[root] = "out" if writes else "in"
+    for name, kind in kinds.items():
+        if name in constant:
+            kinds[name] = "constant"
+        elif kind == "number" and re.search(r"ptr|desc", name, re.IGNORECASE):
+            kinds[name] = "in"
+    return kinds
+
+
+def _root(value: ast.AST | None, set_to: Mapping[str, ast.expr]) -> str:
+    """The name at the left end of a sum of a pointer and offsets, through what it was set to."""
+    seen: set[str] = set()
+    while value is not None:
+        if isinstance(value, ast.BinOp):
+            value = value.left
+        elif isinstance(value, ast.Name) and value.id in set_to and value.id not in seen:
+            seen.add(value.id)
+            value = set_to[value.id]
+        else:
+            return getattr(value, "id", "")
+    return ""
 
 
 def _is_jitted(function: ast.FunctionDef) -> bool:
@@ -222,7 +271,8 @@ def _refusal(told: Mapping[str, Any], asked: Mapping[str, Any], source: Path) ->
     (said, why), line = told["refused"], int(told["line"])
     if told["needs"]:
         still = " ".join(f"-D {name}=..." for name in told["needs"])
-        return KernelError(f"{source.name}: {said}.", why, f"{still} says it, and so num_warps")
+        still += " says it, and -D num_warps=8 how many warps a block has"
+        return KernelError(f"{source.name}: {said}.", why, still)
     still = "every other kernel is unaffected"
     if not line:
         return KernelError(f"{source.name}: {said}.", why, still)

@@ -9,6 +9,7 @@ import contextlib
 import io
 import linecache
 import os
+import re
 import sys
 import tempfile
 import types
@@ -90,7 +91,10 @@ def _compile(asked: Mapping[str, Any]) -> dict[str, Any]:
     triton.runtime.driver.set_active(_Device(target))
     knobs.nvidia.dump_ptxas_log = True
     held, failed = _load(Path(asked["path"]), asked["text"])
-    kernel, wrapped = _find(held, failed, asked["entry"])
+    # Triton asks for torch to know its tensors, of which none is here; loading it takes seconds.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    named = re.search(rf"\b{re.escape(asked['entry'])}\b", asked["text"])
+    kernel, wrapped = _find(held, failed if named else [], asked["entry"])
     given = {name: _value(text) for name, text in asked["constants"].items()}
     options = make_backend(target).parse_options({}).__dict__
     names = {one.name for one in kernel.params}
@@ -243,8 +247,10 @@ def _misfit(
     asked: Mapping[str, Any], kernel: Any, wrapped: list[Any], takes: list[Any], missing: list[Any]
 ) -> Refused:
     entry, count = asked["entry"], len(asked["args"])
+    found = {name for of in wrapped for name in getattr(of, "values", {})}
     constants = [one.name for one in missing if one.is_constexpr]
-    if len(missing) > len(constants) or count > len(takes):
+    constants = [one for one in constants if one not in found] or constants
+    if count > len(takes) or not all(one.is_constexpr for one in missing):
         has = ", ".join(one.name for one in takes)
         return _refused(
             f"{entry} takes {len(takes)} arguments, {has}, and {count} are given",
