@@ -25,7 +25,7 @@ from .cache import Recent, code_digest, content_key, kept
 from .cubin import Cubin, named_by, read_entries
 from .errors import CompileError, CompilerMissing
 from .options import split_arch
-from .triton_host import compile_kernel
+from .triton_host import compile_kernel, is_jit
 
 ENDING = ".py"
 """Of a source of Triton's."""
@@ -67,7 +67,8 @@ def triton_kernels(text: str) -> dict[str, str]:
         body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError):
         return {}
-    found = (one for one in body if isinstance(one, ast.FunctionDef) and _is_jitted(one))
+    functions = (one for one in body if isinstance(one, ast.FunctionDef))
+    found = (one for one in functions if any(map(is_jit, one.decorator_list)))
     return {one.name: f"{one.name}({ast.unparse(one.args)})" for one in found}
 
 
@@ -119,11 +120,6 @@ def _root(value: ast.AST | None, set_to: Mapping[str, ast.expr]) -> str:
         else:
             return getattr(value, "id", "")
     return ""
-
-
-def _is_jitted(function: ast.FunctionDef) -> bool:
-    calls = (one.func if isinstance(one, ast.Call) else one for one in function.decorator_list)
-    return any(getattr(one, "attr", getattr(one, "id", "")) == "jit" for one in calls)
 
 
 def compile_triton(

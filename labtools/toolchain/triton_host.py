@@ -203,15 +203,29 @@ def _load(path: Path, text: str) -> tuple[dict[str, Any], list[tuple[ast.stmt, B
         line = getattr(error, "lineno", 0) or 0
         raise _refused(f"it is no Python: {getattr(error, 'msg', error)}", line) from error
     future = [one for one in body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
-    for one in body:
+
+    def run(one: ast.stmt) -> None:
         part = ast.Module([*future, one], [])
+        exec(compile(part, str(path), "exec", dont_inherit=True), vars(module))
+
+    for one in body:
         try:
-            exec(compile(part, str(path), "exec", dont_inherit=True), vars(module))
+            run(one)
         except (MemoryError, KeyboardInterrupt):
             raise
         except BaseException as error:
             failed.append((one, error))
+            if isinstance(one, ast.FunctionDef):  # a kernel whose tuner asks for a GPU
+                one.decorator_list = [each for each in one.decorator_list if is_jit(each)]
+                with contextlib.suppress(Exception):
+                    run(one)
     return vars(module), failed
+
+
+def is_jit(decorator: ast.expr) -> bool:
+    """Whether it is what makes a kernel of a function."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return getattr(called, "attr", getattr(called, "id", "")) == "jit"
 
 
 def _find(
