@@ -421,6 +421,12 @@ class Rung:
         return cls(**{**usual, **fields})
 
     @property
+    def own_file(self) -> Path:
+        """The ``.py`` that tells of it: of its name beside its source, or of its source's name."""
+        named = self.source.with_name(f"{self.id}.py")
+        return named if is_file(named) else self.source.with_suffix(".py")
+
+    @property
     def is_family(self) -> bool:
         """Whether it is many kernels in one source, whose methods and grid a ``.toml`` beside it
         names, and not one kernel, such as a step of a ladder."""

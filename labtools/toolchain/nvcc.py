@@ -32,6 +32,7 @@ _OF_HOST = re.compile(r"^(\S+?):(\d+):\d+: (?:fatal )?error: ", re.MULTILINE)
 _OF_TORCH = re.compile(r'#[ \t]*include[ \t]*[<"](?:torch|ATen|c10|pybind11)/')
 _OPTIONS = "-cubin -lineinfo -std=c++17 --expt-relaxed-constexpr --expt-extended-lambda"
 _OPTIONS += " -allow-unsupported-compiler -Xptxas=-v --keep"
+_REPORTS = "Compiling entry function"
 _ASKED = "what is launched"
 
 
@@ -93,7 +94,8 @@ def compile_with_nvcc(
             raise
         asked = ", ".join(one for one in entries if "<" in one)
         raise no_kernel(source.name, asked, kernels_in(normalise_source(text))) from error
-    read = read_entries(image, arch, log)
+    # A script in the place of nvcc may keep the assembler's words to itself.
+    read = read_entries(image, arch, log if _REPORTS in log else None)
     symbols = {one: find_symbol(read, source.name, one) for one in entries}
     cubin = Cubin(image, arch, log, f"nvcc {version[0]}", read, source.name, ptx=ptx)
     return named_by(cubin, {one: of for one, of in symbols.items() if one != of})
@@ -149,7 +151,8 @@ def _run(
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise CompileError(f"nvcc did not compile {source.name}.", str(error)) from error
-            log = (done.stderr + done.stdout).replace(f"{source.resolve()}", str(source)).strip()
+            log = (done.stderr + done.stdout).replace(str(all_of), _ASKED)
+            log = log.replace(f"{source.resolve()}", str(source)).strip()
             if not done.returncode:
                 ptx = all_of.with_suffix(".ptx")
                 kept_text = ptx.read_text(errors="replace") if ptx.is_file() else ""

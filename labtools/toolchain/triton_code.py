@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import KernelError, LabError, Launch, Limits, Problem, Rung, Workspace
+from labtools.problem.launched import OF_TRITON
 from labtools.problem.rung import COMPLETES
 from labtools.problem.text import is_file
 
@@ -27,9 +28,7 @@ from .errors import CompileError, CompilerMissing
 from .options import split_arch
 from .triton_host import compile_kernel, is_jit
 
-ENDING = ".py"
-"""Of a source of Triton's."""
-WARP = 32
+_WARP = 32
 NEEDS_TRITON = (
     "make triton, in the guide's folder, installs it, which takes 600 MB and needs no GPU; CUDA "
     "C++, PTX and machine code are read without it"
@@ -50,7 +49,7 @@ _made: Recent[dict[str, Any]] = Recent(64)
 
 def is_of_triton(rung: Rung) -> bool:
     """Whether a rung's source is Python with kernels of Triton's."""
-    return rung.source.suffix == ENDING
+    return rung.source.suffix == OF_TRITON
 
 
 def triton_version() -> str:
@@ -152,7 +151,7 @@ def complete_launches(
     return [_complete(one, told) for one in launches]
 
 
-COMPLETES[ENDING] = complete_launches
+COMPLETES[OF_TRITON] = complete_launches
 
 
 def _complete(launch: Launch, told: Mapping[str, Any]) -> Launch:
@@ -172,7 +171,7 @@ def _complete(launch: Launch, told: Mapping[str, Any]) -> Launch:
     return dataclasses.replace(
         launch,
         grid=(x * told["num_ctas"], y, z),
-        block=(told["num_warps"] * WARP, 1, 1),
+        block=(told["num_warps"] * _WARP, 1, 1),
         smem_bytes=told["shared"],
         args=tuple(args),
         workspace=tuple(spaces),
@@ -304,5 +303,5 @@ def _imported(text: str, folder: Path) -> Iterable[Path]:
         members = re.findall(r"\w+", names) if dots else []
         for module in [of.lstrip("."), *re.findall(r"[\w.]+", plain)]:
             base = place.joinpath(*filter(None, module.split(".")))
-            yield from (base.with_suffix(ENDING), base / "__init__.py")
-            yield from (base / f"{one}{ENDING}" for one in members)
+            yield from (base.with_suffix(OF_TRITON), base / "__init__.py")
+            yield from (base / f"{one}{OF_TRITON}" for one in members)

@@ -18,6 +18,7 @@ from labtools.predict.launched import forecast_asked, forecast_launch
 from labtools.problem import LabError, load_rung, operation_of
 from labtools.problem.launched import read_launches
 from labtools.problem.rung import argument_bytes
+from labtools.record.staleness import _named_source
 from labtools.toolchain import nvcc, triton_code
 from labtools.toolchain.compiler import compile_rung, kernel_hashes
 from labtools.toolchain.cubin import parameter_bytes
@@ -317,6 +318,7 @@ def test_the_identity_of_a_kernel_of_triton_is_its_code(stranger: Path) -> None:
         return kernel_hashes(rung, operation_of(rung).small, H200.limits)
 
     source = stranger.with_name("rows_softmax.py")
+    assert load_rung(stranger).own_file == stranger and _named_source(stranger) == source
     before, text = hashes(), source.read_text()
     assert before.nvrtc_version.startswith("Triton ")
     source.write_text(text.replace("    place = out_ptr", "    # where\n    place = out_ptr"))
