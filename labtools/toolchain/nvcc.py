@@ -139,6 +139,7 @@ def _run(
         command = [str(nvcc), *_OPTIONS.split(), f"-arch={arch}", *define_options(defines)]
         command += [f"-I{one}" for one in (*folders, empty)]
         command += [f"--keep-dir={folder}", "-o", str(made), str(all_of)]
+        missing: list[str] = []
         for _ in range(MOST_ABSENT):
             try:
                 done = subprocess.run(
@@ -160,5 +161,10 @@ def _run(
             absent = absent_header(log, text)
             if absent is None or not add_header(empty, absent):
                 break
+            missing.append(absent)
         log = _OF_HOST.sub(r"\1(\2): error: ", log)
-        raise parse_compile_log(log, text, str(source), [source.parent])
+        refused = parse_compile_log(log, text, str(source), [source.parent])
+        if missing:
+            refused.why += f" Not found, so taken as empty: {', '.join(missing)}; -I says where they are"
+            refused.why = refused.why.strip()
+        raise refused
