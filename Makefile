@@ -11,7 +11,7 @@
 # make accept WHAT=json MATCH="derive *"   keep what is said now: json, forecast, hash, median, screens
 # make record   measure on this machine's GPU, write records and bind them by their hashes
 # make nvcc     install the compiler of kernels with host code
-# make triton   install the compiler of Triton kernels, about 600 MB on disk
+# make triton   install the compiler of Triton kernels, about 700 MB on disk
 # make search-baselines  play other searches on the recorded grid; ARGS="--only loop" those alone
 # make lock     resolve the lock files anew
 #

@@ -165,6 +165,8 @@ def _run(
         log = _OF_HOST.sub(r"\1(\2): error: ", log)
         refused = parse_compile_log(log, text, str(source), [source.parent])
         if missing:
-            refused.why += f" Not found, so taken as empty: {', '.join(missing)}; -I says where they are"
+            refused.why += (
+                f" Not found, so taken as empty: {', '.join(missing)}; -I says where they are"
+            )
             refused.why = refused.why.strip()
         raise refused

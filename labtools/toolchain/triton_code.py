@@ -30,7 +30,7 @@ from .triton_host import compile_kernel, is_jit
 
 _WARP = 32
 NEEDS_TRITON = (
-    "make triton, in the guide's folder, installs it, which takes 600 MB and needs no GPU; CUDA "
+    "make triton, in the guide's folder, installs it, which takes 700 MB and needs no GPU; CUDA "
     "C++, PTX and machine code are read without it"
 )
 TRITON_BYTES = 16 * 2**30

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from live_fake import use_fake_gpu
 
 from labtools.cli import main
 from labtools.measure.check import check_rung
 from labtools.measure.gpu.job import make_job, rung_candidate
+from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import forecast, load_gpu
 from labtools.predict.launched import forecast_asked, forecast_launch
 from labtools.problem import LabError, load_rung, operation_of
@@ -289,6 +291,16 @@ def test_a_launch_of_triton_has_what_its_launcher_adds(stranger: Path) -> None:
     assert {LINES["tl.load(x_ptr"], LINES["tl.store(place"]} <= lines
     with pytest.raises(LabError, match="not checked on the CPU"):
         check_rung(rung, operation.small)
+
+
+@needs_triton
+def test_a_kernel_of_triton_is_checked_as_a_gpu_would_be_given_it(
+    stranger: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+    rung = load_rung(stranger)
+    run = run_on_gpu(rung, operation_of(rung).small.replace(R=64, C=1000))
+    assert run.ok, str(run)
 
 
 @needs_triton
