@@ -59,14 +59,16 @@ def forecast_launch(
     """How long one launch of any kernel takes; nothing is run, and no GPU is needed.
 
     Args:
-        source: a ``.cu`` or ``.ptx`` file, or a ``.cubin``, ``.so`` or ``.o`` with machine code
-            for the GPU, or PTX that is older.
+        source: a ``.cu`` or ``.ptx`` file, a ``.cubin``, ``.so`` or ``.o`` with machine code for
+            the GPU, or PTX that is older, or a ``.py`` with a Triton kernel.
         entry: the kernel as C++ names it, such as ``softmax<float, 4>``; of a file without source
             its name in the file too, or its plain name where one kernel has it.
-        grid: blocks in x, y, z, and ``block`` its threads, as ``"cdiv(n,256),8"`` or as a number.
+        grid: blocks in x, y, z, and ``block`` its threads, as ``"cdiv(n,256),8"`` or as a number;
+            of a Triton kernel ``block`` is empty.
         arguments: in the kernel's order, as `labtools.problem.launched.read_arguments` has them.
         smem: bytes of dynamic shared memory of a block.
-        defines: preprocessor definitions of a ``.cu``, and ``include`` folders of its headers.
+        defines: preprocessor definitions of a ``.cu``, or the constants of a Triton kernel and
+            options such as ``num_warps``; ``include`` are folders of headers.
 
     Raises CompileError: it does not compile. LabError: the launch does not fit the kernel.
     """
