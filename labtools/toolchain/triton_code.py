@@ -6,7 +6,9 @@ from __future__ import annotations
 import ast
 import base64
 import dataclasses
+import functools
 import json
+import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +27,7 @@ from .apart import OWN_LIMIT_S, Stopped, allowed_s, can_work_apart, work_apart
 from .cache import Recent, code_digest, content_key, kept
 from .cubin import Cubin, named_by, read_entries
 from .errors import CompileError, CompilerMissing
+from .linker import link_ptx
 from .options import split_arch
 from .triton_host import compile_kernel, is_jit
 
@@ -54,8 +57,12 @@ def is_of_triton(rung: Rung) -> bool:
 
 def triton_version() -> str:
     """The version that is installed; empty: none."""
+    return _package_version("triton") if find_spec("triton") else ""
+
+
+def _package_version(name: str) -> str:
     try:
-        return version("triton") if find_spec("triton") else ""
+        return version(name)
     except PackageNotFoundError:
         return ""
 
@@ -129,16 +136,42 @@ def compile_triton(
     arch: str | None = None,
 ) -> Cubin:
     """The kernel that a rung launches; errors are those of `labtools.toolchain.compile_rung`."""
+    arch = arch or limits.arch
     launches = rung.told_launches(problem, limits, knobs)
-    told = _compiled(rung, problem, limits, knobs, arch or limits.arch, launches)
-    image, entry = base64.b64decode(told["cubin"]), launches[0].entry
-    read = read_entries(image, arch or limits.arch, told["log"])
-    made = Cubin(
-        *(image, arch or limits.arch, told["log"], f"Triton {told['version']}", read),
-        name=str(rung.source),
-        ptx=told["ptx"],
-    )
-    return named_by(made, {} if entry == told["name"] else {entry: told["name"]})
+    made = _compiled(rung, problem, limits, knobs, arch, launches)
+    symbols = {one.entry: told["name"] for one, told in zip(launches, made, strict=True)}
+    every = list({told["cubin"]: told for told in made}.values())
+    if len({told["name"] for told in every}) < len(every):
+        what = f"{rung.source.name} is launched twice as kernels of one name."
+        why = "with other constants, or numbers that Triton compiles in, it is other machine code"
+        raise LabError(what, why, "each of these launches by itself")
+    image, log = base64.b64decode(every[0]["cubin"]), every[0]["log"]
+    if len(every) > 1:
+        image, log = _together([told["ptx"] for told in every], rung.source.name)
+    ptx = "\n".join(told["ptx"] for told in every)
+    of = f"Triton {made[0]['version']}"
+    cubin = Cubin(image, arch, log, of, read_entries(image, arch, log), str(rung.source), ptx=ptx)
+    return named_by(cubin, {one: name for one, name in symbols.items() if one != name})
+
+
+def _together(texts: Sequence[str], name: str) -> tuple[bytes, str]:
+    """Kernels that were compiled one by one as one file of machine code, and what was said."""
+    target = re.search(r"\.target\s+(\w+)", texts[0])
+    assert target is not None  # Triton wrote it
+
+    def make() -> tuple[bytes, str]:
+        data = [text.encode() for text in texts]
+        work = functools.partial(link_ptx, data, target[1], name)
+        packed = work_apart(
+            lambda: pickle.dumps(work()), limit_s=allowed_s(OWN_LIMIT_S), limit_bytes=2**31
+        )
+        image, log, missing = pickle.loads(packed)
+        if missing:
+            what = "Several Triton kernels cannot be put together here."
+            raise CompilerMissing(what, missing, "each of them by itself")
+        return image, log
+
+    return kept("triton_together", (*texts, target[1], _package_version("nvidia-nvjitlink")), make)
 
 
 def complete_launches(
@@ -147,8 +180,8 @@ def complete_launches(
     """The launches with what Triton's launcher gives a kernel: warps, shared memory, and arguments
     of its own. Integers have the width that Triton gives them, and those that it compiled in are
     left out."""
-    told = _compiled(rung, problem, limits, knobs, limits.arch, launches)
-    return [_complete(one, told) for one in launches]
+    made = _compiled(rung, problem, limits, knobs, limits.arch, launches)
+    return [_complete(one, told) for one, told in zip(launches, made, strict=True)]
 
 
 COMPLETES[OF_TRITON] = complete_launches
@@ -160,7 +193,7 @@ def _complete(launch: Launch, told: Mapping[str, Any]) -> Launch:
     for place, one in enumerate(told["params"]):
         if one["type"] == "scratch":
             size = one["size"] * launch.num_blocks * told["num_ctas"]
-            name = f"triton_scratch_{place}"
+            name = f"{launch.entry}_scratch_{place}"
             spaces += [Workspace(name, (size,), "uint8")] if size else []
             args.append(name if size else np.uint64(0))
         else:
@@ -185,11 +218,11 @@ def _compiled(
     knobs: Mapping[str, int] | None,
     arch: str,
     launches: Sequence[Launch],
-) -> dict[str, Any]:
-    """What `compile_kernel` says of the one kernel that is launched."""
+) -> list[dict[str, Any]]:
+    """What `compile_kernel` says of the kernel of each launch."""
     defines = rung.defines(problem, limits, knobs)
     major, minor = split_arch(arch)
-    asked = []
+    made = []
     for launch in launches:
         told: dict[str, Any] = {
             "path": str(rung.source.resolve()),
@@ -198,15 +231,12 @@ def _compiled(
             "capability": 10 * major + minor,
             "args": [_told_argument(one, launch, problem) for one in launch.args],
             "constants": defines,
+            "others": len(launches) > 1,  # kernels, which the constants may be of
         }
         if "heuristics" not in rung.source_text:  # which may ask for the numbers themselves
             told["args"] = [{**one, **_alike(one)} for one in told["args"]]
-        asked += [told] if told not in asked else []
-    if len(asked) > 1:
-        what = f"{rung.source.name} is launched as {len(asked)} kernels of Triton's."
-        why = "each is machine code of its own, and one kernel is loaded"
-        raise LabError(what, why, "each launch by itself")
-    return _ask(asked[0], rung.source)
+        made.append(_ask(told, rung.source))
+    return made
 
 
 def _told_argument(arg: Any, launch: Launch, problem: Problem) -> dict[str, Any]:

@@ -100,7 +100,10 @@ def _compile(asked: Mapping[str, Any]) -> dict[str, Any]:
     names = {one.name for one in kernel.params}
     for name in [one for one in given if one not in names and one.lower() in options]:
         given[name.lower()] = given.pop(name)  # as a knob's definition is called
-    if unknown := [one for one in given if one not in names and one not in options]:
+    unknown = [one for one in given if one not in names and one not in options]
+    if asked.get("others"):
+        given = {name: of for name, of in given.items() if name not in unknown}
+    elif unknown:
         has = ", ".join(one.name for one in kernel.params)
         raise _refused(
             f"{asked['entry']} has no parameter {unknown[0]}, and Triton no such option",

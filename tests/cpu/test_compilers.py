@@ -166,6 +166,27 @@ def test_without_nvcc_the_extra_is_named(
     assert status in (1, 2) and not out and "make nvcc" in said and said.count("\n") < 8, said
 
 
+@needs_nvcc
+def test_a_whole_file_with_a_reference_is_made_ready_for_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "whole.cu").write_text(WHOLE)
+    path = tmp_path / "scaled.py"
+    path.write_text(
+        "from labtools.problem import from_reference\n"
+        'ARGUMENTS = {"x": "f32[N]", "out": "f32[N]:out", "by": "f32:2", "n": "i32:N"}\n'
+        "OPERATION = from_reference(\n"
+        '    "nvcc_scaled:N", ARGUMENTS, lambda x, by: by * x, sizes=[1000, 1 << 20]\n)\n'
+        'RUNG = OPERATION.rung(__file__, source="whole.cu", entry="scale<float, 4>",\n'
+        '                      grid="cdiv(N, 1024)", block=256)\n'
+    )
+    rung = load_rung(path)
+    job = make_job(rung_candidate(rung), operation_of(rung).headline, H200.limits)
+    (launch,) = job.launches
+    assert launch.entry.startswith("_Z5scale") and launch.grid == (1024, 1, 1)
+    assert rung.own_file == path and Path(job.cubin).is_file()
+    hashes = kernel_hashes(rung, operation_of(rung).headline, H200.limits)
+    assert hashes.nvrtc_version is not None and hashes.nvrtc_version.startswith("nvcc 1")
+
+
 FOR_TORCH = """#include <torch/extension.h>
 #include <c10/util/Exception.h>
 
@@ -321,6 +342,30 @@ def test_what_triton_keeps_in_memory_is_a_workspace(cli: Any, tmp_path: Path) ->
     toml.write_text(toml.read_text().replace("TILE = 64", 'TILE = "?"'))
     status, out, said = cli("compile", str(toml))
     assert status == 2 and not out and "TILE has a ?" in said
+
+
+@needs_triton
+def test_several_kernels_of_triton_are_put_together(cli: Any, tmp_path: Path) -> None:
+    toml = tmp_path / "two.toml"
+    toml.write_text(
+        f'source = "{TRITON}"\n[args]\nq = "f16[4,1024,64]"\nk = "f16[4,1024,64]"\n'
+        'v = "f16[4,1024,64]"\nout = "f16[4,1024,64]:out"\nscale = "f32:0.125"\n'
+        'length = "i32:1024"\ns = "i32:64"\n[workspace]\nmade = "f16[4096,64]"\n'
+        "[defines]\nCAUSAL = true\nHEAD_DIM = 64\nROWS = 64\nKEYS = 64\nBLOCK = 64\n"
+        '[[launch]]\nentry = "softmax"\ngrid = 4096\nargs = ["made", "q", "s", "s", "s"]\n'
+        '[[launch]]\nentry = "attention"\ngrid = [16, 4]\n'
+        'args = ["made", "k", "v", "out", "scale", "length"]\n'
+    )
+    made = forecast_asked(read_launches(toml))
+    assert [one.entry for one in made.launches] == ["softmax", "attention"]
+    rung, problem = read_launches(toml).rung()
+    cubin = compile_rung(rung, problem, H200.limits)
+    for launch in rung.launches(problem, H200.limits):
+        sizes = [argument_bytes(one)[0] for one in launch.args]
+        assert parameter_bytes(cubin.image, cubin.symbol_of(launch.entry)) == sizes
+    toml.write_text(toml.read_text().replace('"attention"\ngrid', '"softmax"\ngrid'))
+    status, out, said = cli("compile", str(toml))
+    assert not out and status in (1, 2) and "takes 5 arguments" in said
 
 
 @needs_triton
