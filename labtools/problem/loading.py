@@ -11,7 +11,7 @@ from .isolated import isolated_rung
 from .paths import kernels_dir
 from .problem import DEFAULT_OPERATION, kernels_folder, operation_of, operations
 from .rung import Rung, UnknownRung, load_by_path
-from .text import given_path, is_file
+from .text import given_path, is_file, read_given
 
 
 def list_rungs(folder: str = DEFAULT_OPERATION) -> list[Rung]:
@@ -80,6 +80,8 @@ def _load_anew(path: Path) -> Rung:
     rung = getattr(load_by_path(path), "RUNG", None)
     if type(rung) is not Rung:
         compare = "compare it with kernels/decode/r03_one_warp.py"
+        if "@triton.jit" in read_given(path):
+            compare = f"labtools adopt {path} writes down how its Triton kernel is launched"
         raise LabError(f"{path} is not a rung.", "it does not define RUNG = Rung(...)", compare)
     if not is_file(rung.source):
         there = os.path.lexists(rung.source)

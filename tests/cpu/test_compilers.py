@@ -457,6 +457,9 @@ def test_adopt_reads_the_parameters_of_triton(cli: Any, tmp_path: Path) -> None:
     assert kinds["out_ptr"] == "out" and kinds["length"] == "number" and kinds["KEYS"] == "constant"
     status, _, said = cli("adopt", str(path))
     assert status == 2 and "attention" in said
+    if triton_version():
+        status, _, said = cli("forecast", str(path))
+        assert status == 2 and f"labtools adopt {path}" in said, said
     status, _, said = cli("adopt", str(path), "--entry", "softmax")
     written = path.with_suffix(".launch.toml")
     assert status == 0 and 'out_ptr = "TYPE[?]:out"' in written.read_text(), said
