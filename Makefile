@@ -10,6 +10,8 @@
 # make goldens  compare what everything says with what it said
 # make accept WHAT=json MATCH="derive *"   keep what is said now: json, screens, prepared, ...
 # make record   measure on this machine's GPU, write records and bind them by their hashes
+# make nvcc     install the compiler of kernels with host code
+# make triton   install the compiler of Triton kernels, about 700 MB on disk
 # make search-baselines  play other searches on the recorded grid; ARGS="--only loop" those alone
 # make lock     resolve the lock files anew
 #
@@ -27,7 +29,7 @@ RUN = $(VENV)/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test audit check format book site-archive pdf epub regen sync listings band readme goldens accept record lock search-baselines clean
+.PHONY: lab test audit check format book site-archive pdf epub regen sync listings band readme goldens accept record lock nvcc triton search-baselines clean
 
 lab:
 	@$(INSTALL) lab
@@ -90,6 +92,9 @@ record:
 	@$(INSTALL) lab
 	@$(VENV)/bin/labtools record $(ARGS)
 	@$(RUN) -m tools.write_manifest
+
+nvcc triton:
+	@$(INSTALL) $@
 
 search-baselines:
 	@$(INSTALL) search

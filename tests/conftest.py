@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,26 @@ def pytest_configure(config: pytest.Config) -> None:
             "torch is not here, and LABTOOLS_REQUIRE_TORCH=1 asks for it: the tests that use it "
             "would be skipped. Install it with: make test TORCH=cpu"
         )
+    if os.environ.get("LABTOOLS_REQUIRE_COMPILERS") == "1" and not all(COMPILERS):
+        raise pytest.UsageError(
+            "nvcc or Triton is not here, and LABTOOLS_REQUIRE_COMPILERS=1 asks for both: the tests "
+            "that use them would be skipped. Install them with: make nvcc triton"
+        )
 
 
 def has_module(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
+
+
+def has_package(name: str) -> bool:
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+COMPILERS = [has_package("nvidia-cuda-nvcc"), has_package("triton")]
+"""The extras whose tests are skipped where they are not installed."""
 
 
 def has_device() -> bool:

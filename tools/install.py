@@ -29,8 +29,15 @@ LOCKS = {
     "lab": "requirements.lock",
     "test": "requirements-test.lock",
     "search": "requirements-search.lock",
+    "nvcc": "requirements-nvcc.lock",
+    "triton": "requirements-triton.lock",
 }
-NEEDS = {"test": "what the tests need", "search": "the searches that the loop is compared with"}
+NEEDS = {
+    "test": "what the tests need",
+    "search": "the searches that the loop is compared with",
+    "nvcc": "nvcc",
+    "triton": "Triton",
+}
 BUNDLES = (
     Path("/etc/ssl/certs/ca-certificates.crt"),  # Debian, Ubuntu, Arch
     Path("/etc/pki/tls/certs/ca-bundle.crt"),  # Fedora
@@ -288,7 +295,7 @@ def install_loop(python: Path, stamps: Stamps) -> None:
 
 
 def install(purpose: str, venv: Path, request: str) -> None:
-    """Bring ``venv`` to what ``purpose`` (``lab``, ``test`` or ``search``) needs."""
+    """Bring ``venv`` to what ``purpose`` needs, one of `LOCKS`."""
     begun = time.monotonic()
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         stop(

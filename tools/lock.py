@@ -24,6 +24,8 @@ EXTRAS = {
     "requirements-cuda12.lock": ("cuda12",),
     "requirements-cuda13.lock": ("cuda13",),
     "requirements-search.lock": ("search",),
+    "requirements-nvcc.lock": ("nvcc",),
+    "requirements-triton.lock": ("triton",),
 }
 # lock file: packages that stand beside the project
 TOOL_PACKAGES = {
@@ -61,9 +63,14 @@ def entries(text: str) -> dict[str, str]:
 
 
 def beside(text: str, base: str) -> str:
-    """The entries of a requirements text that the base does not hold."""
+    """The entries of a requirements text that the base does not hold, for as many systems."""
     held = entries(base)
-    return "".join(entry for head, entry in entries(text).items() if head not in held)
+    narrower = tuple(f"{head} and " for head in held if ";" in head)
+    return "".join(
+        entry
+        for head, entry in entries(text).items()
+        if head not in held and not head.startswith(narrower)
+    )
 
 
 def versions_now() -> str:

@@ -9,11 +9,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labtools.predict.launched import matching, signatures
+from labtools.predict.launched import constant_launch, matching, signatures
 from labtools.problem import LabError
-from labtools.problem.launched import KERNEL_FILES, WITHOUT_SOURCE
+from labtools.problem.launched import KERNEL_FILES, OF_TRITON, WITHOUT_SOURCE
 from labtools.problem.text import given_path, is_file, read_given
 from labtools.record.whole import write_whole
+from labtools.toolchain.triton_code import triton_parameters
 
 from .outcome import Answer, typed
 
@@ -59,8 +60,9 @@ def adopt_kernel(name: str, entry: str | None, progress: Progress) -> Adopted:
     the kernel is not."""
     with typed():
         path = given_path(name)
-        if path.suffix not in KERNEL_FILES[:-1] or not is_file(path):
-            why = f"a kernel's file is one of {', '.join(KERNEL_FILES[:-1])}"
+        kinds = (*KERNEL_FILES[:-1], OF_TRITON)
+        if path.suffix not in kinds or not is_file(path):
+            why = f"a kernel's file is one of {', '.join(kinds)}"
             raise LabError(f"{name} is no kernel's file.", why, "another file")
         wrote = path.with_suffix(".launch.toml")
         if wrote.exists():
@@ -68,7 +70,7 @@ def adopt_kernel(name: str, entry: str | None, progress: Progress) -> Adopted:
             raise LabError(f"{wrote} is there already.", why, "the same when it is moved away")
         known = signatures(path)
         if not known:
-            why = "no __global__ function stands in it"
+            why = "no function in it is marked __global__, or @triton.jit"
             raise LabError(f"{path.name} has no kernel.", why, "a file with one")
         if entry and entry.count("<") != entry.count(">"):
             why = "of a template it is written as 'softmax<float, 4>'"
@@ -86,10 +88,17 @@ def adopt_kernel(name: str, entry: str | None, progress: Progress) -> Adopted:
 
 
 def _launch_of(path: Path, kernel: str, known: str, signature: str) -> str:
+    if path.suffix == OF_TRITON:
+        return _launch_of_triton(path, kernel)
     is_source = path.suffix not in WITHOUT_SOURCE
-    args = _of_source(signature, _types_of(known, kernel)) if is_source else _of_sizes(signature)
     text = read_given(path) if is_source else ""
     smem = "?" if re.search(r"\bextern\b[^;]*\b__shared__\b", text) else "0"
+    grid = block = "?"
+    if is_source and (read := constant_launch(path, known.partition("<")[0])) is not None:
+        grid, block = read.grid or "?", read.block or "?"
+        smem = read.smem if read.smem not in ("", "0") else smem
+        kernel = read.entry if "?" in kernel and "<" in read.entry else kernel
+    args = _of_source(signature, _types_of(known, kernel)) if is_source else _of_sizes(signature)
     lines = [
         f"# How {path.name} is launched. Put a number, a size of [args] or a sum of them in the",
         "# place of each ?, a type in the place of each TYPE, and :out behind what is written. The",
@@ -101,9 +110,34 @@ def _launch_of(path: Path, kernel: str, known: str, signature: str) -> str:
         "",
         "[[launch]]",
         f'entry = "{kernel}"',
-        'grid = "?"',
-        'block = "?"',
+        f'grid = "{grid}"',
+        f'block = "{block}"',
         f'smem = "{smem}"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _launch_of_triton(path: Path, kernel: str) -> str:
+    told = triton_parameters(read_given(path), kernel)
+    of = {"in": "TYPE[?]", "out": "TYPE[?]:out", "number": "i32:?"}
+    args = {name: of[kind] for name, kind in told.items() if kind != "constant"}
+    args |= {name: "f32:?" for name in args if re.search("scale|eps|alpha|beta", name)}
+    lines = [
+        f"# How {path.name} is launched. Put a number, a size of [args] or a sum of them in the",
+        "# place of each ?, and a type in the place of each TYPE. [defines] are the kernel's",
+        "# constants and options of Triton's; an argument may stand there too, as None.",
+        f'source = "{path.name}"',
+        "",
+        "[args]",
+        *(f'{name} = "{said}"' for name, said in args.items()),
+        "",
+        "[defines]",
+        *(f'{name} = "?"' for name, kind in told.items() if kind == "constant"),
+        "num_warps = 4",
+        "",
+        "[[launch]]",
+        f'entry = "{kernel}"',
+        'grid = "?"',
     ]
     return "\n".join(lines) + "\n"
 

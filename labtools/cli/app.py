@@ -147,7 +147,7 @@ def forecast(
 ) -> None:
     """Say how long it should take and what bounds it, from its machine code. Needs no GPU.
 
-    Of any .cu, .ptx, .cubin, .so or .o its launch is enough: --entry to --include.
+    Of any .cu, .ptx, .cubin, .so, .o or Triton .py its launch is enough: --entry to --include.
     """
     from .forecasting import forecast_rung
 
@@ -159,7 +159,7 @@ def forecast(
 @app.command()
 def adopt(
     kernel: Annotated[
-        str, typer.Argument(metavar="FILE.cu|.ptx|.cubin|.so", help="The kernel's file.")
+        str, typer.Argument(metavar="FILE.cu|.py|.ptx|.cubin|.so", help="The kernel's file.")
     ],
     entry: EntryOption = None,
     as_json: JsonOption = False,
@@ -227,7 +227,7 @@ def compile_(
 ) -> None:
     """Compile for any GPU and show registers, shared memory and spills. Needs no GPU.
 
-    Of any .cu, .ptx, .cubin, .so or .o its launch is enough: --entry to --include.
+    Of any .cu, .ptx, .cubin, .so, .o or Triton .py its launch is enough: --entry to --include.
     """
     from .compiling import compile_for
 

@@ -12,7 +12,7 @@ from labtools.problem import LabError, Limits, Problem, Rung
 from labtools.problem.launched import LaunchProblem
 from labtools.problem.rung import say_knobs
 from labtools.toolchain import CompileError, CompilerMissing, compile_rung, disassemble
-from labtools.toolchain.cubin import Cubin, Resources
+from labtools.toolchain.cubin import Cubin, Resources, say_compiler
 from labtools.toolchain.options import check_arch
 
 from .given import LaunchAsked, RungAsked
@@ -67,8 +67,11 @@ class Compiled(Answer):
     def show(self, console: Console) -> None:
         """A table of the kernels, then their machine code where it was asked for."""
         knobs = say_knobs(self.knobs, " ")
-        by = f"by NVRTC {self.nvrtc_version}" if self.nvrtc_version else "of the machine code"
+        made_by = say_compiler(self.nvrtc_version)
+        by = f"by {made_by}" if self.nvrtc_version else "of the machine code"
         console.print(f"{self.rung}  {knobs}  computed {by}, launched as on {self.limits}")
+        if isinstance(self.workload, LaunchProblem) and self.workload.remark:
+            console.print(self.workload.remark)
         numbers = ("registers", "shared B", "spill stores B", "spill loads B", "stack B", "threads")
         rows = [kernel.cells() for kernel in self.kernels]
         print_table(console, ("arch", "kernel", *numbers), rows, right=numbers)

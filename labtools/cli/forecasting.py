@@ -25,6 +25,7 @@ from labtools.predict import (
 from labtools.predict.bands import FAMILIES, band_of
 from labtools.predict.launched import launched_code
 from labtools.problem import LabError, Problem
+from labtools.problem.launched import LaunchProblem
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import how_many
 from labtools.toolchain import CompileError, CompilerMissing
@@ -131,6 +132,12 @@ class ForecastAnswer(Answer):
         said = f"the band held for {band.held} of {band.fresh} fresh ones: {FAMILIES[family]}"
         return [f"recorded  {said}"] if band.fresh else []
 
+    def _say_source(self) -> list[str]:
+        """Of a kernel that is told by its launch: who compiled it, and what was read of it."""
+        if not isinstance(self.workload, LaunchProblem):
+            return []
+        return [f"computed  {one}" for one in (self.made.code, self.workload.remark) if one]
+
     def _say_time(self, details: bool) -> list[str]:
         made, floor = self.made, self.made.floor
         band = "no band"
@@ -142,6 +149,7 @@ class ForecastAnswer(Answer):
         knobs = say_knobs(self.knobs, " ")
         return [
             f"{self.rung}  {knobs}  on {self.gpu.name}",
+            *self._say_source(),
             f"forecast  {made.time_us:.2f} us  ({band}), bound: {made.bound}, "
             f"model: {model_name()}",
             *([f"no band:  {why}"] if made.doubts else self._say_band()),

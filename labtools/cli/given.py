@@ -221,14 +221,22 @@ class RungAsked:
 EntryOption = Annotated[
     str | None,
     typer.Option(
-        help="Of a .cu, .ptx, .cubin, .so or .o: the kernel, as 'softmax<float, 4>'.",
+        help="Of a .cu, .ptx, .cubin, .so, .o, or a .py of Triton's: the kernel, as "
+        "'softmax<float, 4>'.",
         show_default=False,
     ),
 ]
 GridOption = Annotated[
-    str | None, typer.Option(help="Its blocks in x, y, z, as 8192 or 'cdiv(n,256),8'.")
+    str | None,
+    typer.Option(
+        help="Its blocks in x, y, z, as 8192 or 'cdiv(n,256),8'. Without it and --block they are "
+        "those of a launch <<<4096, 256>>> in the source.",
+        show_default=False,
+    ),
 ]
-BlockOption = Annotated[str | None, typer.Option(help="Its threads in x, y, z.")]
+BlockOption = Annotated[
+    str | None, typer.Option(help="Its threads in x, y, z.", show_default=False)
+]
 SmemOption = Annotated[str, typer.Option(help="Its bytes of dynamic shared memory.")]
 ArgOption = Annotated[
     list[str] | None,
@@ -242,7 +250,11 @@ ArgOption = Annotated[
 DefineOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--define", "-D", metavar="NAME=VALUE", help="A preprocessor definition of a .cu."
+        "--define",
+        "-D",
+        metavar="NAME=VALUE",
+        help="A preprocessor definition of a .cu; of a Triton kernel a tl.constexpr, or an option "
+        "such as num_warps=8.",
     ),
 ]
 IncludeOption = Annotated[
@@ -280,10 +292,11 @@ class LaunchAsked:
 
     def read(self) -> tuple[Rung, LaunchProblem]:
         """The kernel as a rung, and what it is launched with."""
-        from labtools.predict.launched import only_kernel, signatures
+        from labtools.predict.launched import constant_launch, only_kernel, signatures
         from labtools.problem import LabError
         from labtools.problem.launched import (
             KERNEL_FILES,
+            OF_TRITON,
             WITHOUT_SOURCE,
             AskedKernel,
             AskedLaunch,
@@ -294,7 +307,7 @@ class LaunchAsked:
 
         with typed():
             path = given_path(self.name)
-            if not is_file(path) or path.suffix not in KERNEL_FILES:
+            if not is_file(path) or path.suffix not in (*KERNEL_FILES, OF_TRITON):
                 what = f"{self.name} is no kernel that a launch can be told of."
                 why = (
                     f"it is no file of {', '.join(KERNEL_FILES[:-1])}, and no .toml that names one"
@@ -312,23 +325,37 @@ class LaunchAsked:
                     what = f"{path.name} says how its kernel is launched, and so does an option."
                     raise LabError(what, "nobody knows which is meant", "one of the two")
                 return read_launches(path).rung()
-            said = {"grid": self.grid, "block": self.block, "arg": self.args}
-            if missing := [f"--{name}" for name, one in said.items() if one is None]:
+            of_triton = path.suffix == OF_TRITON
+            if of_triton and (self.block or self.smem != "0" or self.include):
+                what = f"{path.name} is a file of Triton's, which says block and shared memory."
+                raise LabError(
+                    what, "it takes --define num_warps=8", "no --block, --smem, --include"
+                )
+            entry, grid, block, smem, read = self.entry, self.grid, self.block, self.smem, None
+            if path.suffix in (".cu", ".cuh") and not (grid and block):
+                read = constant_launch(path, entry)
+            if read is not None:
+                entry, grid, block = entry or read.entry, grid or read.grid, block or read.block
+                smem = smem if smem != "0" else read.smem
+            said = {"grid": grid, "block": of_triton or block, "arg": self.args, "smem": smem}
+            if missing := [f"--{name}" for name, one in said.items() if not one]:
+                why = f"its kernels are {'; '.join(signatures(path).values()) or 'none'}"
                 raise LabError(
                     f"How {path.name} is launched is not said: {', '.join(missing)}.",
-                    f"its kernels are {'; '.join(signatures(path).values()) or 'none'}",
+                    f"{why}; {read.said}, which is not constant" if read else why,
                     f"labtools adopt {self.name} writes down what its parameters say",
                 )
             defines = [one.partition("=") for one in self.defines or ()]
-            entry = self.entry or only_kernel(path)
-            launch = AskedLaunch(entry, self.grid or "", self.block or "", self.smem)
+            launch = AskedLaunch(entry or only_kernel(path), grid or "", block or "", smem)
             given = tuple((name, value or "1") for name, _, value in defines)
             args, folders = read_arguments(self.args or ()), self.include or ()
             if absent := [one for one in folders if not given_path(one).is_dir()]:
                 why = "headers are looked up in a folder"
                 raise LabError(f"{absent[0]} is no folder.", why, "another --include")
             include = tuple(map(given_path, folders))
-            return AskedKernel(path, (launch,), args, defines=given, include=include).rung()
+            return AskedKernel(
+                path, (launch,), args, (), given, include, read.said if read else ""
+            ).rung()
 
 
 def either_asked(

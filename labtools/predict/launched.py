@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from labtools.problem import KernelError, LabError, Launch, Limits, Rung
 from labtools.problem.launched import (
+    OF_TRITON,
     WITHOUT_SOURCE,
     AskedKernel,
     AskedLaunch,
@@ -21,24 +18,26 @@ from labtools.problem.launched import (
 )
 from labtools.problem.rung import Struct, argument_bytes, is_arch_since
 from labtools.problem.text import read_given
-from labtools.toolchain.cache import cache_dir
-from labtools.toolchain.compiler import compile_rung, expanded_text, source_name
+from labtools.toolchain.compiler import compile_rung
 from labtools.toolchain.cubin import (
     Cubin,
     cubin_of,
+    named_by,
     no_kernel,
     parameter_bytes,
     parameter_places,
     read_cubin,
     refuse_launch,
 )
-from labtools.toolchain.errors import CompileError, DisassemblerMissing
+from labtools.toolchain.errors import DisassemblerMissing
 from labtools.toolchain.fatbin import fat_images
+from labtools.toolchain.host_launch import HostLaunch, launch_of
 from labtools.toolchain.listings import MachineCode, code_of_cubin, machine_code, with_spills
-from labtools.toolchain.nvcc import MOST_ABSENT, absent_header, add_header, compile_with_nvcc
+from labtools.toolchain.names import demangled, find_symbol, last_name
 from labtools.toolchain.options import split_arch
 from labtools.toolchain.ptx import assemble_ptx, ptx_parameter_bytes
-from labtools.toolchain.sources import device_part, kernels_in, normalise_source, signature_in
+from labtools.toolchain.sources import kernels_in, normalise_source, signature_in
+from labtools.toolchain.triton_code import is_of_triton, triton_kernels
 
 from .forecasting import forecast
 from .result import Forecast
@@ -60,14 +59,16 @@ def forecast_launch(
     """How long one launch of any kernel takes; nothing is run, and no GPU is needed.
 
     Args:
-        source: a ``.cu`` or ``.ptx`` file, or a ``.cubin``, ``.so`` or ``.o`` with machine code
-            for the GPU, or PTX that is older.
+        source: a ``.cu`` or ``.ptx`` file, a ``.cubin``, ``.so`` or ``.o`` with machine code for
+            the GPU, or PTX that is older, or a ``.py`` with a Triton kernel.
         entry: the kernel as C++ names it, such as ``softmax<float, 4>``; of a file without source
             its name in the file too, or its plain name where one kernel has it.
-        grid: blocks in x, y, z, and ``block`` its threads, as ``"cdiv(n,256),8"`` or as a number.
+        grid: blocks in x, y, z, and ``block`` its threads, as ``"cdiv(n,256),8"`` or as a number;
+            of a Triton kernel ``block`` is empty.
         arguments: in the kernel's order, as `labtools.problem.launched.read_arguments` has them.
         smem: bytes of dynamic shared memory of a block.
-        defines: preprocessor definitions of a ``.cu``, and ``include`` folders of its headers.
+        defines: preprocessor definitions of a ``.cu``, or the constants of a Triton kernel and
+            options such as ``num_warps``; ``include`` are folders of headers.
 
     Raises CompileError: it does not compile. LabError: the launch does not fit the kernel.
     """
@@ -93,89 +94,28 @@ def launched_code(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[R
 
 
 def launched_cubin(rung: Rung, problem: LaunchProblem, limits: Limits) -> tuple[Rung, Cubin, bool]:
-    """The cubin of what `AskedKernel.rung` made, the rung with its kernels' names in it, and
-    whether `compile_rung` makes it.
+    """The cubin of what `AskedKernel.rung` made, the rung with its structures as the kernel has
+    them, and whether `compile_rung` makes it.
 
     Raises LabError: a launch does not fit the kernel's parameters, or a GPU refuses it.
     """
-    launches, cubin = rung.launches(problem, limits), None
-    if rung.source.suffix in WITHOUT_SOURCE:
-        cubin = _read_compiled(rung.source, limits.arch, [one.entry for one in launches])
+    launches = rung.launches(problem, limits)
+    has_source = rung.source.suffix not in WITHOUT_SOURCE
+    if has_source:
+        cubin = compile_rung(rung, problem, limits)
     else:
-        entries, folders = [one.entry for one in launches], rung.headers
-        rung, error = _without_absent_headers(rung, problem, limits)
-        if error is not None:
-            defines, why = rung.defines(problem, limits), error
-            try:
-                cubin = compile_with_nvcc(rung.source, limits.arch, defines, entries, folders)
-            except KernelError as other:
-                why = other
-        if error is not None and cubin is None:
-            found = _device_part(rung, problem, limits)
-            if found is None:
-                why.still_works = "where nvcc is found it takes host code too; the .cubin that "
-                why.still_works += f"nvcc -cubin -arch={limits.arch} makes is forecast as well"
-                raise why from error
-            rung = found
-        if cubin is None:
-            own = compile_rung(rung, problem, limits)
-    if cubin is not None:
-        names = {one.entry: _symbol(cubin.entries, cubin.name, one.entry) for one in launches}
-        held = {name: replace(cubin.entries[of], entry=name) for name, of in names.items()}
-        cubin = replace(cubin, entries=held, symbols=names)
+        cubin = _read_compiled(rung.source, limits.arch, [one.entry for one in launches])
+        names = (one.entry for one in launches)
+        cubin = named_by(cubin, {one: find_symbol(cubin.entries, cubin.name, one) for one in names})
         if not cubin.log:
             with contextlib.suppress(DisassemblerMissing):
                 cubin = with_spills(cubin)
-    read = cubin or own
-    launches = [fitted_launch(rung, one, read) for one in launches]
+    launches = [fitted_launch(rung, one, cubin) for one in launches]
     for one in launches:
-        refuse_launch(read, one, limits)
-    return replace(rung, launch=lambda problem, limits, knobs: launches), read, cubin is None
-
-
-def _without_absent_headers(
-    rung: Rung, problem: LaunchProblem, limits: Limits
-) -> tuple[Rung, KernelError | None]:
-    """The kernel with headers that are not here, such as those of cuBLAS, taken as empty: what
-    launches a kernel needs them, and the kernel seldom does. Then why it does not compile so."""
-    empty = cache_dir("headers") or Path(tempfile.mkdtemp())
-    for _ in range(MOST_ABSENT):
-        try:
-            compile_rung(rung, problem, limits)
-        except CompileError as error:
-            absent = absent_header(error.log, rung.source_text)
-            if absent is None or not (add_header(empty, absent) or empty not in rung.headers):
-                return rung, error
-            rung = replace(rung, headers=(*rung.headers, empty))
-        except KernelError as error:
-            return rung, error
-        else:
-            break
-    return rung, None
-
-
-_MOST_PASSES = 12
-"""Compilations, at most, that find what of a file is of no use to its kernel."""
-
-
-def _device_part(rung: Rung, problem: LaunchProblem, limits: Limits) -> Rung | None:
-    """The kernel without host code, in its file alone or in its own headers too, if it compiles:
-    what a compiler refuses goes, and with the kernel itself there is nothing left."""
-    refused = re.compile(rf"^{re.escape(source_name(rung))}\((\d+)\): (?:\w+ )?error", re.MULTILINE)
-    for text in (rung.source_text, expanded_text(rung)):
-        lines: set[int] = set()
-        for _ in range(_MOST_PASSES):
-            part = replace(rung, read_text=device_part(text, lines))
-            part, error = _without_absent_headers(part, problem, limits)
-            if error is None:
-                return part
-            log = error.log if isinstance(error, CompileError) else ""
-            more = {int(line) for line in refused.findall(log)} - lines
-            more -= {at for at, line in enumerate(text.split("\n"), 1) if line.lstrip()[:1] == "#"}
-            if not more:
-                break
-            lines |= more
-    return None
+        refuse_launch(cubin, one, limits)
+    if is_of_triton(rung):  # which asks for them itself
+        return rung, cubin, has_source
+    return replace(rung, launch=lambda problem, limits, knobs: launches), cubin, has_source
 
 
 def _read_compiled(path: Path, arch: str, entries: Sequence[str]) -> Cubin:
@@ -187,7 +127,7 @@ def _read_compiled(path: Path, arch: str, entries: Sequence[str]) -> Cubin:
         if not _runs(cubin.arch, arch):
             raise _of_another(path, [cubin.arch], arch)
         return cubin
-    plain = [_last_name(one).encode() for one in entries]
+    plain = [last_name(one).encode() for one in entries]
     images = [(one, one.data()) for one in fat_images(path)]
     images = [(one, data) for one, data in images if all(name in data for name in plain)]
     # Machine code before PTX, and of each the newest.
@@ -198,7 +138,7 @@ def _read_compiled(path: Path, arch: str, entries: Sequence[str]) -> Cubin:
         of = ptx_parameter_bytes(data.decode()) if one.is_ptx else cubin_of(data, path.name).entries
         try:
             for entry in entries:
-                _symbol(of, path.name, entry)
+                find_symbol(of, path.name, entry)
         except KernelError as error:
             refused = error
             continue
@@ -209,7 +149,7 @@ def _read_compiled(path: Path, arch: str, entries: Sequence[str]) -> Cubin:
             return cubin_of(data, path.name)
     if archs:
         raise _of_another(path, list(archs), arch)
-    names = [_demangled(one) for one in signatures(path)]
+    names = [demangled(one) for one in signatures(path)]
     raise refused or no_kernel(path.name, " and ".join(entries), sorted(names))
 
 
@@ -221,57 +161,6 @@ def _of_another(path: Path, archs: Sequence[str], on: str) -> LabError:
 def _runs(arch: str, on: str) -> bool:
     """Whether machine code runs on a GPU: on one of its own generation that is as new."""
     return is_arch_since(on, arch) and split_arch(on)[0] == split_arch(arch)[0]
-
-
-def _last_name(name: str) -> str:
-    """A kernel's own name, without its namespaces and its template's arguments."""
-    return name.partition("<")[0].rpartition("::")[2].strip()
-
-
-def _symbol(entries: Collection[str], file: str, name: str) -> str:
-    """What a file calls a kernel: the name itself, or the only one that C++ makes of it."""
-    if name in entries:
-        return name
-    plain = _last_name(name)
-    found = [one for one in entries if f"{len(plain)}{plain}" in one]
-    named = {one: _plain_name(_demangled(one)) for one in found}
-    if plain != name:
-        wanted = _plain_name(name)
-        found = [one for one in found if f"::{named[one]}".endswith(f"::{wanted}")]
-    if len(found) != 1:
-        raise no_kernel(file, name, sorted(named.values()) or sorted(map(_demangled, entries)))
-    return found[0]
-
-
-_ALIASES = {
-    **{"uint8_t": "unsigned char", "int8_t": "signed char", "uint16_t": "unsigned short"},
-    **{
-        "int16_t": "short",
-        "uint32_t": "unsigned int",
-        "int32_t": "int",
-        "uint64_t": "unsigned long",
-    },
-    **{"int64_t": "long", "size_t": "unsigned long", "half": "__half"},
-}
-
-
-def _plain_name(name: str) -> str:
-    """A kernel of C++ with its template's arguments in one form: no blanks, no suffix of a number,
-    types by their own names."""
-    name = re.sub(
-        r"\b(\d+)[uUlL]+\b", r"\1", re.sub(r"\((?:unsigned|long|[\w:]+)\)(?=\d)", "", name)
-    )
-    name = re.sub(r"\w+", lambda one: _ALIASES.get(one[0], one[0]), name)
-    return re.sub(r"\s+", "", name)
-
-
-def _demangled(symbol: str) -> str:
-    """A kernel as C++ names it, without its parameters."""
-    tool = shutil.which("c++filt") or shutil.which("llvm-cxxfilt")
-    if tool is None:
-        return symbol
-    said = subprocess.run([tool, "-p", symbol], capture_output=True, text=True, check=False)
-    return said.stdout.strip().removeprefix("void ")
 
 
 def fitted_launch(rung: Rung, launch: Launch, cubin: Cubin) -> Launch:
@@ -293,7 +182,7 @@ def fitted_launch(rung: Rung, launch: Launch, cubin: Cubin) -> Launch:
     given = [argument_bytes(one)[0] for one in fitted]
     if given != wanted or len(fitted) != len(launch.args):
         given += [argument_bytes(one)[0] for one in launch.args[len(fitted) :]]
-        takes = _demangled(entry)
+        takes = demangled(entry)
         if rung.source.suffix not in WITHOUT_SOURCE:
             known = {one.partition("<")[0]: said for one, said in signatures(rung.source).items()}
             takes = known.get(entry.partition("<")[0], entry)
@@ -313,6 +202,8 @@ def _say(sizes: Sequence[float]) -> str:
 def signatures(source: Path) -> dict[str, str]:
     """The kernels of a file by name, each with its parameters; of a file without source, which has
     no types, with their bytes."""
+    if source.suffix == OF_TRITON:
+        return triton_kernels(_text_of(source))
     if source.suffix in WITHOUT_SOURCE:
         sizes = _parameter_sizes(source)
         return {name: f"{name} of {_say(of)} bytes" for name, of in sizes.items()}
@@ -354,13 +245,19 @@ def matching(known: Collection[str], file: str, entry: str) -> list[str]:
     if entry in known:
         return [entry]
     if any(one.startswith("_Z") for one in known):
-        return [_symbol(known, file, entry)]
+        return [find_symbol(known, file, entry)]
     scope = entry.partition("<")[0].rpartition("::")[0]
-    found = [one for one in known if _last_name(one) == _last_name(entry)]
+    found = [one for one in known if last_name(one) == last_name(entry)]
     found = [one for one in found if one.partition("<")[0].rpartition("::")[0].endswith(scope)]
     if not found:
         raise no_kernel(file, entry, list(known))
     return found
+
+
+def constant_launch(source: Path, entry: str | None) -> HostLaunch | None:
+    """How the host code of a source launches a kernel, or its only one; None where it does not, or
+    in several ways."""
+    return launch_of(_text_of(source), entry)
 
 
 def only_kernel(source: Path) -> str:

@@ -26,6 +26,8 @@ WITHOUT_SOURCE = (".cubin", ".ptx", ".so", ".o")
 """Files without source that hold kernels."""
 KERNEL_FILES = (".cu", ".cuh", *WITHOUT_SOURCE, ".toml")
 """Files that a launch can be told of; the last names one and its launches."""
+OF_TRITON = ".py"
+"""Of a file of Triton's, which says how many threads a block has, and how much shared memory."""
 
 _SHORT_TYPES = {"half": "float16", "bf16": "bfloat16", "f8e4m3": "float8_e4m3fn"}
 _SHORT_TYPES |= {"f8e5m2": "float8_e5m2", "float": "float32", "double": "float64", "int": "int32"}
@@ -110,6 +112,7 @@ class LaunchProblem(Problem):
     distribution: str = "normal"
     seed: int = 0
     cache_state: str = "cold"
+    remark: str = ""  # of `AskedKernel`
 
     def __post_init__(self) -> None:
         self.check_kind()
@@ -180,7 +183,8 @@ class LaunchProblem(Problem):
         return []
 
     def to_dict(self) -> dict[str, Any]:
-        return {"operation": self.operation, "arguments": [str(one) for one in self.arguments]}
+        told = {"operation": self.operation, "arguments": [str(one) for one in self.arguments]}
+        return told | ({"remark": self.remark} if self.remark else {})
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -369,7 +373,7 @@ class AskedLaunch:
 
     entry: str  # the kernel as C++ names it
     grid: str  # blocks in x, y, z
-    block: str  # threads in x, y, z
+    block: str  # threads in x, y, z; empty: those that Triton takes
     smem: str = "0"  # bytes of dynamic shared memory
     args: tuple[str, ...] | None = None  # names in the kernel's order; None: all, as they are given
 
@@ -382,8 +386,10 @@ class AskedKernel:
     launches: tuple[AskedLaunch, ...]  # in order
     arguments: tuple[LaunchArgument, ...]
     workspace: tuple[LaunchArgument, ...] = ()  # what launches hand on and nobody reads afterwards
-    defines: tuple[tuple[str, str], ...] = ()  # preprocessor definitions
+    # preprocessor definitions; of Triton's constants and options, such as ``num_warps``
+    defines: tuple[tuple[str, str], ...] = ()
     include: tuple[Path, ...] = ()  # folders in which headers are looked up, beside the source's
+    remark: str = ""  # what was read from the source and not told
 
     def rung(self) -> tuple[Rung, LaunchProblem]:
         """A rung that is launched in this one way, and what it is launched with.
@@ -391,7 +397,7 @@ class AskedKernel:
         Raises LabError: a size that is none, an argument that is not there, or a launch that every
         GPU refuses.
         """
-        problem = LaunchProblem(self.arguments)
+        problem = LaunchProblem(self.arguments, remark=self.remark)
         try:
             launches = self.laid_out()
         except LabError as error:
@@ -426,7 +432,9 @@ class AskedKernel:
             names = tuple(one.name for one in whole if one.name not in inside)
         if missing := [name for name in names if name not in given]:
             raise _wrong(f"{asked.entry} takes {missing[0]}", f"given are {', '.join(given)}")
-        grid, block = sizes_of(asked.grid, numbers), sizes_of(asked.block, numbers)
+        grid = sizes_of(asked.grid, numbers)
+        of_triton = self.source.suffix == OF_TRITON and not asked.block
+        block = (1,) if of_triton else sizes_of(asked.block, numbers)
         smem = (0,) if asked.smem == "0" else sizes_of(asked.smem, numbers)
         if len(smem) > 1 or max(len(grid), len(block)) > 3 or math.prod(grid) > MOST_IN_GRID:
             why = f"a grid has one to three sizes, and at most {MOST_IN_GRID} blocks here; a block "
@@ -477,10 +485,11 @@ def launch_file(path: Path) -> Mapping[str, Any]:
     if not data.get("launch"):
         raise _wrong(f"{path} has no launch or no source", "it needs source and [[launch]]")
     known = {one.name for one in dataclasses.fields(AskedLaunch)}
+    needed = launch_fields(str(data.get("source", "")))
     for one in data["launch"]:
-        whole = isinstance(one, dict) and {"entry", "grid", "block"} <= {*one} <= known
+        whole = isinstance(one, dict) and needed <= {*one} <= known
         if not whole or not isinstance(one.get("args", []), list):
-            why = f"it has entry, grid and block, and may have {', '.join(sorted(known))}"
+            why = f"it has {', '.join(needed)}, and may have {', '.join(sorted(known))}"
             raise _wrong(f"{path} has a launch {one!r}", f"{why}; args is a list of names")
     return data
 
@@ -500,6 +509,8 @@ def read_launches(path: Path) -> AskedKernel:
         for of in ("args", "workspace")
     ]
     found = read_arguments([*texts[0], *texts[1]], path.parent)
+    if unsaid := [name for name, value in data.get("defines", {}).items() if value == "?"]:
+        raise _wrong(f"{unsaid[0]} has a ? still", "a definition has a value")
     return AskedKernel(
         path.parent / data["source"],
         tuple(asked_launch(one) for one in data["launch"]),
@@ -519,6 +530,7 @@ class LaunchesOf:
     workspace: Mapping[str, str]  # type and shape by name
     numbers: Mapping[str, str]  # arguments that are numbers and that the problem does not have
     sizes: Mapping[str, int]  # further names that sizes are made of
+    source: Path = Path()
 
     def __call__(self, problem: Any, limits: Any, knobs: Mapping[str, int]) -> list[Launch]:
         """The errors are those of `AskedKernel.rung`."""
@@ -534,7 +546,12 @@ class LaunchesOf:
         spaces = [f"{name}={value}" for name, value in sizes.items()]
         spaces += [f"{name}={said}" for name, said in self.workspace.items()]
         held_apart = tuple(one for one in read_arguments(spaces) if one.role != "size")
-        return AskedKernel(Path(), self.launches, arguments, held_apart).laid_out()
+        return AskedKernel(self.source, self.launches, arguments, held_apart).laid_out()
+
+
+def launch_fields(source: str) -> set[str]:
+    """What a launch of a source says at least."""
+    return {"entry", "grid"} if source.endswith(OF_TRITON) else {"entry", "grid", "block"}
 
 
 def asked_launch(one: Mapping[str, Any]) -> AskedLaunch:
@@ -544,5 +561,6 @@ def asked_launch(one: Mapping[str, Any]) -> AskedLaunch:
         return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
     args = tuple(map(str, one["args"])) if "args" in one else None
-    sizes = {name: text(one[name]) for name in ("grid", "block", "smem") if name in one}
-    return AskedLaunch(str(one["entry"]), args=args, **sizes)
+    sizes = {name: text(one.get(name, "")) for name in ("grid", "block")}
+    smem = text(one.get("smem", 0))
+    return AskedLaunch(str(one["entry"]), **sizes, smem=smem, args=args)

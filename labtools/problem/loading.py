@@ -11,7 +11,7 @@ from .isolated import isolated_rung
 from .paths import kernels_dir
 from .problem import DEFAULT_OPERATION, kernels_folder, operation_of, operations
 from .rung import Rung, UnknownRung, load_by_path
-from .text import given_path, is_file
+from .text import given_path, is_file, read_given
 
 
 def list_rungs(folder: str = DEFAULT_OPERATION) -> list[Rung]:
@@ -77,9 +77,17 @@ def is_shipped(path: Path) -> bool:
 
 
 def _load_anew(path: Path) -> Rung:
-    rung = getattr(load_by_path(path), "RUNG", None)
+    of_triton = ""
+    with contextlib.suppress(OSError, ValueError):  # loading it says why it cannot be read
+        if "@triton.jit" in read_given(path):
+            of_triton = f"labtools adopt {path} writes down how its Triton kernel is launched"
+    try:
+        rung = getattr(load_by_path(path), "RUNG", None)
+    except LabError as error:
+        error.still_works = of_triton or error.still_works
+        raise
     if type(rung) is not Rung:
-        compare = "compare it with kernels/decode/r03_one_warp.py"
+        compare = of_triton or "compare it with kernels/decode/r03_one_warp.py"
         raise LabError(f"{path} is not a rung.", "it does not define RUNG = Rung(...)", compare)
     if not is_file(rung.source):
         there = os.path.lexists(rung.source)

@@ -40,6 +40,7 @@ from .launched import (
     LaunchArgument,
     LaunchesOf,
     asked_launch,
+    launch_fields,
     read_arguments,
     sizes_of,
     with_number,
@@ -748,9 +749,10 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         args: Sequence[str] | None = None,
         launches: Sequence[Mapping[str, Any]] = (),
         workspace: Mapping[str, str] | None = None,
+        source: str = "",
         **fields: Any,
     ) -> Rung:
-        """A `Rung` of the ``.cu`` beside ``file``.
+        """A `Rung` of the ``.cu`` beside ``file``, or of another source in its folder.
 
         Args:
             entry: the kernel as C++ names it.
@@ -759,16 +761,19 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             args: names of arguments in the kernel's order; None: all, as the problem has them.
             launches: several in order, each with these five by name, in place of one.
             workspace: scratch buffers by name, such as ``{"partial": "f32[cdiv(N, 256)]"}``.
+            source: a file's name: a ``.cu``, or a ``.py`` with a Triton kernel, whose block and
+                smem Triton says, and whose constants are ``defines_extra``.
             fields: further ones of a `Rung`, such as ``knobs``, ``supports`` and ``tolerance``.
 
         Raises LabError: a size that is none, an argument that is not there, or a launch that every
         GPU refuses.
         """
+        place = Path(file).parent / source if source else Path(file).with_suffix(".cu")
         one = {"entry": entry, "grid": grid, "block": block, "smem": smem}
         told = [*launches] or [one if args is None else {**one, "args": [*args]}]
         for each in told:
             if (
-                not {"entry", "grid", "block"}
+                not launch_fields(place.name)
                 <= {*each}
                 <= {"entry", "grid", "block", "smem", "args"}
             ):
@@ -778,8 +783,9 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
                 raise _no_problem(self.name, why)
         asked = tuple(asked_launch(each) for each in told)
         spaces = dict(workspace or {})
-        launch = LaunchesOf(asked, spaces, {}, {})
+        launch = LaunchesOf(asked, spaces, {}, {}, place)
         usual = {"title": Path(file).stem, "idea": "", "limiter": "", "cost": "", "launch": launch}
+        usual["source"] = place
         made = Rung.beside(file, **{**usual, "operation": self.name, **fields})
         for problem in self.given:
             if made.launch is launch and not made.supports(problem):

@@ -416,8 +416,15 @@ class Rung:
 
     @classmethod
     def beside(cls, file: str, **fields: Any) -> Self:
-        """The rung of a ``.py``, whose name it has, of the ``.cu`` beside it."""
-        return cls(id=Path(file).stem, source=Path(file).with_suffix(".cu"), **fields)
+        """The rung of a ``.py``, whose name it has, of the ``.cu`` beside it or another source."""
+        usual = {"id": Path(file).stem, "source": Path(file).with_suffix(".cu")}
+        return cls(**{**usual, **fields})
+
+    @property
+    def own_file(self) -> Path:
+        """The ``.py`` that tells of it: of its name beside its source, or of its source's name."""
+        named = self.source.with_name(f"{self.id}.py")
+        return named if is_file(named) else self.source.with_suffix(".py")
 
     @property
     def is_family(self) -> bool:
@@ -529,9 +536,25 @@ class Rung:
     def launches(
         self, problem: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
     ) -> list[Launch]:
+        """`told_launches` with what the compiler of its source adds to them (`COMPLETES`); a
+        LabError where they ask for more shared memory than the GPU has."""
+        launches = self.told_launches(problem, limits, knobs)
+        if complete := COMPLETES.get(self.source.suffix):
+            launches = complete(self, problem, limits, self.resolve_knobs(knobs), launches)
+        for one in launches:
+            if one.smem_bytes > limits.smem_per_block_bytes:
+                raise LabError(
+                    f"{one.entry} cannot launch with {one.smem_bytes} bytes of shared memory.",
+                    f"a block on {limits.name} may have {limits.smem_per_block_bytes}",
+                    "other knobs, or another GPU",
+                )
+        return launches
+
+    def told_launches(
+        self, problem: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
+    ) -> list[Launch]:
         """`launch` with every knob resolved and the result checked; a LabError where the rung does
-        not support the problem, launches nothing or asks for more shared memory than the GPU has,
-        a KernelError where its own Python fails."""
+        not support the problem or launches nothing, a KernelError where its own Python fails."""
         reason = self.supports(problem)
         if reason:
             raise LabError(f"{self.id} cannot run {problem}.", reason, "choose another workload")
@@ -552,13 +575,6 @@ class Rung:
                 "correct the launch function",
             )
         _check_buffers(self.id, problem, launches)
-        for one in launches:
-            if one.smem_bytes > limits.smem_per_block_bytes:
-                raise LabError(
-                    f"{one.entry} cannot launch with {one.smem_bytes} bytes of shared memory.",
-                    f"a block on {limits.name} may have {limits.smem_per_block_bytes}",
-                    "other knobs, or another GPU",
-                )
         return list(launches)
 
     def tolerance_for(self, problem: Problem, launches: Sequence[Launch]) -> float:
@@ -588,6 +604,12 @@ class Rung:
         """A copy that launches with ``launch``."""
         edited = self.edited or function_text(launch) != function_text(self.launch)
         return dataclasses.replace(self, launch=launch, edited=edited)
+
+
+CompleteLaunches = Callable[[Rung, Any, Limits, Mapping[str, int], list[Launch]], list[Launch]]
+COMPLETES: dict[str, CompleteLaunches] = {}
+"""What a compiler adds to the launches that a rung tells, such as arguments that no source shows,
+by the ending of the source. The room that has the compiler fills it in."""
 
 
 def ask_rung(rung: str, function: Callable[..., Any], problem: Problem, *more: Any) -> Any:

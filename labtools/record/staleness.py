@@ -12,8 +12,10 @@ never run: a record may come from anywhere.
 
 from __future__ import annotations
 
+import ast
 import datetime
 import functools
+import json
 import tokenize
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,6 +118,7 @@ def rung_freshness(
 ) -> Freshness:
     """`freshness` against a given rung, for example one edited on a page."""
     from labtools.toolchain import kernel_hashes, shipped_hash
+    from labtools.toolchain.cubin import say_compiler
 
     if "outside" in record.experiment.split("+"):
         launches = move_outside(launches)
@@ -145,7 +148,7 @@ def rung_freshness(
         return Freshness(False, f"the kernel does not compile any more: {error.what}")
     if made.sass_hash is None or made.nvrtc_version != there:
         here = made.nvrtc_version or "no compiler"
-        return Freshness(False, f"{changed} (recorded with NVRTC {there}; here is {here})")
+        return Freshness(False, f"{changed} (recorded with {say_compiler(there)}; here is {here})")
     if made.sass_hash == record.hashes.sass_hash:
         return Freshness(True, same_code)
     return Freshness(False, changed + ", and with it the machine code")
@@ -168,7 +171,7 @@ def _own_freshness(record: Record, path: Path) -> Freshness:
     """Of a rung outside the project: its two files as text."""
     from labtools.toolchain.sources import hash_source
 
-    source = path.with_suffix(".cu")
+    source = _named_source(path) or path.with_suffix(".cu")
     if path.suffix != ".py" or not (is_file(path) and is_file(source)):
         return Freshness(False, f"its kernel cannot be loaded any more: {path} or its .cu is gone")
     options = record.provenance.compile_options
@@ -178,6 +181,7 @@ def _own_freshness(record: Record, path: Path) -> Freshness:
         if record.rung_hash is not None and record.rung_hash not in python_hashes(path):
             return Freshness(False, f"{path.name}, where its launch stands, has changed since")
         text = read_given(source)
+        text = json.dumps(text) if source.suffix == ".py" else text  # as `hashed_text` has it
         found = hash_source(text, defines, (source.resolve().parent, kernels_dir() / "include"))
     except (OSError, ValueError, SyntaxError, tokenize.TokenError) as error:
         return Freshness(False, f"its files cannot be read any more: {error}")
@@ -186,6 +190,18 @@ def _own_freshness(record: Record, path: Path) -> Freshness:
     if record.rung_hash is None:
         return Freshness(True, "the source is the same; its launch was not compared")
     return Freshness(True, "the source, headers, definitions, options and launch file are the same")
+
+
+def _named_source(path: Path) -> Path | None:
+    """The file that a rung's ``.py`` names as its source, which nobody runs here; None where it
+    names none."""
+    try:
+        calls = (one for one in ast.walk(ast.parse(read_given(path))) if isinstance(one, ast.Call))
+        told = [one.value for call in calls for one in call.keywords if one.arg == "source"]
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return None
+    names = [one.value for one in told if isinstance(one, ast.Constant)]
+    return path.with_name(names[0]) if names and isinstance(names[0], str) else None
 
 
 def _baseline_freshness(record: Record, now: CodeNow) -> Freshness:

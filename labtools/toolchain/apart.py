@@ -32,6 +32,9 @@ BYTES_FOR_A_COPY = 2**30
 """Memory of the machine for each copy of one process side by side; it takes some hundred MB."""
 _CONTAINER_BYTES = Path("/sys/fs/cgroup/memory.max")
 _NUMBER_BYTES = 4
+LIMIT_VARIABLE = "LABTOOLS_COMPILE_LIMIT_S"
+OWN_LIMIT_S = 60.0
+"""Seconds of processor time for a compiler that was not asked about somebody's own kernel."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,6 +56,13 @@ def read_setting(variable: str, usual: float, of: str) -> float:
         return value
     why, still = f"it is {of}, a number above 0", f"unset it, and {usual:g} it is"
     raise SettingRefused(f"{variable} is {given!r}.", why, still)
+
+
+def allowed_s(limit_s: float) -> float:
+    """Seconds of processor time for one compilation: these, or more where the reader says so.
+    Raises SettingRefused: he says no number."""
+    allowed = read_setting(LIMIT_VARIABLE, limit_s, "what a compilation may take, in seconds")
+    return max(limit_s, min(allowed, 86400.0))
 
 
 class Stopped(Exception):

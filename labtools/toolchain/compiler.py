@@ -14,19 +14,29 @@ import importlib
 import json
 import pickle
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
+from labtools.problem import KernelError, LabError, Limits, Problem, Rung, kernels_dir
 from labtools.problem.text import first_line
 
-from .apart import Stopped, can_work_apart, copies_at_once, read_setting, threads, work_apart
-from .cache import Recent, binary_mark, content_key, kept
-from .cubin import Cubin, no_kernel, read_entries
+from .apart import (
+    LIMIT_VARIABLE,
+    OWN_LIMIT_S,
+    Stopped,
+    allowed_s,
+    can_work_apart,
+    copies_at_once,
+    threads,
+    work_apart,
+)
+from .cache import Recent, binary_mark, cache_dir, content_key, kept
+from .cubin import Cubin, named_by, no_kernel, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
-from .hints import kept_lines
+from .nvcc import MOST_ABSENT, NEEDS_NVCC, absent_header, add_header, compile_with_nvcc
 from .options import (
     COMMON_OPTIONS,
     CUPY_ADDED_OPTIONS,
@@ -37,6 +47,7 @@ from .options import (
     split_arch,
 )
 from .sources import (
+    device_part,
     expand_includes,
     has_cpp_kernels,
     hash_source,
@@ -45,15 +56,14 @@ from .sources import (
     odd_include,
     used_headers,
 )
+from .triton_code import compile_triton, is_of_triton
 
 CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
 _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
 """``live`` takes CuPy's NVRTC, as `cupy.RawKernel` does, where it is there."""
 
-LIMIT_VARIABLE = "LABTOOLS_COMPILE_LIMIT_S"
 KERNEL_LIMIT_S = 5.0
 """Seconds of processor time for a kernel that somebody wrote; the slowest shipped one takes 1.4."""
-OWN_LIMIT_S = 60.0
 COMPILE_BYTES = 5 * 2**28
 """Memory that a compiler may take; the shipped kernels take a tenth of it."""
 _LOADED = Path("/proc/self/maps")
@@ -140,9 +150,9 @@ def compile_cubin(
     builds = _nvrtc_builds(found)
     if builds:
         parts = (key, COMMON_OPTIONS, CUPY_ADDED_OPTIONS, builds, used_headers(source, folders))
-        image, log, keeps, symbols = kept("cubin_names", parts, make)
+        image, log, ptx, symbols = kept("cubin_ptx", parts, make)
     else:
-        image, log, keeps, symbols = make()
+        image, log, ptx, symbols = make()
     read = read_entries(image, arch, log)
     if not read:
         what, why = f"{name} compiles but holds no kernel.", "no function is marked __global__"
@@ -150,16 +160,14 @@ def compile_cubin(
             why = "its kernels are templates, and none of them is asked for"
         mark = "mark the kernel __global__ void; a launch names one of a template"
         raise CompileError(what, why, mark, file=name, log=log)
-    named = {entry: replace(read[of], entry=entry) for entry, of in symbols.items() if of in read}
-    named |= {entry: one for entry, one in read.items() if entry not in symbols.values()}
-    cubin = Cubin(image, arch, log, found.version, named, name, keeps, symbols)
+    cubin = named_by(Cubin(image, arch, log, found.version, read, name, ptx=ptx), symbols)
     _cubins.put(key, cubin)
     return cubin
 
 
 T = TypeVar("T")
 Made = tuple[bytes, str, str, dict[str, str]]
-"""The cubin, empty where it failed, the log, how it keeps lines in L2, and symbols by entry."""
+"""The cubin, empty where it failed, the log, the PTX, and symbols by entry."""
 _UNKNOWN_ENTRY = re.compile(r'Input name expression was: "([^"]*)"')
 
 
@@ -198,13 +206,6 @@ def _ask(nvrtc: Any, name: str, *args: Any) -> Any:
     if int(result) != 0:
         raise RuntimeError(f"nvrtc{name} returned {result}")
     return values[0] if len(values) == 1 else values
-
-
-def allowed_s(limit_s: float) -> float:
-    """Seconds of processor time for one compilation: these, or more where the reader says so.
-    Raises SettingRefused: he says no number."""
-    allowed = read_setting(LIMIT_VARIABLE, limit_s, "what a compilation may take, in seconds")
-    return max(limit_s, min(allowed, 86400.0))
 
 
 _TOO_MUCH = "is too much for the compiler"
@@ -255,12 +256,11 @@ def _compile_apart(
 
     def work() -> Made:
         try:
-            image, log, ptx, symbols = run(text, name, options, entries)
+            return run(text, name, options, entries)
         except MemoryError:
             raise
         except Exception as error:
-            image, log, ptx, symbols = b"", f"{type(error).__name__}: {error}", "", {}
-        return image, log, kept_lines(ptx), symbols
+            return b"", f"{type(error).__name__}: {error}", "", {}
 
     return run_compiler(work, name, limit_s)
 
@@ -283,7 +283,7 @@ def run_compiler(work: Callable[[], T], name: str, limit_s: float) -> T:
 def _compile_with_bindings(
     text: str, name: str, options: Sequence[str], entries: Sequence[str]
 ) -> Made:
-    """`Made`, with the PTX in third place."""
+    """With cuda-core's."""
     nvrtc = _import_nvrtc("cuda-core")
     program = _ask(nvrtc, "CreateProgram", text.encode(), name.encode(), 0, [], [])
 
@@ -313,7 +313,7 @@ def _compile_with_bindings(
 def _compile_with_cupy(
     text: str, name: str, options: Sequence[str], entries: Sequence[str]
 ) -> Made:
-    """The same through CuPy."""
+    """With CuPy's."""
     nvrtc = _import_nvrtc("cupy")
     program = nvrtc.createProgram(text, name, (), ())
     try:
@@ -384,9 +384,11 @@ def compile_rung(
     ``arch`` is another architecture than that of ``limits``, for the same layout. It raises what
     `compile_cubin` raises.
     """
+    if is_of_triton(rung):
+        return compile_triton(rung, workload, limits, knobs, arch)
     target, defines = rung.target(arch or limits.arch), rung.defines(workload, limits, knobs)
     entries = cpp_entries(expanded_text(rung), rung, workload, limits, knobs)
-    return _compilation(rung, target, defines, compiler, entries)()
+    return compilation(rung, target, defines, compiler, entries)()
 
 
 def compile_ahead(
@@ -400,10 +402,12 @@ def compile_ahead(
     """
     left: dict[str, functools.partial[Cubin]] = {}
     for rung, workload, knobs in asked:
+        if is_of_triton(rung):
+            continue
         with contextlib.suppress(LabError):
             defines = rung.defines(workload, limits, knobs)
             entries = cpp_entries(expanded_text(rung), rung, workload, limits, knobs)
-            one = _compilation(rung, rung.target(limits.arch), defines, compiler, entries)
+            one = compilation(rung, rung.target(limits.arch), defines, compiler, entries)
             left[repr(one.args)] = one  # many workloads have one code
 
     def quietly(one: functools.partial[Cubin]) -> None:
@@ -415,18 +419,122 @@ def compile_ahead(
             list(pool.map(quietly, left.values()))
 
 
-def _compilation(
+def compilation(
     rung: Rung,
     target: str,
     defines: Mapping[str, str],
     compiler: CompilerName,
     entries: Sequence[str],
 ) -> functools.partial[Cubin]:
-    """`compile_cubin` with what a rung's own Python says of it; asks that Python no more."""
+    """What compiles a rung with what its own Python says of it; asks that Python no more. Of a file
+    that is neither shipped nor edited on a page it is `compile_any`, else `compile_cubin`."""
     source, name, folders = rung.source_text, source_name(rung), rung.include_dirs
-    return functools.partial(
-        compile_cubin, source, target, defines, name, folders, compiler, KERNEL_LIMIT_S, entries
-    )
+    told = (source, target, defines, name, folders, compiler, KERNEL_LIMIT_S, entries)
+    if rung.is_shipped or rung.text is not None:
+        return functools.partial(compile_cubin, *told)
+    return functools.partial(compile_any, rung.source, *told)
+
+
+def compile_any(path: Path, source: str, arch: str, *told: Any) -> Cubin:
+    """`compile_cubin` of a file that may be written for nvcc: what NVRTC refuses goes to nvcc where
+    there is one, else without its host code to NVRTC again.
+
+    Headers that are nowhere, such as those of cuBLAS, are taken as empty: what launches a kernel
+    needs them, and the kernel seldom does. It raises what `compile_cubin` raises.
+    """
+    defines, name, include_dirs, _, _, entries = told
+    key = content_key("any", source, arch, defines, name, include_dirs, *entries)
+    if (known := _cubins.get(key)) is not None:
+        return known
+    made, refused = _with_absent_headers(source, arch, *told)
+    if refused is not None:
+        if was_stopped(refused.what):
+            raise refused
+        by_nvcc, error = _with_nvcc(path, source, arch, defines, entries, include_dirs)
+        made = by_nvcc or _without_host_code(source, arch, *told)
+        if made is None and device_part(source) == source:
+            raise refused
+        if made is None and error is None:
+            refused.still_works = (
+                f"{NEEDS_NVCC}; the .cubin that nvcc -cubin -arch={arch} makes is "
+            )
+            refused.still_works += "forecast as well"
+            raise refused
+        if made is None:
+            raise error or refused
+    assert made is not None
+    _cubins.put(key, made)
+    return made
+
+
+def _with_nvcc(
+    path: Path,
+    source: str,
+    arch: str,
+    defines: Mapping[str, str],
+    entries: Sequence[str],
+    folders: Sequence[Path],
+) -> tuple[Cubin | None, KernelError | None]:
+    try:
+        return compile_with_nvcc(path, source, arch, defines, entries, folders), None
+    except KernelError as error:
+        return None, error
+
+
+def _with_absent_headers(
+    source: str,
+    arch: str,
+    defines: Mapping[str, str],
+    name: str,
+    include_dirs: Sequence[Path],
+    *told: Any,
+) -> tuple[Cubin | None, KernelError | None]:
+    """By NVRTC, with headers that are not here taken as empty; or why it does not compile so."""
+    empty = cache_dir("headers") or Path(tempfile.mkdtemp())
+    folders, refused = tuple(include_dirs), None
+    for _ in range(MOST_ABSENT):
+        try:
+            return compile_cubin(source, arch, defines, name, folders, *told), None
+        except KernelError as error:
+            refused = error
+            absent = absent_header(getattr(error, "log", ""), source)
+            if absent is None or not (add_header(empty, absent) or empty not in folders):
+                break
+            folders = (*include_dirs, empty)
+    return None, refused
+
+
+_MOST_PASSES = 12
+"""Compilations, at most, that find what of a file is of no use to its kernel."""
+
+
+def _without_host_code(
+    source: str,
+    arch: str,
+    defines: Mapping[str, str],
+    name: str,
+    include_dirs: Sequence[Path],
+    *told: Any,
+) -> Cubin | None:
+    """The kernel without host code, in its file alone or in its own headers too, if it compiles:
+    what a compiler refuses goes, and with the kernel itself there is nothing left."""
+    says = re.compile(rf"^{re.escape(name)}\((\d+)\): (?:\w+ )?error", re.MULTILINE)
+    for text in dict.fromkeys((source, expand_includes(source, include_dirs))):
+        if device_part(text) == text:
+            continue
+        lines: set[int] = set()
+        for _ in range(_MOST_PASSES):
+            part = device_part(text, lines)
+            made, refused = _with_absent_headers(part, arch, defines, name, include_dirs, *told)
+            if made is not None:
+                return made
+            log = getattr(refused, "log", "")
+            more = {int(line) for line in says.findall(log)} - lines
+            more -= {at for at, line in enumerate(text.split("\n"), 1) if line.lstrip()[:1] == "#"}
+            if not more:
+                break
+            lines |= more
+    return None
 
 
 def source_name(rung: Rung) -> str:
@@ -439,6 +547,11 @@ def launched_entries(
 ) -> list[str]:
     """The kernels that a rung launches for a workload, each once, in order of launch."""
     return list(dict.fromkeys(launch.entry for launch in rung.launches(workload, limits, knobs)))
+
+
+def hashed_text(rung: Rung) -> str:
+    """A rung's source for `hash_source`: Python, whose blanks mean something, as one literal."""
+    return json.dumps(rung.source_text) if is_of_triton(rung) else rung.source_text
 
 
 def expanded_text(rung: Rung) -> str:
@@ -473,7 +586,7 @@ def kernel_hashes(
     Raises CompileError: it does not compile. LabError: the source lacks a kernel of the launch.
     """
     defines = rung.defines(workload, limits, knobs)
-    source_hash = hash_source(rung.source_text, defines, rung.include_dirs)
+    source_hash = hash_source(hashed_text(rung), defines, rung.include_dirs)
     try:
         cubin = compile_rung(rung, workload, limits, knobs, arch, compiler)
     except CompilerMissing:

@@ -17,6 +17,8 @@ from typing import Any
 
 from labtools.problem import KernelError, LabError, Launch, Limits
 
+from .hints import kept_lines
+
 _INFO_MAX_THREADS, _INFO_REQUIRED_THREADS, _INFO_CLUSTER = 0x05, 0x10, 0x3D
 _INFO_REGISTERS, _INFO_STACK, _INFO_PARAMETER = 0x2F, 0x12, 0x17
 _INFO_SIZED = 0x04
@@ -51,13 +53,19 @@ class Cubin:
     image: bytes = field(repr=False)  # the ELF file
     arch: str  # for example ``sm_90``
     log: str = field(repr=False)  # what the compiler and the assembler said
-    nvrtc_version: str  # for example ``13.5``
+    # of NVRTC, for example ``13.5``; of another compiler its name too, as ``nvcc 13.0.88``; empty:
+    # nobody knows
+    nvrtc_version: str
     entries: dict[str, Resources]  # resources by kernel name
     name: str = "kernel.cu"  # what the source is called in messages and line tables
-    # how it marks lines to stay in L2, as `kept_lines` says it; empty: it does not
-    keeps_lines: str = ""
     # what the file calls those that are no ``extern "C"`` function
     symbols: Mapping[str, str] = field(default_factory=dict)
+    ptx: str = field(default="", repr=False)  # what it was assembled from; empty: nobody knows
+
+    @property
+    def keeps_lines(self) -> str:
+        """How it marks lines to stay in L2, as `kept_lines` says it; empty: it does not."""
+        return kept_lines(self.ptx)
 
     def symbol_of(self, entry: str) -> str:
         """What the file calls a kernel."""
@@ -68,6 +76,19 @@ class Cubin:
         if entry in self.entries:
             return self.entries[entry]
         raise no_kernel(self.name, entry, sorted(self.entries))
+
+
+def named_by(cubin: Cubin, symbols: Mapping[str, str]) -> Cubin:
+    """A cubin some of whose kernels are called otherwise than the file calls them."""
+    read = cubin.entries
+    entries = {entry: replace(read[of], entry=entry) for entry, of in symbols.items() if of in read}
+    entries |= {entry: one for entry, one in read.items() if entry not in symbols.values()}
+    return replace(cubin, entries=entries, symbols=symbols)
+
+
+def say_compiler(version: str | None) -> str:
+    """A compiler by what records keep of it, `Cubin.nvrtc_version`."""
+    return f"NVRTC {version}" if (version or "0")[0].isdigit() else str(version)
 
 
 def no_kernel(file: str, entry: str, kernels: Sequence[str], said: str = "") -> KernelError:

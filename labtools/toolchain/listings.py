@@ -25,8 +25,16 @@ from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir, repos
 from labtools.problem.text import counted_lines
 
 from .cache import Recent, binary_mark, code_digest, content_key
-from .compiler import compile_cubin, cpp_entries, expanded_text, find_compiler, source_name
-from .cubin import Cubin, Resources
+from .compiler import (
+    compilation,
+    compile_cubin,
+    compile_rung,
+    cpp_entries,
+    expanded_text,
+    find_compiler,
+    source_name,
+)
+from .cubin import Cubin, Resources, say_compiler
 from .errors import CompileError, CompilerMissing
 from .options import C_HEADERS, all_include_dirs, check_arch, cuda_include_dir
 from .sass import (
@@ -41,6 +49,7 @@ from .sass import (
     parse_listings,
 )
 from .sources import hash_source
+from .triton_code import is_of_triton
 
 INSTRUCTION_BYTES = 16
 """Length of one instruction from Volta on."""
@@ -127,6 +136,10 @@ def machine_code(
     disassemble it and no stored listing matches.
     """
     arch = check_arch(arch or limits.arch)
+    if is_of_triton(rung):
+        cubin = compile_rung(rung, workload, limits, knobs, arch)
+        origin = f"compiled here with {say_compiler(cubin.nvrtc_version)}"
+        return dataclasses.replace(code_of_cubin(cubin), rung_id=rung.id, origin=origin)
     defines = rung.defines(workload, limits, knobs)
     # The text itself and not what it says: an added comment moves the line numbers.
     text = expanded_text(rung)
@@ -169,8 +182,7 @@ def source_text_of(line: SourceLine | None, rung: Rung) -> str | None:
 def _compile(
     rung: Rung, defines: Mapping[str, str], arch: str, began: float, asked: Sequence[str]
 ) -> MachineCode:
-    told = (rung.source_text, rung.target(arch), defines, source_name(rung), rung.include_dirs)
-    cubin = compile_cubin(*told, entries=asked)
+    cubin = compilation(rung, rung.target(arch), defines, "auto", asked)()
     # The names of files are in the code's line table, and the folders say what to cut off them.
     named = (source_name(rung), rung.text is None, repository_root(), cuda_include_dir())
     parts = (_READER, cubin.image, binary_mark(disassembler()), named)
@@ -186,7 +198,7 @@ def _compile(
         arch=arch,
         entries=entries,
         resources=cubin.entries,
-        origin=f"compiled here with NVRTC {cubin.nvrtc_version}",
+        origin=f"compiled here with {say_compiler(cubin.nvrtc_version)}",
         stored=False,
         nvrtc_version=cubin.nvrtc_version,
         compile_s=time.perf_counter() - began,

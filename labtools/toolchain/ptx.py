@@ -7,12 +7,12 @@ import re
 
 from labtools.problem import LabError
 from labtools.problem.rung import is_arch_since
-from labtools.problem.text import first_line
 
-from .compiler import OWN_LIMIT_S, allowed_s, run_compiler
+from .apart import OWN_LIMIT_S, allowed_s
+from .compiler import run_compiler
 from .cubin import Cubin, cubin_of, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompilerMissing, parse_compile_log
-from .hints import kept_lines
+from .linker import link_ptx
 
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?")
@@ -46,7 +46,7 @@ def assemble_ptx(text: str, arch: str, name: str) -> Cubin:
         raise LabError(what, "PTX runs where it is for, and on what is newer", "another --gpu")
     arch = target if target.endswith("a") else arch
     data, limit_s = text.encode(), allowed_s(OWN_LIMIT_S)
-    image, log, missing = run_compiler(lambda: _link(data, arch, name), name, limit_s)
+    image, log, missing = run_compiler(lambda: link_ptx([data], arch, name), name, limit_s)
     if missing:
         what, still = "PTX cannot be assembled here.", f"{NO_COMPILER_STILL_WORKS}; the package "
         raise CompilerMissing(what, missing, f"{still}nvidia-nvjitlink assembles it")
@@ -54,30 +54,4 @@ def assemble_ptx(text: str, arch: str, name: str) -> Cubin:
         raise parse_compile_log(_SAYS.sub(rf"{name}(\1): error: ", log), text, name)
     cubin = cubin_of(image, name)
     entries = read_entries(image, cubin.arch, log)
-    return dataclasses.replace(cubin, log=log, entries=entries, keeps_lines=kept_lines(text))
-
-
-def _link(data: bytes, arch: str, name: str) -> tuple[bytes, str, str]:
-    """The cubin, what was said, and why there is no nvJitLink."""
-    try:
-        from cuda.bindings import nvjitlink
-
-        options = [f"-arch={arch}", "-verbose", "-lineinfo"]
-        linker = nvjitlink.create(len(options), options)
-    except Exception as error:  # a missing library surfaces as any of several types
-        return b"", "", f"{type(error).__name__}: {first_line(str(error))}"
-
-    def read(what: str) -> bytes:
-        held = bytearray(getattr(nvjitlink, f"get_{what}_size")(linker))
-        getattr(nvjitlink, f"get_{what}")(linker, held)
-        return bytes(held)
-
-    try:
-        nvjitlink.add_data(linker, nvjitlink.InputType.PTX, data, len(data), name)
-        nvjitlink.complete(linker)
-        made, log = read("linked_cubin"), read("info_log")
-    except nvjitlink.nvJitLinkError as error:
-        made, log = b"", read("error_log") + f"\n{error}".encode()
-    finally:
-        nvjitlink.destroy(linker)
-    return made, log.decode("utf-8", "replace").replace("\0", ""), ""
+    return dataclasses.replace(cubin, log=log, entries=entries, ptx=text)

@@ -18,6 +18,7 @@ from labtools.toolchain import (
     Cubin,
     compile_cubin,
     compile_rung,
+    compiler,
     listings,
 )
 from labtools.toolchain.cache import content_key
@@ -58,7 +59,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise CompilerMissing("There is no CUDA compiler here.", "nothing is installed", "pages")
 
-    monkeypatch.setattr(listings, "compile_cubin", missing)
+    monkeypatch.setattr(compiler, "compile_cubin", missing)
     listings._codes.clear()
 
 
@@ -216,7 +217,7 @@ def test_the_compiler_is_asked_where_no_stored_listing_says_the_same(
         asked.append(source)
         return compile_cubin(source, *arguments, **named)
 
-    monkeypatch.setattr(listings, "compile_cubin", count)
+    monkeypatch.setattr(compiler, "compile_cubin", count)
     rung = load_rung("r03")
     found = listings._stored_of(rung, rung.defines(WORKLOAD, LIMITS), "sm_90")
     assert found is not None

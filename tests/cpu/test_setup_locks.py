@@ -122,6 +122,14 @@ def test_cpu_torch_cannot_be_the_cuda_build() -> None:
     assert pins["torch"] == f"{cuda['torch']}+cpu"
 
 
+def test_the_other_compilers_fit_those_of_the_base() -> None:
+    """nvcc is that of the NVRTC beside it, and Triton the one that this torch takes."""
+    pins = {lock: {name: version for name, version, *_ in read(lock)} for lock in LOCKS}
+    nvcc = pins["requirements-nvcc.lock"]
+    assert {*nvcc.values()} == {pins[BASE]["nvidia-cuda-nvrtc"]}
+    assert pins["requirements-triton.lock"]["triton"] == pins["requirements-torch.lock"]["triton"]
+
+
 def test_pins_of_the_project_are_in_the_locks() -> None:
     extras = PROJECT["optional-dependencies"]
     groups = {
@@ -131,6 +139,8 @@ def test_pins_of_the_project_are_in_the_locks() -> None:
         "requirements-cuda12.lock": extras["cuda12"],
         "requirements-cuda13.lock": extras["cuda13"],
         "requirements-search.lock": extras["search"],
+        "requirements-nvcc.lock": extras["nvcc"],
+        "requirements-triton.lock": extras["triton"],
     }
     for lock, wanted in groups.items():
         locked: dict[str, set[str]] = {}

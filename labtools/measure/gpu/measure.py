@@ -403,7 +403,7 @@ def _code_fields(
     cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
     launches = candidate.launches(workload, limits)
     entries = dict.fromkeys(launch.entry for launch in launches)
-    path = target.source.with_suffix(".py").resolve()
+    path = target.own_file.resolve()
     own = not target.source.resolve().is_relative_to(kernels_dir())
     defines = target.defines(workload, limits, candidate.knobs)
     scheme = target.scheme(workload, candidate.knobs)

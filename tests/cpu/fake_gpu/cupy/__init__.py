@@ -278,6 +278,16 @@ def _add_rms_norm(entry, args):
         out[...] = total / scale * weight.astype(np.float64)
 
 
+def _softmax(entry, args):
+    """As Triton launches it, with two addresses of its own behind the arguments."""
+    assert [one.dtype.name for one in args[2:]] == [*["int32"] * 3, *["uint64"] * 2]
+    assert not any(args[5:])
+    out, x = (_numbers(one) for one in args[:2])
+    powers = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    _state.clock_us += 9.0
+    out[...] = powers / powers.sum(axis=1, keepdims=True)
+
+
 def _row_scale(entry, args, threads):
     """The tunable kernel: larger blocks are faster."""
     _state.clock_us += {64: 12.0, 256: 8.0, 512: 6.0}[threads] - 7.0
@@ -319,6 +329,7 @@ _KERNELS = {
     "copy_cache": _copy_cache,
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
+    "softmax": _softmax,
     "empty_launch": lambda entry, args: None,
 }
 
