@@ -157,6 +157,39 @@ def compile_cubin(
     return cubin
 
 
+def compile_ptx(
+    source: str,
+    arch: str,
+    defines: Mapping[str, str] | None = None,
+    name: str = "kernel.cu",
+    include_dirs: Iterable[Path | str] = (),
+    entries: Sequence[str] = (),
+    limit_s: float = KERNEL_LIMIT_S,
+) -> tuple[str, dict[str, str]]:
+    """The PTX that NVRTC makes of CUDA C++, with its lines, and the symbols of its ``entries``.
+
+    Arguments and errors are those of `compile_cubin`; only machine code is not made.
+    """
+    check_arch(arch)
+    found = find_compiler()
+    expanded = expand_includes(source, all_include_dirs(include_dirs))
+    folders = all_include_dirs(include_dirs, expanded)
+    refuse_odd_includes(source, folders, name)
+    text, virtual = name_lines(source, name, expanded), arch.replace("sm_", "compute_")
+    limits = (allowed_s(limit_s), entries)
+
+    def make() -> tuple[str, dict[str, str]]:
+        made = _compile_apart(found, text, virtual, defines or {}, name, folders, *limits, str)
+        _, log, ptx, symbols = made
+        if not ptx:
+            raise parse_compile_log(log.replace("\0", "").strip(), source, name, folders)
+        return ptx, symbols
+
+    key = content_key(expanded, arch, dict(defines or {}), name, folders, found, *entries)
+    builds = _nvrtc_builds(found)
+    return kept("ptx", (key, builds, used_headers(source, folders)), make) if builds else make()
+
+
 T = TypeVar("T")
 Made = tuple[bytes, str, str, dict[str, str]]
 """The cubin, empty where it failed, the log, how it keeps lines in L2, and symbols by entry."""
@@ -246,7 +279,9 @@ def _compile_apart(
     folders: tuple[Path, ...],
     limit_s: float,
     entries: Sequence[str],
+    of_ptx: Callable[[str], str] = kept_lines,
 ) -> Made:
+    """`Made`, in whose third place stands what ``of_ptx`` makes of the PTX."""
     options = [f"-arch={arch}", *COMMON_OPTIONS, *CUPY_ADDED_OPTIONS, "--ptxas-options=-v"]
     if tuple(int(part) for part in compiler.version.split(".")[:2]) >= (12, 9):
         options.append("--no-cache")  # it keeps compiled code without the assembler's report
@@ -260,7 +295,7 @@ def _compile_apart(
             raise
         except Exception as error:
             image, log, ptx, symbols = b"", f"{type(error).__name__}: {error}", "", {}
-        return image, log, kept_lines(ptx), symbols
+        return image, log, of_ptx(ptx), symbols
 
     return run_compiler(work, name, limit_s)
 

@@ -26,24 +26,34 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from labtools.problem import LabError
+from labtools.problem import LabError, kernels_dir
 from labtools.problem.text import counted_lines
 from labtools.record.whole import lock_now
-from labtools.toolchain import CompileError, find_cxx_compiler
+from labtools.toolchain import CompileError, CompilerMissing, find_cxx_compiler
 from labtools.toolchain.apart import threads
 from labtools.toolchain.cache import check_room, in_folder, kept, prune_kept, size_of
 from labtools.toolchain.compiler import (
     KERNEL_LIMIT_S,
     OWN_LIMIT_S,
     allowed_s,
+    compile_ptx,
     refuse_odd_includes,
     stopped_compiling,
+    was_stopped,
 )
 from labtools.toolchain.cubin import no_kernel
 from labtools.toolchain.options import OF_HOST
-from labtools.toolchain.sources import expand_includes, gpu_only_lines, kernels_in, source_words
+from labtools.toolchain.sources import (
+    expand_includes,
+    gpu_only_lines,
+    has_cpp_kernels,
+    has_inline_ptx,
+    kernels_in,
+    source_words,
+)
 
 from ..worker import ChildResult, run_child
+from .translate import IS_PTX, NotTranslated, TranslatedKernel, own_file, translate_ptx
 
 NATIVE = Path(__file__).parent / "native"
 OWN_HEADERS = NATIVE / "include"  # in place of CUDA's of these names
@@ -110,6 +120,7 @@ class Executable:
     device: tuple[DeviceVariable, ...]
     as_gpu: bool = False  # its own text is compiled as for a GPU, with ``__CUDA_ARCH__`` defined
     runs_with: tuple[str, ...] = ()  # the program that runs a module; none where it runs by itself
+    by_ptx: bool = False  # made of its PTX, since as C++ it is not for the CPU
 
 
 def find_cpu_compiler() -> HostCompiler:
@@ -303,6 +314,99 @@ class Kernel:
 
 
 def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path) -> Executable:
+    """As C++ where it is C++ for this machine too, else by its PTX."""
+    if IS_PTX.search(kernel.source):
+        return _build_by_ptx(kernel, kernel.source, {}, counted, cache)
+    own = [one for one in kernel.folders if one.resolve() != kernels_dir().resolve() / "include"]
+    asked = (digest_of_texts([kernel.source, repr(sorted(defines.items()))]), kernel.name)
+    first_by_ptx = asked in _REFUSED or has_inline_ptx(expand_includes(kernel.source, own))
+    try:
+        if first_by_ptx:
+            return _build_of_source_by_ptx(kernel, defines, counted, cache)
+    except CompilerMissing:
+        pass
+    try:
+        return _build_cpp(kernel, defines, counted, cache)
+    except CompileError as error:
+        if was_stopped(error.what) or first_by_ptx:
+            raise _with_compiler(error) if first_by_ptx else error from None
+        with contextlib.suppress(CompileError):
+            try:
+                built = _build_of_source_by_ptx(kernel, defines, counted, cache)
+            except CompilerMissing:
+                raise _with_compiler(error) from None
+            _REFUSED.add(asked)
+            return built
+        raise
+
+
+_REFUSED: set[tuple[str, str]] = set()
+"""Kernels that the compiler of this machine has refused, and that run by their PTX."""
+TO_RUN_PTX = (
+    "with CUDA's compiler (the packages cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-runtime and "
+    "nvidia-cuda-crt) its PTX is run here"
+)
+
+
+def _with_compiler(error: CompileError) -> CompileError:
+    """What a refusal says where there is no compiler by whose PTX the kernel could be run."""
+    if error.why in (INLINE_ASSEMBLY, GPU_HEADER):
+        error.still_works = f"{error.still_works}; {TO_RUN_PTX}"
+    return error
+
+
+def _build_of_source_by_ptx(
+    kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path
+) -> Executable:
+    expanded = expand_includes(kernel.source, kernel.folders)
+    entries = kernel.entries if has_cpp_kernels(expanded) else ()
+    arch = f"sm_{CUDA_ARCH // 10}"
+    made = compile_ptx(kernel.source, arch, defines, kernel.name, kernel.folders, entries)
+    return _build_by_ptx(kernel, *made, counted, cache)
+
+
+def _build_by_ptx(
+    kernel: Kernel, ptx: str, symbols: Mapping[str, str], counted: bool, cache: Path
+) -> Executable:
+    """The kernel by its PTX, whose ``symbols`` are those of entries that C++ names otherwise."""
+
+    def named(file: str) -> str | None:
+        return own_file(file, kernel.shown, kernel.folders)
+
+    try:
+        made = translate_ptx(ptx, kernel.name, named)
+    except NotTranslated as refused:
+        line = f" line {refused.line}" if refused.line else ""
+        texts = counted_lines(kernel.source, kernel.name)
+        what = f"{kernel.name}{line}: the CPU runner does not have {refused.what}."
+        places: dict[str, Any] = {"file": kernel.name, "line": refused.line}
+        excerpt = _excerpt(texts, refused.line or 0)
+        raise CompileError(
+            f"{what}\n{excerpt}".rstrip(), NOT_IN_RUNNER, ON_A_GPU, excerpt=excerpt, **places
+        ) from None
+    calls = []
+    for entry in kernel.entries:
+        if (found := made.kernels.get(symbols.get(entry, entry))) is None:
+            raise no_kernel(kernel.name, entry, sorted(made.kernels))
+        calls.append((entry, found))
+    unit = _ptx_unit(made.text, calls)
+    compiler, headers = find_cpu_compiler(), find_cuda_headers()
+    options = [*_kernel_options(compiler), "-ffp-contract=off"]
+    options += ["-fsanitize-coverage=trace-pc"] if counted else []
+    options += [f"-I{folder}" for folder in (NATIVE, OWN_HEADERS)]
+    options += [f"-isystem{folder}" for folder in headers]
+    final = cache / digest_of_texts([*_content(compiler, headers), *options, kernel.name, unit])
+
+    def made_by(make: Callable[[str], None]) -> bool:
+        make(unit)
+        return True
+
+    return _build_unit(kernel, options, made_by, final, counted, cache, by_ptx=True)
+
+
+def _build_cpp(
+    kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path
+) -> Executable:
     name, folders = kernel.name, kernel.folders
     compiler = find_cpu_compiler()
     source = _as_nvrtc_sees(kernel.source, _host_names(compiler))
@@ -315,6 +419,30 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
     refuse_odd_includes(source, folders, name)
     said = [*options, name, *kernel.entries, source, expand_includes(kernel.source, folders)]
     final = cache / digest_of_texts([*_content(compiler, headers), *said])
+
+    def made_by(make: Callable[[str], None]) -> bool:
+        if (text := _as_gpu(source)) is not None:
+            with contextlib.suppress(CompileError):
+                make(_translation_unit(kernel, text))
+                return True
+        make(_translation_unit(kernel, source))
+        return False
+
+    return _build_unit(kernel, options, made_by, final, counted, cache)
+
+
+def _build_unit(
+    kernel: Kernel,
+    options: Sequence[str],
+    made_by: Callable[[Callable[[str], None]], bool],
+    final: Path,
+    counted: bool,
+    cache: Path,
+    by_ptx: bool = False,
+) -> Executable:
+    """The folder ``final`` of the cache, or what ``made_by`` makes of the function that compiles a
+    translation unit; it says whether the text is that for a GPU."""
+    name, compiler, headers = kernel.name, find_cpu_compiler(), find_cuda_headers()
     cached = _load(final)
     if cached is not None:
         return cached
@@ -327,7 +455,7 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
         program = folder / "kernel"
 
         def make(text: str) -> None:
-            unit.write_text(_translation_unit(kernel, text), "utf-8")
+            unit.write_text(text, "utf-8")
             command = [str(compiler.path), *prelude, *options, "-S", "-x", "c++", str(unit)]
             done = _compile([*command, "-o", str(assembly)], folder, name)
             if done.returncode:
@@ -340,19 +468,14 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
             if done.returncode:
                 raise _link_error(done.stderr, kernel)
 
-        text, as_gpu = _as_gpu(source), False
-        if text is not None:
-            with contextlib.suppress(CompileError):
-                make(text)
-                as_gpu = True
-        if not as_gpu:
-            make(source)
+        as_gpu = made_by(make)
         symbols = read_symbols(program)
         shared, device = shared_variables(symbols), device_variables(symbols)
         assembly.unlink()
         unit.unlink()
         variables = {"device": [vars(v) for v in device], "shared": [vars(v) for v in shared]}
-        (folder / "kernel.json").write_text(json.dumps({**variables, "as_gpu": as_gpu}))
+        told = {**variables, "as_gpu": as_gpu, "by_ptx": by_ptx}
+        (folder / "kernel.json").write_text(json.dumps(told))
         written = size_of(folder)
         _publish(folder, final)
     prune_kept("cpu", written, [final])
@@ -453,8 +576,25 @@ def _translation_unit(kernel: Kernel, source: str) -> str:
         *(f"#define LAB{name} {value}" for name, value in _NVRTC_NAMES.items()),
         f'#line 1 "{kernel.shown}"',
         source,
+    ]
+    return _with_launches(lines, calls, table)
+
+
+def _ptx_unit(text: str, calls: Iterable[tuple[str, TranslatedKernel]]) -> str:
+    parameters, table = [], []
+    for i, (entry, of) in enumerate(calls):
+        listed = ", ".join(f"{{'{kind}', {size}}}" for kind, size in (*of.parameters, (".", 0)))
+        parameters.append(f"static const lab_parameter lab_of_{i}[] = {{{listed}}};")
+        table.append(f'{{"{entry}", {of.function}, lab_of_{i}, {len(of.parameters)}}},')
+    return _with_launches(['#include "cuda_on_cpu.h"', text], parameters, table)
+
+
+def _with_launches(lines: list[str], before: list[str], table: list[str]) -> str:
+    """A translation unit that says to the runner what its kernels are."""
+    lines = [
+        *lines,
         '#line 1 "<launch>"',
-        *calls,
+        *before,
         'extern "C" {',
         f"thread_local unsigned char lab_dynamic_shared[{DYNAMIC_SHARED_BYTES}]"
         " __attribute__((aligned(1024)));",
@@ -794,7 +934,8 @@ def _load(folder: Path) -> Executable | None:
         return None
     shared = tuple(SharedVariable(**item) for item in data["shared"])
     device = tuple(DeviceVariable(**item) for item in data["device"])
-    return Executable(folder / "kernel", shared, device, bool(data["as_gpu"]))
+    as_gpu, by_ptx = bool(data["as_gpu"]), bool(data["by_ptx"])
+    return Executable(folder / "kernel", shared, device, as_gpu, by_ptx=by_ptx)
 
 
 # ---- errors ----
@@ -803,6 +944,9 @@ INLINE_ASSEMBLY = (
     "inline assembly is for GPUs only; put a host path beside it (#ifdef __CUDA_ARCH__)"
 )
 
+NOT_IN_RUNNER = (
+    "as C++ the kernel is for GPUs alone, so its PTX is run, of which the runner has what is common"
+)
 ON_A_GPU = "such a kernel can be compiled for a GPU and checked there"
 CORRECT_LINE = (
     "where a GPU's compiler takes this line, the kernel can be checked there; "
