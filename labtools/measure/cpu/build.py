@@ -53,7 +53,8 @@ from labtools.toolchain.sources import (
 )
 
 from ..worker import ChildResult, run_child
-from .translate import IS_PTX, NotTranslated, TranslatedKernel, own_file, translate_ptx
+from .ptx_text import IS_PTX, NotTranslated, own_file
+from .translate import TranslatedKernel, translate_ptx
 
 NATIVE = Path(__file__).parent / "native"
 OWN_HEADERS = NATIVE / "include"  # in place of CUDA's of these names

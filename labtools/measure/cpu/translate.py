@@ -1,4 +1,4 @@
-"""PTX as C++ on the CPU runner: one statement an instruction, with the line that its ``.loc`` names.
+"""PTX as C++ on the CPU runner: a statement an instruction, at the line that its ``.loc`` names.
 
 A register is a local variable, a label a label, a shared variable a thread-local one as in the C++
 of a kernel. So barriers, races, bounds and alignment are watched in the same way, and told with the
@@ -8,26 +8,26 @@ same lines. What is more than one expression is a function of ``native/ptx.h``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-IS_PTX = re.compile(r"^[ \t]*\.version[ \t]+\d", re.MULTILINE)
-
-
-class NotTranslated(Exception):
-    """PTX has something for which there is no C++ here; says what, and in which line."""
-
-    def __init__(self, what: str, line: int | None) -> None:
-        super().__init__(what)
-        self.what, self.line = what, line
+from .ptx_text import (
+    Function,
+    NotTranslated,
+    PtxModule,
+    Statement,
+    Variable,
+    bits_of,
+    read_variable,
+    shorten_ptx,
+    split_operands,
+)
 
 
 @dataclass(frozen=True)
 class TranslatedKernel:
-    """One kernel of PTX: its symbol, the C++ function, and kinds and bytes of its parameters."""
+    """One kernel of PTX: its C++ function, and kinds and bytes of its parameters."""
 
-    symbol: str
     function: str
     parameters: tuple[tuple[str, int], ...]
 
@@ -41,944 +41,609 @@ class Translated:
 
 
 def translate_ptx(text: str, name: str, own_files: Callable[[str], str | None]) -> Translated:
-    """C++ that runs on the CPU runner as the PTX runs on a GPU.
+    """C++ that does on the CPU runner what PTX does on a GPU.
 
     ``own_files`` says of a file that ``.file`` names what messages call it, or None where it is none
     of the reader's. Without any of the reader's the lines are those of the PTX, called ``name``.
 
     Raises NotTranslated: an instruction, or a form of one, that is not here.
     """
-    return _Module(text, name, own_files).translated()
-
-
-# ---- reading ----
-
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"', re.MULTILINE)
-_LOC = re.compile(
-    r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:\s*,\s*function_name\s+[\w$.+]+\s*,\s*inlined_at\s+"
-    r"(\d+)\s+(\d+)\s+(\d+))?[^\n]*"
-)
-_LINE_DIRECTIVE = re.compile(r"\.(?:version|target|address_size|file|maxntid|minnctapersm)\b[^\n]*")
-_LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)")
-_WORD = re.compile(r"[\w$%.:]+")
-_LINKING = r"(?:\.(?:visible|extern|weak|common)\s+)*"
-_VARIABLE = re.compile(
-    r"\.(?P<space>global|const|shared|local|param)\b(?P<mods>(?:\s*\.(?:attribute\([^)]*\)|align\s+\d+|ptr|"
-    r"managed|unified|v[248]|global|shared|const|local|generic))*)\s*"
-    r"\.(?P<type>[busf]\d+|pred|f16x2|bf16x2|bf16)\s+(?P<name>[\w$%]+)\s*"
-    r"(?P<sizes>(?:\[\s*\d*\s*\])*)\s*(?:=\s*(?P<value>.*))?$",
-    re.DOTALL,
-)
-_REGISTERS = re.compile(r"\.reg\s*\.(?P<type>\w+)\s+(?P<names>.*)$", re.DOTALL)
-_BITS = {"pred": 8, "f16x2": 32, "bf16x2": 32, "bf16": 16}
-
-
-def _bits(type_: str) -> int:
-    found = re.search(r"\d+$", type_)
-    return _BITS.get(type_) or int(found[0] if found else 0)
-
-
-@dataclass
-class _Statement:
-    kind: str  # ``open``, ``close``, ``label``, ``reg``, ``variable`` or ``instruction``
-    text: str
-    scope: int
-    line: int  # of the PTX
-    at: tuple[str, int] | None  # the reader's line
-
-
-@dataclass
-class _Function:
-    name: str
-    is_entry: bool
-    returned: list[tuple[str, int]]  # names and bytes
-    parameters: list[tuple[str, str, int]]  # names, kinds and bytes
-    statements: list[_Statement] = field(default_factory=list)
-    parents: dict[int, int] = field(default_factory=dict)  # of each scope, the one around it
+    module = PtxModule(text, name, own_files)
+    names = {one.name: f"lab_f{i}" for i, one in enumerate(module.functions.values())}
+    known, declared = {}, {}
+    for i, one in enumerate(module.variables):
+        known[one.name] = _Place(f"lab_v{i}", one.space)
+        declared[f"lab_v{i}"] = _declaration(one, f"lab_v{i}", known)
+    bodies = [_Body(one, names, known).text() for one in module.functions.values()]
+    named = set(re.findall(r"\blab_v\d+\b", "\n".join(bodies)))
+    for plain in reversed(declared):  # what nothing names is left out; a value may name another
+        named |= set(re.findall(r"\blab_v\d+\b", declared[plain])) if plain in named else set()
+    variables = [said for plain, said in declared.items() if plain in named]
+    others = [one for one in module.functions.values() if not one.is_entry]
+    heads = [f"static void {names[one.name]}({_signature(one)});" for one in others]
+    kernels = {
+        name: TranslatedKernel(names[name], tuple((_kind(p), p.bytes) for p in one.parameters))
+        for name, one in module.functions.items()
+        if one.is_entry
+    }
+    return Translated("\n".join(['#include "ptx.h"', *variables, *heads, *bodies, ""]), kernels)
 
 
 @dataclass(frozen=True)
-class _Variable:
+class _Place:
     name: str  # in C++
     space: str
-    bytes: int | None = None  # None: as many as the launch gives
 
 
-_SPECIAL = {
-    **{f"%tid.{a}": f"lab_thread_index().{a}" for a in "xyz"},
-    **{f"%ntid.{a}": f"lab_block_dim().{a}" for a in "xyz"},
-    **{f"%ctaid.{a}": f"lab_block_index().{a}" for a in "xyz"},
-    **{f"%nctaid.{a}": f"lab_grid_dim().{a}" for a in "xyz"},
-    **{f"%clusterid.{a}": f"lab_block_index().{a}" for a in "xyz"},
-    **{f"%nclusterid.{a}": f"lab_grid_dim().{a}" for a in "xyz"},
-    **{f"%cluster_ctaid.{a}": "0u" for a in "xyz"},
-    **{f"%cluster_nctaid.{a}": "1u" for a in "xyz"},
-    **{"%cluster_ctarank": "0u", "%cluster_nctarank": "1u", "%is_explicit_cluster": "0u"},
-    **{"%laneid": "lab::ptx::lane()", "%warpid": "lab::ptx::warp()", "WARP_SZ": "32"},
-    "%nwarpid": "((lab_block_dim().x * lab_block_dim().y * lab_block_dim().z + 31) / 32)",
-    **{"%smid": "0u", "%nsmid": "1u", "%gridid": "0ull"},
-    "%lanemask_eq": "(1u << lab::ptx::lane())",
-    "%lanemask_lt": "((1u << lab::ptx::lane()) - 1)",
-    "%lanemask_le": "((2u << lab::ptx::lane()) - 1)",
-    "%lanemask_gt": "~((2u << lab::ptx::lane()) - 1)",
-    "%lanemask_ge": "~((1u << lab::ptx::lane()) - 1)",
-    **{name: "uint64_t(lab_clock())" for name in ("%clock", "%clock64", "%globaltimer")},
-    **{name: "uint32_t(lab_clock())" for name in ("%globaltimer_lo",)},
-    **{"%clock_hi": "0u", "%globaltimer_hi": "0u", "%total_smem_size": "lab_dynamic_bytes()"},
-    "%dynamic_smem_size": "lab_dynamic_bytes()",
-}
-
-
-class _Module:
-    def __init__(self, text: str, name: str, own_files: Callable[[str], str | None]) -> None:
-        self.name = name.replace("\\", "/").replace('"', "'")
-        self.files = {
-            int(number): own_files(re.sub(r"\\(.)", r"\1", file))
-            for number, file in _FILE.findall(text)
-        }
-        self.is_own = not any(self.files.values())  # the lines are those of the PTX
-        self.text = _COMMENT.sub(lambda one: re.sub(r"[^\n]", " ", one[0]), text)
-        self.variables: dict[str, _Variable] = {}
-        self.functions: dict[str, _Function] = {}
-        self.declared: dict[str, str] = {}  # by C++ name; what nothing names is left out
-        self._line, self._counted = 1, 0
-        self._callers: dict[tuple[int, int, int], tuple[int, int, int]] = {}
-        self._read()
-
-    def line_at(self, at: int) -> int:
-        if at < self._counted:
-            self._line, self._counted = 1, 0
-        self._line += self.text.count("\n", self._counted, at)
-        self._counted = at
-        return self._line
-
-    def _read(self) -> None:
-        text, at = self.text, 0
-        while True:
-            while at < len(text) and text[at] in " \t\r\n;":
-                at += 1
-            if at >= len(text):
-                return
-            if found := (_LOC.match(text, at) or _LINE_DIRECTIVE.match(text, at)):
-                at = found.end()
-            elif found := re.compile(r"\.section\b[^{]*\{[^}]*\}").match(text, at):
-                at = found.end()
-            elif found := re.compile(_LINKING + r"\.(entry|func)\b").match(text, at):
-                at = self._read_function(found[1] == "entry", found.end())
-            else:
-                end = _end_of(text, at)
-                line = self.line_at(at)
-                declared = re.sub(r"^" + _LINKING, "", text[at:end].strip())
-                self.declare(declared, line, is_extern=".extern" in text[at:end])
-                at = end
-
-    def declare(self, text: str, line: int, is_extern: bool = False) -> None:
-        """A variable of the module, or a shared one of a function."""
-        if text.startswith((".pragma", ".alias")):
-            return
-        found = _VARIABLE.match(text)
-        if found is None:
-            raise NotTranslated(f"the declaration `{_short(text)}`", line)
-        name, space, bits = found["name"], found["space"], _bits(found["type"])
-        sizes = [int(one or 0) for one in re.findall(r"\[\s*(\d*)\s*\]", found["sizes"])]
-        vector = re.search(r"\.v([248])", found["mods"])
-        count = int(vector[1]) if vector else 1
-        for size in sizes:
-            count *= size
-        aligned = re.search(r"\.align\s+(\d+)", found["mods"])
-        alignment = max(int(aligned[1]) if aligned else 1, bits // 8)
-        plain = f"lab_v{len(self.variables)}"
-        given = f'__asm__("{name}") __attribute__((aligned({alignment})))'
-        if space == "shared":
-            unsized = is_extern and not count
-            self.variables[name] = _Variable(plain, space, None if unsized else count * bits // 8)
-            kind = 'extern "C" thread_local' if unsized else "thread_local"
-            used = "" if unsized else " __attribute__((used))"
-            length = "" if unsized else count * bits // 8
-            self.declared[plain] = f"{kind} unsigned char {plain}[{length}] {given}{used};"
-            return
-        if space not in ("global", "const") or is_extern:
-            raise NotTranslated(f"the declaration `{_short(text)}`", line)
-        self.variables[name] = _Variable(plain, space, count * bits // 8)
-        kind = "const " if space == "const" or name.startswith(("$", "__const")) else ""
-        values = _values(found["value"] or "", bits, self.variables, line)
-        filled = f" = {{{', '.join(values)}}}" if values else ""
-        of = f"{kind}uint{bits}_t {plain}[{max(count, 1)}]"
-        self.declared[plain] = f"{of} {given}{filled};"
-        if kind:  # a constant has a name of its own outside only where it is said to
-            self.declared[plain] = f"extern {of} {given};\n{of}{filled or ' = {}'};"
-
-    def _read_function(self, is_entry: bool, at: int) -> int:
-        text = self.text
-        end = re.compile(r"[{;]").search(_hide_brackets(text, at), 0)
-        if end is None:
-            raise NotTranslated("a function without an end", self.line_at(at))
-        stop = at + end.start()
-        line = self.line_at(at)
-        found = re.match(
-            r"\s*(?:\((?P<returned>[^)]*)\))?\s*(?P<name>[\w$]+)\s*(?:\((?P<parameters>[^)]*)\))?",
-            text[at:stop],
-        )
-        if found is None:
-            raise NotTranslated(f"the function `{_short(text[at:stop])}`", line)
-        returned = [(n, b) for n, _, b in _parameters(found["returned"] or "", line)]
-        parameters = _parameters(found["parameters"] or "", line)
-        one = _Function(found["name"], is_entry, returned, parameters)
-        if text[stop] == ";":
-            return stop + 1
-        self.functions[one.name] = one
-        return self._read_body(one, stop + 1)
-
-    def _read_body(self, function: _Function, at: int) -> int:
-        text, scope, scopes = self.text, 0, 0
-        here: tuple[str, int] | None = None
-        put = function.statements.append
-        while True:
-            while at < len(text) and text[at] in " \t\r\n;":
-                at += 1
-            if at >= len(text):
-                raise NotTranslated(f"`{function.name}` without an end", self.line_at(at))
-            line = self.line_at(at)
-            where = (self.name, line) if self.is_own else here
-            if found := _LOC.match(text, at):
-                here = self._place(found) or here
-                at = found.end()
-            elif found := _LINE_DIRECTIVE.match(text, at):
-                at = found.end()
-            elif text[at] == "{":
-                scopes += 1
-                function.parents[scopes] = scope
-                scope = scopes
-                at += 1
-            elif text[at] == "}":
-                at += 1
-                if scope == 0:
-                    return at
-                scope = function.parents[scope]
-            elif (found := _LABEL.match(text, at)) and not found[1].startswith("%"):
-                at = found.end()
-                targets = re.compile(r"\s*\.(?:branchtargets|callprototype|calltargets)\b").match(
-                    text, at
-                )
-                end = _end_of(text, at) if targets else at
-                put(
-                    _Statement(
-                        "label", f"{found[1]} {text[at:end].strip()}".strip(), scope, line, where
-                    )
-                )
-                at = end
-            else:
-                end = _end_of(text, at)
-                said = " ".join(text[at:end].split())
-                at = end
-                if said.startswith(".reg"):
-                    put(_Statement("reg", said, scope, line, where))
-                elif said.startswith((".local", ".param")):
-                    put(_Statement("variable", said, scope, line, where))
-                elif said.startswith((".shared", ".global", ".const", ".extern")):
-                    plain = re.sub(r"^" + _LINKING, "", said)
-                    self.declare(plain, line, is_extern=".extern" in said)
-                elif not said.startswith("."):
-                    put(_Statement("instruction", said, scope, line, where))
-
-    def _place(self, loc: re.Match[str]) -> tuple[str, int] | None:
-        """The innermost of the reader's own lines that a ``.loc`` leads to."""
-        key = (int(loc[1]), int(loc[2]), int(loc[3]))
-        if loc[4]:
-            self._callers[key] = (int(loc[4]), int(loc[5]), int(loc[6]))
-        place: tuple[int, int, int] | None = key
-        header, seen = None, set()
-        while place and place not in seen:
-            seen.add(place)
-            file = self.files.get(place[0])
-            if file and place[1]:
-                if file == self.name:
-                    return file, place[1]
-                header = header or (file, place[1])
-            place = self._callers.get(place) if place != key or loc[4] else None
-        return header
-
-    def translated(self) -> Translated:
-        bodies, kernels, heads = [], {}, []
-        numbers = {name: f"lab_f{i}" for i, name in enumerate(self.functions)}
-        for name, one in self.functions.items():
-            if one.is_entry:
-                listed = tuple((kind, size) for _, kind, size in one.parameters)
-                kernels[name] = TranslatedKernel(name, numbers[name], listed)
-            else:
-                heads.append(f"static void {numbers[name]}({_signature(one)});")
-        for one in self.functions.values():
-            bodies.append(_Body(self, one, numbers).text())
-        named = set(re.findall(r"\blab_v\d+\b", "\n".join(bodies)))
-        for plain in reversed(self.declared):  # an initial value may name a variable before it
-            if plain in named:
-                named |= set(re.findall(r"\blab_v\d+\b", self.declared[plain]))
-        variables = [text for plain, text in self.declared.items() if plain in named]
-        text = "\n".join(['#include "ptx.h"', *variables, *heads, *bodies, ""])
-        return Translated(text, kernels)
-
-
-def _signature(one: _Function) -> str:
-    given = [name for name, *_ in (*one.returned, *one.parameters)]
-    return ", ".join(f"unsigned char* {_plain(name)}" for name in given)
+def _kind(parameter: Variable) -> str:
+    """As `lab_parameter` has it; what may be a pointer or a number is anything of its size."""
+    if parameter.is_pointer:
+        return "p"
+    if parameter.type in ("f32", "f64"):
+        return "f"
+    return "s" if parameter.is_array or parameter.type[1:] in ("64", "16", "8") else "u"
 
 
 def _plain(name: str) -> str:
     return "r_" + name.replace("%", "")
 
 
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _signature(one: Function) -> str:
+    return ", ".join(f"unsigned char* {_plain(p.name)}" for p in (*one.returned, *one.parameters))
 
 
-def _hide_brackets(text: str, at: int) -> str:
-    """The text from a place on, what stands in round brackets as spaces."""
-    end = text.find("{", at)
-    end = len(text) if end < 0 else end + 1
-    return re.sub(r"\([^)]*\)", lambda one: " " * len(one[0]), text[at:end])
-
-
-def _end_of(text: str, at: int) -> int:
-    """Behind the semicolon that ends a statement."""
-    depth = 0
-    for found in re.compile(r'[{};]|"(?:[^"\\]|\\.)*"').finditer(text, at):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
-        if found[0] == ";" and depth == 0:
-            return found.start()
-        if depth < 0:
-            return found.start()
-    return len(text)
-
-
-def _parameters(text: str, line: int) -> list[tuple[str, str, int]]:
-    found = []
-    for one in filter(None, (part.strip() for part in text.split(","))):
-        if not one.startswith(".param"):
-            one = re.sub(r"^\.reg\b", ".param", one)
-        named = _VARIABLE.match(re.sub(r"\.ptr(\s*\.(global|shared|const|local))?", ".ptr", one))
-        if named is None:
-            raise NotTranslated(f"the parameter `{_short(one)}`", line)
-        sizes = [int(n) for n in re.findall(r"\[\s*(\d+)\s*\]", named["sizes"])]
-        bits, type_ = _bits(named["type"]), named["type"]
-        size = bits // 8 * (sizes[0] if sizes else 1)
-        kind = "p" if ".ptr" in named["mods"] else "f" if type_ in ("f32", "f64") else "u"
-        found.append((named["name"], "s" if sizes or (kind == "u" and bits == 64) else kind, size))
-    return found
-
-
-def _values(text: str, bits: int, known: Mapping[str, _Variable], line: int) -> list[str]:
-    values = []
-    for one in filter(None, re.split(r"[\s,{}]+", text)):
-        if re.fullmatch(r"-?\d+|0[xX][0-9a-fA-F]+U?", one):
-            values.append(
-                f"uint{bits}_t({one}{'' if one[-1] in 'uU' else 'u' if one[0] != '-' else 'll'}"
-                f"{'ll' * (one[0] != '-')})"
-            )
-        elif number := re.fullmatch(r"0[fFdD]([0-9a-fA-F]{8,16})", one):
+def _declaration(one: Variable, plain: str, known: Mapping[str, _Place]) -> str:
+    given = f'__asm__("{one.name}") __attribute__((aligned({one.alignment})))'
+    if one.space == "shared" and not one.count:
+        return f'extern "C" thread_local unsigned char {plain}[] {given};'
+    if one.space == "shared":
+        return f"thread_local unsigned char {plain}[{one.bytes}] {given} __attribute__((used));"
+    unsigned, values = f"uint{bits_of(one.type)}_t", []
+    for value in filter(None, re.split(r"[\s,{}]+", one.value)):
+        name = re.fullmatch(r"(?:generic\()?([\w$]+)\)?", value)
+        if number := re.fullmatch(r"0[fFdD]([0-9a-fA-F]{8,16})", value):
             values.append(f"0x{number[1]}u")
-        elif (name := re.fullmatch(r"(?:generic\()?([\w$]+)\)?", one)) and name[1] in known:
-            values.append(f"(uint64_t){known[name[1]].name}")
+        elif re.fullmatch(r"-?(?:\d+|0[xX][0-9a-fA-F]+)U?", value):
+            values.append(f"{unsigned}({_number(value)})")
+        elif name and name[1] in known:
+            values.append(f"({unsigned}){known[name[1]].name}")
         else:
-            raise NotTranslated(f"the initial value `{_short(one)}`", line)
-    return values
+            raise NotTranslated(f"the initial value `{shorten_ptx(value)}`")
+    filled = f" = {{{', '.join(values)}}}" if values else ""
+    if one.space == "const" or one.name.startswith("$"):
+        of = f"const {unsigned} {plain}[{one.count}]"  # has its name outside where that is said
+        return f"extern {of} {given};\n{of}{filled or ' = {}'};"
+    return f"{unsigned} {plain}[{one.count}] {given}{filled};"
 
 
-# ---- writing ----
+def _number(text: str) -> str:
+    text = text.rstrip("U")
+    if re.fullmatch(r"-?0[0-7]+", text):
+        text = str(int(text, 8))
+    return text + ("ll" if text.startswith("-") else "ull")
+
+
+# ---- types and tables ----
 
 _FLOATS = {"f32": "float", "f64": "double"}
 _SIXTEENS = {"f16": "Half", "bf16": "Bfloat", "f16x2": "Half", "bf16x2": "Bfloat"}
 
 
 def _c_type(type_: str) -> str:
-    if type_ == "pred":
-        return "bool"
-    if type_ in _FLOATS:
-        return _FLOATS[type_]
-    if type_ in ("tf32", "e4m3x2", "e5m2x2"):
-        return "uint32_t" if type_ == "tf32" else "uint16_t"
-    bits = _bits(type_)
-    return f"{'' if type_[0] == 's' else 'u'}int{bits}_t"
+    signed = re.fullmatch(r"s(\d+)", type_)
+    named = {**_FLOATS, "pred": "bool"}.get(type_)
+    return named or (f"int{signed[1]}_t" if signed else f"uint{bits_of(type_)}_t")
 
 
-_FLOAT_FORMS = {
-    "add": "({0} + {1})",
-    "sub": "({0} - {1})",
-    "mul": "({0} * {1})",
-    "div": "({0} / {1})",
-    "neg": "(-{0})",
-    "abs": "std::fabs({0})",
-    "sqrt": "std::sqrt({0})",
-    "rsqrt": "(1 / std::sqrt({0}))",
-    "rcp": "(1 / {0})",
-    "ex2": "std::exp2({0})",
-    "lg2": "std::log2({0})",
-    "sin": "std::sin({0})",
-    "cos": "std::cos({0})",
-    "tanh": "std::tanh({0})",
-    "copysign": "std::copysign({1}, {0})",
-    "min": "lab::ptx::least({0}, {1})",
-    "max": "lab::ptx::most({0}, {1})",
-    "fma": "lab::ptx::fused({0}, {1}, {2})",
-    "mad": "lab::ptx::fused({0}, {1}, {2})",
+_AXES = {"tid": "thread_index", "ntid": "block_dim", "ctaid": "block_index", "nctaid": "grid_dim"}
+_AXES |= {"clusterid": "block_index", "nclusterid": "grid_dim"}  # a cluster is one block
+_SPECIAL = {f"%{name}.{a}": f"lab_{of}().{a}" for name, of in _AXES.items() for a in "xyz"}
+_SPECIAL |= {
+    f"%cluster_{name}.{a}": n for name, n in (("ctaid", "0"), ("nctaid", "1")) for a in "xyz"
 }
-_INTEGER_FORMS = {
-    "add": "{0} + {1}",
-    "sub": "{0} - {1}",
-    "div": "{0} / {1}",
-    "rem": "{0} % {1}",
-    "neg": "-{0}",
-    "abs": "({0} < 0 ? -{0} : {0})",
-    "min": "({1} < {0} ? {1} : {0})",
-    "max": "({0} < {1} ? {1} : {0})",
-    "and": "{0} & {1}",
-    "or": "{0} | {1}",
-    "xor": "{0} ^ {1}",
-    "not": "~{0}",
-    "cnot": "({0} == 0)",
+_SPECIAL |= dict.fromkeys(("%cluster_ctarank", "%is_explicit_cluster", "%smid", "%gridid"), "0")
+_SPECIAL |= dict.fromkeys(("%cluster_nctarank", "%nsmid"), "1")
+_SPECIAL |= dict.fromkeys(("%clock", "%clock64", "%globaltimer", "%globaltimer_lo"), "lab_clock()")
+_SPECIAL |= dict.fromkeys(("%clock_hi", "%globaltimer_hi"), "0")
+_SPECIAL |= dict.fromkeys(("%dynamic_smem_size", "%total_smem_size"), "lab_dynamic_bytes()")
+_SPECIAL |= {"%laneid": "lab::ptx::lane()", "%warpid": "lab::ptx::warp()", "WARP_SZ": "32"}
+_SPECIAL |= {
+    "%nwarpid": "(lab::ptx::threads() + 31) / 32",
+    "%lanemask_eq": "1u << lab::ptx::lane()",
 }
-_COMPARED = {
-    **{"eq": "=={0}", "ne": "!={0}", "lt": "<{0}", "le": "<={0}", "gt": ">{0}", "ge": ">={0}"},
-    **{"lo": "<{0}", "ls": "<={0}", "hi": ">{0}", "hs": ">={0}"},
+_SPECIAL |= {"%lanemask_lt": "(1u << lab::ptx::lane()) - 1"}
+_SPECIAL |= {"%lanemask_le": "(2u << lab::ptx::lane()) - 1"}
+_SPECIAL |= {"%lanemask_gt": "~((2u << lab::ptx::lane()) - 1)"}
+_SPECIAL |= {"%lanemask_ge": "~((1u << lab::ptx::lane()) - 1)"}
+
+_OF_FLOATS = {
+    **{"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}"},
+    **{"neg": "-{0}", "abs": "std::fabs({0})", "copysign": "std::copysign({1}, {0})"},
+    **{"sqrt": "std::sqrt({0})", "rsqrt": "1 / std::sqrt({0})", "rcp": "1 / {0}"},
+    **{"ex2": "std::exp2({0})", "lg2": "std::log2({0})", "tanh": "std::tanh({0})"},
+    **{"sin": "std::sin({0})", "cos": "std::cos({0})"},
+    **{"min": "lab::ptx::least({0}, {1})", "max": "lab::ptx::most({0}, {1})"},
+    **dict.fromkeys(("fma", "mad"), "lab::ptx::fused({0}, {1}, {2})"),
 }
+_ROUNDED = ("rz", "towards_zero"), ("rm", "down"), ("rp", "up")
+_FLOAT_MODS = {"rn", "rz", "rm", "rp", "ftz", "sat", "relu", "approx", "full", "NaN", "noftz"}
+_OF_WHOLES = {
+    **{"add": "{0} + {1}", "sub": "{0} - {1}", "div": "{0} / {1}", "rem": "{0} % {1}"},
+    **{"and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "not": "~{0}", "neg": "-{0}"},
+    **{"abs": "({0} < 0 ? -{0} : {0})", "cnot": "({0} == 0)"},
+    **{"min": "({1} < {0} ? {1} : {0})", "max": "({0} < {1} ? {1} : {0})"},
+}
+_OF_PREDICATES = {"not": "!{0}", "and": "{0} && {1}", "or": "{0} || {1}", "xor": "{0} != {1}"}
+_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_COMPARED |= {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 _UNORDERED = {"equ": "!({0} < {1} || {0} > {1})", "neu": "!({0} == {1})", "ltu": "!({0} >= {1})"}
 _UNORDERED |= {"leu": "!({0} > {1})", "gtu": "!({0} <= {1})", "geu": "!({0} < {1})"}
 _UNORDERED |= {"num": "({0} == {0} && {1} == {1})", "nan": "({0} != {0} || {1} != {1})"}
 _UNORDERED |= {"ne": "({0} < {1} || {0} > {1})"}
-_SIDES = {"rz": "towards_zero", "rm": "down", "rp": "up"}
 _TO_WHOLE = {"rni": "NEAREST", "rzi": "TOWARDS_ZERO", "rmi": "DOWN", "rpi": "UP"}
-_NUMBERS = {"u32": "LAB_UNSIGNED", "s32": "LAB_INT", "b32": "LAB_UNSIGNED", "f32": "LAB_FLOAT"}
-_NUMBERS |= {"u64": "LAB_UNSIGNED_LONG", "s64": "LAB_LONG", "b64": "LAB_UNSIGNED_LONG"}
-_NUMBERS |= {"f64": "LAB_DOUBLE", "b16": "LAB_SHORT"}
 _ATOMICS = {"add": "ADD", "min": "MIN", "max": "MAX", "exch": "EXCHANGE", "cas": "CAS"}
 _ATOMICS |= {"and": "AND", "or": "OR", "xor": "XOR", "inc": "INC", "dec": "DEC"}
-_REDUCED = {"add": "ADD", "and": "AND", "or": "OR", "xor": "XOR"}
-_IDLE = (
-    "prefetch prefetchu griddepcontrol setmaxnreg pmevent createpolicy discard applypriority "
-    "fence.proxy fence.mbarrier_init cp.async.bulk.prefetch cp.async.bulk.commit_group "
-    "cp.async.bulk.wait_group tensormap.cp_fenceproxy"
-).split()
-"""What says nothing of right or wrong here: hints, and the order of engines that are no engines."""
-_ELEMENTS = {
-    "f16": "Sixteen<lab::ptx::Half>",
-    "bf16": "Sixteen<lab::ptx::Bfloat>",
-    "tf32": "Tf32",
-    "s8": "Eight<int8_t>",
-    "u8": "Eight<uint8_t>",
-    "e4m3": "Fp8<lab::ptx::E4m3>",
-    "e5m2": "Fp8<lab::ptx::E5m2>",
-}
+_NUMBERS = {"u32": "UNSIGNED", "s32": "INT", "b32": "UNSIGNED", "f32": "FLOAT", "f64": "DOUBLE"}
+_NUMBERS |= {"u64": "UNSIGNED_LONG", "s64": "LONG", "b64": "UNSIGNED_LONG", "b16": "SHORT"}
+_ELEMENTS = {"f16": "Sixteen<lab::ptx::Half>", "bf16": "Sixteen<lab::ptx::Bfloat>", "tf32": "Tf32"}
+_ELEMENTS |= {"s8": "Eight<int8_t>", "u8": "Eight<uint8_t>"}
+_ELEMENTS |= {"e4m3": "Fp8<lab::ptx::E4m3>", "e5m2": "Fp8<lab::ptx::E5m2>"}
+
+_WORDS = {"idx": "SHFL", "bfly": "SHFL_XOR", "up": "SHFL_UP", "down": "SHFL_DOWN"}
+_WORDS |= {"wrap": "", "clamp": "c", "b32": "", "b64": "ll"}
+_S = r"(?:\.(?P<s>global|shared|generic)(?:::\w+)?)?"
+_MBARRIER = r"(?:\.(?:release|acquire|relaxed)(?:\.(?:cta|cluster))?)?"
+_TRANS = r"\.sync\.aligned\.m8n8\.x(?P<n>[124])(?P<trans>\.trans)?"
+_RULES = [
+    (re.compile(form), text)
+    for form, text in (
+        # How a form of an instruction is written: $0:u32 is an operand of a type, read or assigned
+        # to, $0a and $0b are the parts of `a|b`, $1*s is where an address in the space s leads;
+        # what names a part that is not there is left out. <t> is what the form holds of that name,
+        # <T> the type of C++ and <b> the bits of t, <w:m> a word of C++ for m.
+        (r"shl\.(?P<t>\w+)", "$0:<t> = lab::ptx::shifted_left<<T>>($1:<t>, $2:u32)"),
+        (r"shr\.(?P<t>\w+)", "$0:<t> = lab::ptx::shifted_right<<T>>($1:<t>, $2:u32)"),
+        (r"shf\.(?P<d>[lr])\.(?P<m>wrap|clamp)\.b32",
+         "$0:b32 = __funnelshift_<d><w:m>($1:u32, $2:u32, $3:u32)"),
+        (r"lop3\.b32", "$0:b32 = lab::ptx::lop3<$4:u32>($1:b32, $2:b32, $3:b32)"),
+        (r"prmt\.b32", "$0:b32 = __byte_perm($1:b32, $2:b32, $3:b32)"),
+        (r"bfe\.(?P<t>[us](?:32|64))", "$0:<t> = lab::ptx::field<<T>>($1:<t>, $2:u32, $3:u32)"),
+        (r"bfi\.(?P<t>b32|b64)",
+         "$0:<t> = lab::ptx::inserted<<T>>($1:<t>, $2:<t>, $3:u32, $4:u32)"),
+        (r"bfind\.(?P<t>\w+)", "$0:u32 = lab::ptx::highest<<T>>($1:<t>)"),
+        (r"bfind\.shiftamt\.(?P<t>\w+)",
+         "const uint32_t t = lab::ptx::highest<<T>>($1:<t>); $0:u32 = t == ~0u ? t : <b> - 1 - t"),
+        (r"popc\.(?P<t>b32|b64)", "$0:u32 = __popc<w:t>($1:<t>)"),
+        (r"clz\.(?P<t>b32|b64)", "$0:u32 = __clz<w:t>($1:<t>)"),
+        (r"brev\.(?P<t>b32|b64)", "$0:<t> = __brev<w:t>($1:<t>)"),
+        (r"sad\.(?P<t>\w+)",
+         "$0:<t> = ($1:<t> < $2:<t> ? $2:<t> - $1:<t> : $1:<t> - $2:<t>) + $3:<t>"),
+        (r"mul24\.lo\.(?P<t>[us]32)", "$0:<t> = ($1:<t> << 8 >> 8) * ($2:<t> << 8 >> 8)"),
+        (r"dp4a\.(?P<p>[us])32\.(?P<q>[us])32",
+         "$0:u32 = uint32_t(lab::dot4<<p:8>, <q:8>>($1:b32, $2:b32)) + $3:u32"),
+        (r"selp\.(?P<t>\w+)", "$0:<t> = $3:pred ? $1:<t> : $2:<t>"),
+        (r"slct(?:\.ftz)?\.(?P<t>\w+)\.(?P<u>s32|f32)", "$0:<t> = $3:<u> >= 0 ? $1:<t> : $2:<t>"),
+        (r"testp\.finite\.(?P<t>f32|f64)", "$0:pred = std::isfinite($1:<t>)"),
+        (r"testp\.infinite\.(?P<t>f32|f64)", "$0:pred = std::isinf($1:<t>)"),
+        (r"testp\.notanumber\.(?P<t>f32|f64)", "$0:pred = std::isnan($1:<t>)"),
+        (r"testp\.normal\.(?P<t>f32|f64)", "$0:pred = std::isnormal($1:<t>)"),
+        (r"(?:mapa|cvta(?:\.to)?)(?:\.(?:global|local|const|param|shared::cluster))?\.(?P<t>u32|u64)",
+         "$0:<t> = $1:<t>"),
+        (r"cvta\.to\.shared(?:::cta)?\.u64", "$0:u64 = uint64_t((char*)$1:u64 - sh)"),
+        (r"cvta\.shared(?:::\w+)?\.u64", "$0:u64 = uint64_t(sh + $1:u32)"),
+        (r"isspacep\.shared(?:::\w+)?", "$0:pred = lab_is_shared((const void*)$1:u64) != 0"),
+        (r"isspacep\.global", "$0:pred = lab_is_shared((const void*)$1:u64) == 0"),
+        (r"(?:membar|fence(?:\.\w+)?)\.cta", "lab_fence_block()"),
+        (r"membar\.(?:gl|sys)|fence(?:\.(?:sc|acq_rel|acquire|release))?\.(?:gpu|sys|cluster)",
+         "lab_fence()"),
+        # Hints, and the order of engines that are none here.
+        (r"(?:prefetchu?|griddepcontrol|setmaxnreg|discard|applypriority|fence\.proxy|pmevent"
+         r"|fence\.mbarrier_init|cp\.async\.bulk\.(?:prefetch|commit_group|wait_group))\b.*", ""),
+        (r"createpolicy\..*", "$0:b64 = 0"),
+        (r"ret(?:\.uni)?|exit", "return"),
+        (r"trap", 'lab_trap("trap")'),
+        (r"brkpt", ""),
+        (r"nanosleep\.u32", "lab_give_way()"),
+        (r"bar\.warp\.sync", "lab_collective(LAB_SYNCWARP, $0:u32, 0, 0, 32)"),
+        (r"bar(?:rier)?(?:\.cta)?\.sync(?:\.aligned)?",
+         "lab::ptx::named_barrier($0:u32, $1:u32?, true)"),
+        (r"bar(?:rier)?(?:\.cta)?\.arrive(?:\.aligned)?",
+         "lab::ptx::named_barrier($0:u32, $1:u32?, false)"),
+        (r"bar(?:rier)?(?:\.cta)?\.red\.popc(?:\.aligned)?\.u32",
+         "$0:u32 = lab::ptx::reduced(LAB_BARRIER_COUNT, $1:u32, $2:pred)"),
+        (r"bar(?:rier)?(?:\.cta)?\.red\.and(?:\.aligned)?\.pred",
+         "$0:pred = lab::ptx::reduced(LAB_BARRIER_AND, $1:u32, $2:pred) != 0"),
+        (r"bar(?:rier)?(?:\.cta)?\.red\.or(?:\.aligned)?\.pred",
+         "$0:pred = lab::ptx::reduced(LAB_BARRIER_OR, $1:u32, $2:pred) != 0"),
+        (r"barrier\.cluster\.arrive\b.*", ""),
+        (r"barrier\.cluster\.wait\b.*", "lab_barrier(LAB_BARRIER, 0)"),
+        (r"shfl\.sync\.(?P<m>idx|bfly|up|down)\.b32",
+         "bool in; $0a:b32 = lab::ptx::shuffled(LAB_<w:m>, $4:u32, $1:b32, $2:u32, $3:u32, in); "
+         "$0b:pred = in"),
+        (r"vote\.sync\.ballot\.b32", "$0:b32 = lab_collective(LAB_BALLOT, $2:u32, $1:pred, 0, 32)"),
+        (r"vote\.sync\.any\.pred", "$0:pred = lab_collective(LAB_ANY, $2:u32, $1:pred, 0, 32) != 0"),
+        (r"vote\.sync\.all\.pred", "$0:pred = lab_collective(LAB_ALL, $2:u32, $1:pred, 0, 32) != 0"),
+        (r"vote\.sync\.uni\.pred",
+         "const uint64_t b = lab_collective(LAB_BALLOT, $2:u32, $1:pred, 0, 32); "
+         "$0:pred = !b || b == $2:u32"),
+        (r"match\.any\.sync\.(?P<t>b32|b64)",
+         "$0:b32 = lab_collective(LAB_MATCH_ANY, $2:u32, $1:<t>, 0, 32)"),
+        (r"match\.all\.sync\.(?P<t>b32|b64)",
+         "const uint64_t e = lab_collective(LAB_MATCH_ANY, $2:u32, $1:<t>, 0, 32); "
+         "$0b:pred = e == $2:u32; $0a:b32 = e == $2:u32 ? e : 0"),
+        (r"redux\.sync\.(?P<m>add|and|or|xor)\.(?:[usb]32)",
+         "$0:b32 = lab_collective(LAB_REDUCE_<up:m>, $2:u32, $1:b32, 0, 32)"),
+        (r"redux\.sync\.(?P<m>min|max)\.s32",
+         "$0:b32 = lab_collective(LAB_REDUCE_<up:m>_SIGNED, $2:u32, $1:b32, 0, 32)"),
+        (r"redux\.sync\.(?P<m>min|max)\.u32",
+         "$0:b32 = lab_collective(LAB_REDUCE_<up:m>_UNSIGNED, $2:u32, $1:b32, 0, 32)"),
+        (r"activemask\.b32", "$0:b32 = lab_active_mask()"),
+        (r"elect\.sync",
+         "const uint32_t l = lab::ptx::elected($1:u32); $0a:b32 = l; "
+         "$0b:pred = l == lab::ptx::lane()"),
+        (r"movmatrix\.sync\.aligned\.m8n8\.trans\.b16",
+         "$0:b32 = lab::ptx::transposed_matrix($1:b32)"),
+        (r"cp\.async\.commit_group", "lab_copy_commit()"),
+        (r"cp\.async\.wait_group", "lab_copy_wait($0:u32)"),
+        (r"cp\.async\.wait_all", "lab_copy_commit(); lab_copy_wait(0)"),
+        (rf"cp\.async\.mbarrier\.arrive\.noinc{_S}\.b64", "lab::ptx::copies_arrive($0*s, true)"),
+        (rf"cp\.async\.mbarrier\.arrive{_S}\.b64", "lab::ptx::copies_arrive($0*s, false)"),
+        (r"cp\.async\.bulk\.shared::(?:cta|cluster)\.global\.mbarrier::complete_tx::bytes"
+         r"(?:\.L2::cache_hint)?",
+         "lab::ptx::copy_bulk($0*shared, $1*global, $2:u32, $3*shared)"),
+        (r"cp\.async\.bulk\.global\.shared::cta\.bulk_group(?:\.L2::cache_hint)?",
+         "lab::ptx::copy_bulk($0*global, $1*shared, $2:u32, nullptr)"),
+        (rf"mbarrier\.init{_S}\.b64", "lab_phase_init($0*s, $1:u32)"),
+        (rf"mbarrier\.inval{_S}\.b64", "lab::ptx::end_of_barrier($0*s)"),
+        (rf"mbarrier\.expect_tx{_MBARRIER}{_S}\.b64", "lab_phase_arrive($0*s, 0, $1:u32)"),
+        (rf"mbarrier\.complete_tx{_MBARRIER}{_S}\.b64", "lab_phase_arrive($0*s, 0, -(long long)$1:u32)"),
+        (rf"mbarrier\.arrive\.expect_tx{_MBARRIER}{_S}\.b64",
+         "$0:b64 = lab::ptx::arrived($1*s, 1, $2:u32)"),
+        (rf"mbarrier\.arrive(?:\.noComplete)?{_MBARRIER}{_S}\.b64",
+         "$0:b64 = lab::ptx::arrived($1*s, $2:u32?1, 0)"),
+        (rf"mbarrier\.(?P<m>try|test)_wait(?P<p>\.parity)?{_MBARRIER}{_S}\.b64",
+         "$0:pred = lab::ptx::waited($1*s, $2:u64, <is:m:try>)"),
+        (rf"ldmatrix{_TRANS}{_S}\.b16",
+         "const lab_words t = lab_load_matrices($1*s, <n>, <has:trans>); $0:{b32} = t.word[i]"),
+        (rf"stmatrix{_TRANS}{_S}\.b16",
+         "lab::ptx::store_matrices($0*s, <n>, <has:trans>, lab_words{$1:{b32}})"),
+    )
+]  # fmt: skip
 
 
 class _Body:
     """One function, written statement by statement."""
 
-    def __init__(self, module: _Module, function: _Function, numbers: Mapping[str, str]) -> None:
-        self.module, self.function, self.numbers = module, function, numbers
-        self.registers: dict[tuple[int, str], str] = {}  # declared types
-        self.patterns: dict[tuple[int, str], tuple[str, int]] = {}
-        self.used: dict[str, str] = {}  # C++ names and their types
+    def __init__(
+        self, function: Function, names: Mapping[str, str], known: Mapping[str, _Place]
+    ) -> None:
+        self.function, self.names, self.known = function, names, known
+        self.registers: dict[tuple[int, str], str] = {}  # types; of many alike by what they share
+        self.used: dict[str, str] = {}  # C++ names of registers, and their types
         self.labels: dict[tuple[int, str], str] = {}
         self.targets: dict[str, list[str]] = {}
-        self.memory: dict[tuple[int, str], _Variable] = {}
+        self.memory: dict[tuple[int, str], _Place] = {}
         self.arrays: list[str] = []
-        self.line: int | None = None
         self.scope = 0
 
-    # -- names --
+    # -- names and operands --
 
-    def _scopes(self) -> Iterator[int]:
-        scope = self.scope
-        while True:
-            yield scope
-            if scope == 0:
-                return
-            scope = self.function.parents[scope]
+    def _in_scope(self, table: Mapping[tuple[int, str], str], name: str) -> tuple[int, str] | None:
+        scope: int | None = self.scope
+        while scope is not None:
+            if (scope, name) in table:
+                return scope, table[scope, name]
+            scope = self.function.parents.get(scope)
+        return None
 
     def register(self, name: str) -> str | None:
         """The C++ name of a register, which is then declared; None where there is none."""
-        stem = name.rstrip("0123456789")
-        for scope in self._scopes():
-            type_ = self.registers.get((scope, name))
-            if type_ is None and (scope, stem) in self.patterns and stem != name:
-                known, count = self.patterns[scope, stem]
-                type_ = known if int(name[len(stem) :]) < count else None
-            if type_ is not None:
-                plain = _plain(name) + (f"_s{scope}" if scope else "")
-                self.used[plain] = type_
-                return plain
-        return None
+        found = self._in_scope(self.registers, name)
+        found = found or self._in_scope(self.registers, name.rstrip("0123456789") + "<")
+        if found is None:
+            return None
+        plain = _plain(name) + (f"_s{found[0]}" if found[0] else "")
+        self.used[plain] = found[1]
+        return plain
 
-    def variable(self, name: str) -> _Variable | None:
-        for scope in self._scopes():
+    def place(self, name: str) -> _Place | None:
+        """A variable or a parameter."""
+        scope: int | None = self.scope
+        while scope is not None:
             if (scope, name) in self.memory:
                 return self.memory[scope, name]
-        return self.module.variables.get(name)
-
-    def no(self, what: str) -> NotTranslated:
-        return NotTranslated(what, self.line)
-
-    # -- operands --
+            scope = self.function.parents.get(scope)
+        return self.known.get(name)
 
     def read(self, operand: str, type_: str) -> str:
         """An operand as a value of a type."""
         wanted = _c_type(type_)
-        if type_ == "pred":
-            if operand.startswith("!"):
-                return f"!{self.read(operand[1:], 'pred')}"
-            if operand in ("1", "0"):
-                return operand
-        name = self.register(operand)
-        if name is not None:
-            have = _c_type(self.used[name])
-            if have == wanted:
-                return name
-            if wanted == "bool":
-                raise self.no(f"the operand `{operand}`")
-            if have in ("float", "double") or wanted in ("float", "double"):
-                if _bits(self.used[name]) == _bits(type_):
-                    return f"lab::bits<{wanted}>({name})"
-                if have in ("float", "double"):
-                    name = f"lab::bits<uint{_bits(self.used[name])}_t>({name})"
-                    return f"{wanted}({name})"
-                return f"lab::bits<{wanted}>(uint{_bits(type_)}_t({name}))"
-            return f"{wanted}({name})"
+        if operand.startswith("!") and type_ == "pred":
+            return f"!{self.read(operand[1:], 'pred')}"
+        if (name := self.register(operand)) is not None:
+            return _as(name, self.used[name], type_)
         if operand in _SPECIAL:
             return f"{wanted}({_SPECIAL[operand]})"
-        if number := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", operand):
-            bits = f"0x{number[1]}u"
-            return (
-                f"lab::bits<float>({bits})"
-                if wanted == "float"
-                else (
-                    f"double(lab::bits<float>({bits}))"
-                    if wanted == "double"
-                    else f"{wanted}({bits})"
-                )
-            )
-        if number := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", operand):
-            bits = f"0x{number[1]}ull"
-            return (
-                f"lab::bits<double>({bits})"
-                if wanted == "double"
-                else (
-                    f"float(lab::bits<double>({bits}))"
-                    if wanted == "float"
-                    else f"{wanted}({bits})"
-                )
-            )
-        if re.fullmatch(r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?", operand):
+        if number := re.fullmatch(r"0[fFdD]([0-9a-fA-F]{8,16})", operand):
+            of = "f32" if len(number[1]) == 8 else "f64"
+            value = f"lab::bits<{_c_type(of)}>(uint{bits_of(of)}_t(0x{number[1]}ull))"
+            return value if wanted == _c_type(of) else (
+                f"{wanted}({value})" if type_ in _FLOATS else f"{wanted}(0x{number[1]}ull)"
+            )  # fmt: skip
+        if re.fullmatch(
+            r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+\s\d()*/]*[-+*/()][-+\s\d()*/]*", operand
+        ):
             return f"{wanted}({operand})"
-        if re.fullmatch(r"[-+~]?(?:0[xX][0-9a-fA-F]+|\d+)U?", operand):
-            plain = operand.rstrip("U")
-            if re.fullmatch(r"0\d+", plain):
-                plain = str(int(plain, 8))
-            suffix = "ull" if not plain.startswith("-") else "ll"
-            return f"{wanted}({plain}{suffix})"
-        if re.fullmatch(r"[-+\s\d()*/x<>|&]+", operand):
-            return f"{wanted}({operand})"
-        return f"{wanted}({self.address_of(operand)})"
-
-    def address_of(self, operand: str) -> str:
-        """What a symbol, with or without a distance, stands for."""
+        if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?", operand):
+            return operand if type_ == "pred" else f"{wanted}({_number(operand)})"
         found = re.fullmatch(r"([\w$%]+)\s*(?:\+\s*(-?\w+))?", operand)
-        known = self.variable(found[1]) if found else None
-        if found is None or known is None:
-            raise self.no(f"the operand `{_short(operand)}`")
-        far = f" + {found[2]}" if found[2] else ""
-        if known.space == "shared":
-            return f"uint64_t((char*){known.name} - sh){far}"
-        return f"uint64_t((char*){known.name}){far}"
+        if found is None or (place := self.place(found[1])) is None:
+            raise NotTranslated(f"the operand `{shorten_ptx(operand)}`")
+        start = f"(char*){place.name}" + (" - sh" if place.space == "shared" else "")
+        return f"{wanted}(uint64_t({start}) + {found[2] or 0})"
 
     def write(self, operand: str, type_: str, value: str) -> str:
         """A statement by which an operand gets a value of a type."""
         if operand == "_":
             return f"(void)({value});"
-        name = self.register(operand)
-        if name is None:
-            raise self.no(f"the operand `{_short(operand)}`")
-        own, wanted = _c_type(self.used[name]), _c_type(type_)
-        if own == wanted:
-            return f"{name} = {wanted}({value});"
-        if own in ("float", "double") or wanted in ("float", "double"):
-            if own == "bool" or wanted == "bool":
-                raise self.no(f"the operand `{operand}`")
-            bits = _bits(type_)
-            if _bits(self.used[name]) == bits:
-                return f"{name} = lab::bits<{own}>({wanted}({value}));"
-            return f"{name} = {own}(lab::bits<uint{bits}_t>({wanted}({value})));"
-        return f"{name} = {own}({wanted}({value}));"
+        if (name := self.register(operand)) is None:
+            raise NotTranslated(f"the operand `{shorten_ptx(operand)}`")
+        return f"{name} = {_as(f'{_c_type(type_)}({value})', type_, self.used[name])};"
 
     def pointer(self, operand: str, space: str, type_: str = "char") -> str:
         """Where ``[...]`` leads, as a pointer to a type."""
-        inside = operand.strip()
-        if not (inside.startswith("[") and inside.endswith("]")):
-            raise self.no(f"the operand `{_short(operand)}`")
-        found = re.fullmatch(r"([\w$%.]+)\s*(?:([+-])\s*(-?\w+))?", inside[1:-1].strip())
+        found = re.fullmatch(r"\[\s*([\w$%.]+)\s*(?:([+-])\s*(-?\w+))?\s*\]", operand)
         if found is None:
-            raise self.no(f"the address `{_short(operand)}`")
-        base, far = found[1], f" {found[2]} ({found[3]})" if found[2] else ""
-        cast = f"({type_}*)"
-        name = self.register(base)
-        if name is None and (known := self.variable(base)) is not None:
-            return f"{cast}((char*){known.name}{far})"
-        if space == "param":
-            raise self.no(f"the address `{_short(operand)}`")
-        start = (
-            self.read(base, "u64")
-            if name is None or not self.used[name].endswith("32")
-            else (self.read(base, "u32"))
-        )
+            raise NotTranslated(f"the address `{shorten_ptx(operand)}`")
+        far = f" {found[2]} ({found[3]})" if found[2] else ""
+        name = self.register(found[1])
+        if name is None and (place := self.place(found[1])) is not None:
+            return f"({type_}*)((char*){place.name}{far})"
+        start = name if name is not None else self.read(found[1], "u64")
         if space == "shared":
-            return f"{cast}(sh + uint32_t({start}{far}))"
-        return f"{cast}(uint64_t({start}){far})"
+            return f"({type_}*)(sh + uint32_t({start}{far}))"
+        return f"({type_}*)(uint64_t({start}){far})"
 
     # -- the text --
 
     def text(self) -> str:
-        one, lines = self.function, []
-        for i, (name, kind, size) in enumerate(one.parameters):
-            self.memory[0, name] = _Variable(_plain(name), "param")
-            if not one.is_entry:
-                continue
-            array = f"alignas(16) unsigned char {_plain(name)}[{size}];"
-            if size <= 8:
-                array += f" {{ const uint64_t w = lab_argument({i}); __builtin_memcpy({_plain(name)}, &w, {size}); }}"
-            else:
-                array += f" lab_read_structure({_plain(name)}, {i}, {size});"
-            self.arrays.append(array)
-        for name, _ in one.returned:
-            self.memory[0, name] = _Variable(_plain(name), "param")
+        """The function in C++. Raises NotTranslated, with the line."""
+        one, lines, last = self.function, [""], None
+        for i, given in enumerate((*one.parameters, *one.returned)):
+            plain = _plain(given.name)
+            self.memory[0, given.name] = _Place(plain, "param")
+            if one.is_entry:
+                word = f"{{ const uint64_t w = lab_argument({i}); __builtin_memcpy({plain}, &w, "
+                word = f"{word}{given.bytes}); }}" if given.bytes <= 8 else (
+                    f"lab_read_structure({plain}, {i}, {given.bytes});"
+                )  # fmt: skip
+                self.arrays.append(f"alignas(16) unsigned char {plain}[{given.bytes}]; {word}")
         for statement in one.statements:
+            name, _, rest = statement.text.partition(":")
             if statement.kind == "label":
-                name, _, targets = statement.text.partition(" ")
-                if targets:
-                    self.targets[name] = [
-                        t.strip() for t in targets.partition("targets")[2].strip(" ;").split(",")
-                    ]
-                else:
-                    self.labels[statement.scope, name] = f"L{len(self.labels)}"
-        last: tuple[str, int] | None = None
+                self.labels[statement.scope, name.strip()] = f"L{len(self.labels)}"
+            elif statement.kind == "targets":
+                listed = rest.partition(".branchtargets")[2].strip(" ;").split(",")
+                self.targets[name.strip()] = [part.strip() for part in listed]
         for statement in one.statements:
-            self.scope, self.line = statement.scope, statement.at[1] if statement.at else None
-            written = self._statement(statement)
-            if not written:
-                continue
-            if statement.at and statement.at != last:
+            try:
+                written = self._statement(statement)
+            except NotTranslated as error:
+                error.line = statement.at[1] if statement.at else None
+                raise
+            if written and statement.at and statement.at != last:
                 last = statement.at
-                lines.append(f'#line {last[1]} "{last[0]}"')
-                lines.append(written)
-            elif lines:
-                lines[-1] += " " + written
-            else:
-                lines.append(written)
+                lines += [f'#line {last[1]} "{last[0]}"', ""]
+            lines[-1] += f" {written}"
         declared: dict[str, list[str]] = {}
         for name, type_ in self.used.items():
             declared.setdefault(_c_type(type_), []).append(name)
         head = [f"{c_type} {', '.join(names)};" for c_type, names in declared.items()]
         signature = "" if one.is_entry else _signature(one)
-        begin = ['#line 1 "<ptx>"', f"static void {self.numbers[one.name]}({signature}) {{"]
+        begin = ['#line 1 "<ptx>"', f"static void {self.names[one.name]}({signature}) {{"]
         begin += ["char* const sh = lab_shared_base(); (void)sh; bool carry = false; (void)carry;"]
         return "\n".join([*begin, *head, *self.arrays, *lines, ";}"])
 
-    def _statement(self, one: _Statement) -> str:
-        if one.kind == "reg":
-            found = _REGISTERS.match(one.text)
-            if found is None or found["type"].startswith("v"):
-                raise self.no(f"the registers `{_short(one.text)}`")
-            for name in (part.strip() for part in found["names"].split(",")):
-                if many := re.fullmatch(r"([\w$%]+)<(\d+)>", name):
-                    self.patterns[one.scope, many[1]] = (found["type"], int(many[2]))
-                else:
-                    self.registers[one.scope, name] = found["type"]
-            return ""
-        if one.kind == "variable":
-            found = _VARIABLE.match(one.text)
-            if found is None:
-                raise self.no(f"the declaration `{_short(one.text)}`")
-            count = 1
-            for size in re.findall(r"\d+", found["sizes"]):
-                count *= int(size)
-            plain = f"{_plain(found['name'])}_m{len(self.memory)}"
-            self.memory[one.scope, found["name"]] = _Variable(plain, found["space"])
-            self.arrays.append(
-                f"alignas(16) unsigned char {plain}[{count * _bits(found['type']) // 8}];"
-            )
-            return ""
+    def _statement(self, one: Statement) -> str:
+        self.scope = one.scope
+        if one.kind == "instruction":
+            return self._instruction(one.text)
         if one.kind == "label":
-            label = self.labels.get((one.scope, one.text.split(" ")[0]))
-            return f"{label}:;" if label else ""
-        return self._instruction(one.text)
+            return f"{self.labels[one.scope, one.text.rstrip(' :')]}:;"
+        if one.kind == "reg":
+            found = re.match(r"\.reg\s*\.(\w+)\s+(.*)$", one.text)
+            if found is None or found[1].startswith("v"):
+                raise NotTranslated(f"the registers `{shorten_ptx(one.text)}`")
+            for name in found[2].split(","):
+                self.registers[one.scope, re.sub(r"<\s*\d+\s*>", "<", name.strip())] = found[1]
+        elif one.kind == "variable":
+            given = read_variable(one.text)
+            size = given.bytes if given.is_array else bits_of(given.type) // 8
+            plain = f"{_plain(given.name)}_m{len(self.memory)}"
+            self.memory[one.scope, given.name] = _Place(plain, given.space)
+            self.arrays.append(f"alignas(16) unsigned char {plain}[{size}];")
+        return ""
 
     def _instruction(self, text: str) -> str:
-        guard = ""
-        if text.startswith("@"):
-            found = re.match(r"@\s*(!?)\s*([\w$%]+)\s*", text)
-            if found is None:
-                raise self.no(f"`{_short(text)}`")
-            guard = f"if ({self.read(found[1] + found[2], 'pred')}) "
-            text = text[found.end() :]
-        opcode = _WORD.match(text)
-        if opcode is None:
-            raise self.no(f"`{_short(text)}`")
-        words = opcode[0].split(".")
-        operands = _split(text[opcode.end() :])
-        written = None
-        if any(opcode[0] == one or opcode[0].startswith(f"{one}.") for one in _IDLE):
-            written = self._idle(words, operands)
-        elif (write := getattr(self, f"_{words[0]}", None)) is not None:
-            written = write(words[1:], operands)
-        elif words[0] in _FLOAT_FORMS or words[0] in _INTEGER_FORMS:
-            written = self._arithmetic(words[0], words[1:], operands)
+        found = re.fullmatch(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([\w.:]+)\s*(.*)", text)
+        if found is None:
+            raise NotTranslated(f"`{shorten_ptx(text)}`")
+        guard = f"if ({found[1]}{self.read(found[2], 'pred')}) " if found[2] else ""
+        opcode, operands = found[3], split_operands(found[4])
+        written = self._by_rule(opcode, operands)
         if written is None:
-            raise self.no(f"the PTX instruction `{opcode[0]}`")
-        return f"{guard}{{ {written} }}" if guard else f"{{ {written} }}"
+            op, *mods = opcode.split(".")
+            write = getattr(self, f"_{op}", self._arithmetic if op in _ARITHMETIC else None)
+            # A form with fewer words or operands than any that is here.
+            with_op = (op,) if write == self._arithmetic else ()
+            try:
+                written = write(*with_op, mods, operands) if write else None
+            except (IndexError, ValueError, KeyError):
+                written = None
+        if written is None:
+            raise NotTranslated(f"the PTX instruction `{opcode}`")
+        return f"{guard}{{ {written} }}"
+
+    def _by_rule(self, opcode: str, operands: list[str]) -> str | None:
+        for form, text in _RULES:
+            if held := form.fullmatch(opcode):
+                if opcode.startswith("mbarrier.arrive") and operands[0].startswith("["):
+                    operands = ["_", *operands]
+                parts = [self._of_rule(one, held.groupdict(), operands) for one in text.split("; ")]
+                return " ".join(filter(None, parts)) or ";"
+        return None
+
+    def _of_rule(self, text: str, held: Mapping[str, str | None], operands: list[str]) -> str:
+        """A statement of a rule, with the operands of an instruction."""
+
+        def fill(found: re.Match[str]) -> str:
+            word, _, name = found[1].partition(":")
+            name, _, test = name.partition(":")
+            of = held.get(name or word) or ""
+            kinds = {"w": _WORDS.get(of, of), "up": of.upper(), "has": str(int(bool(of)))}
+            kinds |= {"is": str(int(of == test)), "p": f"{'' if of == 's' else 'u'}int8_t"}
+            if name:
+                return kinds.get("p" if name == "8" else word, of)
+            return of
+
+        type_ = held.get("t") or ""
+        text = re.sub(r"<([pq]):8>", lambda m: "int8_t" if held[m[1]] == "s" else "uint8_t", text)
+        text = text.replace("<T>", _c_type(type_) if type_ else "").replace(
+            "<b>", str(bits_of(type_))
+        )
+        text = re.sub(
+            r"<(\w+(?::\w+)*)>", lambda m: fill(m) if _is_held(m[1], held) else m[0], text
+        )
+        named = [int(n) for n in re.findall(r"\$(\d)(?![^ ]*\?)", text)]
+        if any(n >= len(operands) for n in named):
+            raise IndexError(text)
+
+        def part_of(number: str, which: str) -> str:
+            first, _, second = (one.strip() for one in operands[int(number)].partition("|"))
+            return {"a": first, "b": second, "": operands[int(number)]}[which]
+
+        def value(found: re.Match[str]) -> str:
+            number, which, space, list_type, kind, default = found.groups()
+            if kind and default is not None and int(number) >= len(operands):
+                return default or "0"
+            operand = part_of(number, which)
+            if space:
+                return self.pointer(operand, (held.get("s") or "") if space == "s" else space)
+            if list_type:
+                return ", ".join(self.read(one, list_type) for one in _listed(operand))
+            return f"({self.read(operand, kind)})"
+
+        form = r"\$(\d)([ab]?)(?:\*(\w+)|:\{(\w+)\}|:(\w+)(?:\?(\d*))?)"
+        if to := re.match(r"\$(\d)([ab]?):(\{?)(\w+)\}? = (.*)$", text):
+            operand, of = part_of(to[1], to[2]), re.sub(form, value, to[5])
+            if to[3]:
+                parts = enumerate(_listed(operand))
+                return " ".join(
+                    self.write(one, to[4], of.replace("[i]", f"[{i}]")) for i, one in parts
+                )
+            return self.write(operand, to[4], of) if operand else ""
+        return re.sub(form, value, text) + ";" if text else ""
 
     # -- arithmetic --
 
     def _arithmetic(self, op: str, mods: list[str], operands: list[str]) -> str | None:
-        type_ = mods[-1]
-        if "xorsign" in mods:
-            return None
-        if op in ("min", "max") and len(operands) == 4:  # of three
-            nested = [f"lab_t = {0}"]
-            del nested
-            return None
+        type_, given = mods[-1], operands[1:]
         if type_ in _FLOATS or type_ in _SIXTEENS:
             return self._of_floats(op, mods, operands)
-        if op not in _INTEGER_FORMS or len(operands) < 2 or "x2" in type_ or type_ == "b1":
+        form = (_OF_PREDICATES if type_ == "pred" else _OF_WHOLES).get(op)
+        if form is None or type_.endswith("x2") or "xorsign" in mods or len(given) > 2:
             return None
-        if type_ == "pred":
-            form = {
-                "not": "!{0}",
-                "and": "{0} && {1}",
-                "or": "{0} || {1}",
-                "xor": "{0} != {1}",
-            }.get(op)
-            if form is None:
-                return None
-            return self.write(
-                operands[0],
-                "pred",
-                form.format(*(f"({self.read(o, 'pred')})" for o in operands[1:])),
-            )
-        values = [f"({self.read(o, type_)})" for o in operands[1:]]
-        wanted = _c_type(type_)
+        values = [f"({self.read(one, type_)})" for one in given]
         if "cc" in mods:
-            other = values[1] if op == "add" else f"{wanted}(~{values[1]})"
-            sign = "false" if op == "add" else "true"
-            unsigned = f"uint{_bits(type_)}_t"
-            return self.write(
-                operands[0],
-                type_,
-                f"lab::ptx::with_carry<{unsigned}>({values[0]}, {other}, {sign}, carry)",
-            )
+            return self._with_carry(op, type_, operands, "false" if op == "add" else "true")
+        wanted = _c_type(type_)
         if "sat" in mods:
-            form = f"lab::ptx::within<{wanted}>((__int128){values[0]} {'+' if op == 'add' else '-'} (__int128){values[1]})"
-            return self.write(operands[0], type_, form) if op in ("add", "sub") else None
-        relu = "relu" in mods
-        form = _INTEGER_FORMS[op].format(*values)
-        return self.write(operands[0], type_, f"std::max<{wanted}>(0, {form})" if relu else form)
+            sign = {"add": "+", "sub": "-"}[op]
+            sum_ = f"(__int128){values[0]} {sign} (__int128){values[1]}"
+            return self.write(operands[0], type_, f"lab::ptx::within<{wanted}>({sum_})")
+        value = form.format(*values)
+        relu = f"std::max<{wanted}>(0, {value})" if "relu" in mods else value
+        return self.write(operands[0], type_, relu)
+
+    def _with_carry(self, op: str, type_: str, operands: list[str], before: str) -> str:
+        unsigned = f"uint{bits_of(type_)}_t"
+        x, y = (self.read(one, type_) for one in operands[1:3])
+        y = f"~({y})" if op.startswith("sub") else y
+        sum_ = f"lab::ptx::with_carry<{unsigned}>({x}, {unsigned}({y}), {before}, carry)"
+        return self.write(operands[0], type_, sum_)
+
+    def _addc(self, mods: list[str], operands: list[str], op: str = "add") -> str:
+        written = self._with_carry(op, mods[-1], operands, "carry")
+        return written if "cc" in mods else f"const bool kept = carry; {written} carry = kept;"
+
+    def _subc(self, mods: list[str], operands: list[str]) -> str:
+        return self._addc(mods, operands, "sub")
 
     def _of_floats(self, op: str, mods: list[str], operands: list[str]) -> str | None:
-        type_, form = mods[-1], _FLOAT_FORMS.get(op)
-        if form is None or not set(mods[:-1]) <= {
-            *("rn", "rz", "rm", "rp", "ftz", "sat", "relu", "approx", "full", "NaN", "noftz"),
-        }:
+        type_, form, given = mods[-1], _OF_FLOATS.get(op), operands[1:]
+        if form is None or not set(mods[:-1]) <= _FLOAT_MODS or len(given) > form.count("{"):
             return None
-        if op in ("min", "max") and "NaN" in mods:
+        if "NaN" in mods:
             form = form.replace("least", "least_or_nan").replace("most", "most_or_nan")
-        side = next((one for one in mods if one in _SIDES), None)
-        wrap = "{}"
-        if "sat" in mods:
-            wrap = "lab::ptx::saturated_float({})"
-        if "relu" in mods:
-            wrap = "lab::ptx::not_negative({})"
-        if type_ in _SIXTEENS:
+        side = next((name for mod, name in _ROUNDED if mod in mods), None)
+        wrap = "lab::ptx::saturated_float({})" if "sat" in mods else "{}"
+        wrap = "lab::ptx::not_negative({})" if "relu" in mods else wrap
+        if type_ in _FLOATS:
+            values = [f"({self.read(one, type_)})" for one in given]
             if side:
-                return None
-            if op in ("fma", "mad"):
-                form = form.replace("fused", "fused_16")
-            count = 3 if op in ("fma", "mad") else 2 if "{1}" in form else 1
-            names = ["x", "y", "z"][:count]
-            given = ", ".join(f"float {name}" for name in names)
-            inside = wrap.format(form.format(*names))
-            if op not in ("fma", "mad"):
-                inside = f"float({inside})"
-            which = "pair" if type_.endswith("x2") else "one"
-            values = ", ".join(self.read(o, type_) for o in operands[1:])
-            value = f"lab::ptx::{which}<lab::ptx::{_SIXTEENS[type_]}>([]({given}) {{ return {inside}; }}, {values})"
-            return self.write(operands[0], type_, value)
-        values = [f"({self.read(o, type_)})" for o in operands[1:]]
+                if type_ != "f32" or op not in ("add", "sub", "mul", "div", "fma", "rcp", "sqrt"):
+                    return None
+                values, wrap = [f"double({one})" for one in values], f"lab::{side}({wrap})"
+            return self.write(operands[0], type_, wrap.format(form.format(*values)))
         if side:
-            if type_ != "f32" or op not in ("add", "sub", "mul", "div", "fma", "rcp", "sqrt"):
-                return None
-            form = f"lab::{_SIDES[side]}({form})"
-            values = [f"double({one})" for one in values]
-        return self.write(operands[0], type_, wrap.format(form.format(*values)))
+            return None
+        names = ["x", "y", "z"][: len(given)]
+        value = form.replace("fused", "fused_16").format(*names)
+        value = value if op in ("fma", "mad") else f"float({value})"
+        function = (
+            f"[]({', '.join(f'float {name}' for name in names)}) {{ return {wrap.format(value)}; }}"
+        )
+        which = "pair" if type_.endswith("x2") else "one"
+        values = [function, *(self.read(one, type_) for one in given)]
+        each = f"lab::ptx::{which}<lab::ptx::{_SIXTEENS[type_]}>({', '.join(values)})"
+        return self.write(operands[0], type_, each)
 
-    def _mul(self, mods: list[str], operands: list[str], more: str = "") -> str | None:
+    def _mul(self, mods: list[str], operands: list[str]) -> str | None:
         type_ = mods[-1]
         if type_ in _FLOATS or type_ in _SIXTEENS:
-            return self._of_floats("mul", mods, operands)
-        bits = _bits(type_)
-        long = (
-            f"{'' if type_[0] == 's' else 'unsigned '}__int128"
-            if bits == 64
-            else f"{'' if type_[0] == 's' else 'u'}int64_t"
-        )
-        x, y = (f"({self.read(o, type_)})" for o in operands[1:3])
+            return self._of_floats("mul" if len(operands) == 3 else "fma", mods, operands)
+        to, bits, signed = type_, bits_of(type_), type_[0] == "s"
+        x, y = (f"({self.read(one, type_)})" for one in operands[1:3])
         if "wide" in mods:
-            wide = f"{type_[0]}{2 * bits}"
-            added = f" + {self.read(operands[3], wide)}" if more else ""
-            return self.write(
-                operands[0], wide, f"{_c_type(wide)}({x}) * {_c_type(wide)}({y}){added}"
-            )
-        added = f" + {self.read(operands[3], type_)}" if more else ""
-        if "hi" in mods:
-            if "sat" in mods or "cc" in mods:
-                return None
-            return self.write(
-                operands[0], type_, f"{_c_type(type_)}(({long}){x} * ({long}){y} >> {bits}){added}"
-            )
-        if "lo" not in mods:
+            to = f"{type_[0]}{2 * bits}"
+            value = f"{_c_type(to)}({x}) * {_c_type(to)}({y})"
+        elif "hi" in mods and not {"sat", "cc"} & set(mods):
+            long = f"{'' if signed else 'unsigned '}__int128"
+            value = f"{_c_type(type_)}(({long}){x} * ({long}){y} >> {bits})"
+        elif "lo" in mods:
+            value = f"{_c_type(type_)}(uint64_t({x}) * uint64_t({y}))"
+        else:
             return None
-        product = f"{_c_type(type_)}(uint64_t({x}) * uint64_t({y}))"
-        if "cc" in mods:
-            unsigned = f"uint{bits}_t"
-            third = self.read(operands[3], type_)
-            return self.write(
-                operands[0],
-                type_,
-                f"lab::ptx::with_carry<{unsigned}>({product}, {third}, false, carry)",
-            )
-        return self.write(operands[0], type_, product + added)
+        if len(operands) == 4:
+            more = self.read(operands[3], to)
+            value = f"({value}) + {more}"
+            if "cc" in mods:
+                product = f"uint{bits}_t(uint64_t({x}) * uint64_t({y}))"
+                value = f"lab::ptx::with_carry<uint{bits}_t>({product}, {more}, false, carry)"
+        return self.write(operands[0], to, value)
 
-    def _mad(self, mods: list[str], operands: list[str]) -> str | None:
-        if mods[-1] in _FLOATS or mods[-1] in _SIXTEENS:
-            return self._of_floats("fma", mods, operands)
-        return self._mul(mods, operands, "add")
+    _mad = _mul
 
-    def _mul24(self, mods: list[str], operands: list[str]) -> str | None:
-        if mods != ["lo", "s32"] and mods != ["lo", "u32"]:
-            return None
-        shift = [f"({self.read(o, mods[1])} << 8 >> 8)" for o in operands[1:3]]
-        return self.write(operands[0], mods[1], f"{shift[0]} * {shift[1]}")
-
-    def _addc(self, mods: list[str], operands: list[str]) -> str | None:
-        return self._with_carry(mods, operands, "")
-
-    def _subc(self, mods: list[str], operands: list[str]) -> str | None:
-        return self._with_carry(mods, operands, "~")
-
-    def _with_carry(self, mods: list[str], operands: list[str], invert: str) -> str | None:
-        type_, unsigned = mods[-1], f"uint{_bits(mods[-1])}_t"
-        x, y = (self.read(o, type_) for o in operands[1:3])
-        kept = "" if "cc" in mods else "const bool before = carry; "
-        back = "" if "cc" in mods else " carry = before;"
-        value = f"lab::ptx::with_carry<{unsigned}>({x}, {unsigned}({invert}({y})), carry, carry)"
-        return kept + self.write(operands[0], type_, value) + back
-
-    def _shl(self, mods: list[str], operands: list[str]) -> str:
-        type_ = mods[-1]
-        value = f"lab::ptx::shifted_left<{_c_type(type_)}>({self.read(operands[1], type_)}, {self.read(operands[2], 'u32')})"
-        return self.write(operands[0], type_, value)
-
-    def _shr(self, mods: list[str], operands: list[str]) -> str:
-        type_ = mods[-1]
-        value = f"lab::ptx::shifted_right<{_c_type(type_)}>({self.read(operands[1], type_)}, {self.read(operands[2], 'u32')})"
-        return self.write(operands[0], type_, value)
-
-    def _shf(self, mods: list[str], operands: list[str]) -> str:
-        values = ", ".join(self.read(o, "u32") for o in operands[1:4])
-        clamps = "c" if "clamp" in mods else ""
-        return self.write(operands[0], "b32", f"__funnelshift_{mods[0]}{clamps}({values})")
-
-    def _lop3(self, mods: list[str], operands: list[str]) -> str | None:
-        if mods != ["b32"] or "|" in operands[0]:
-            return None
-        values = ", ".join(self.read(o, "b32") for o in operands[1:4])
-        table = self.read(operands[4], "u32")
-        return self.write(operands[0], "b32", f"lab::ptx::lop3<{table}>({values})")
-
-    def _prmt(self, mods: list[str], operands: list[str]) -> str | None:
-        if mods != ["b32"]:
-            return None
-        values = ", ".join(self.read(o, "b32") for o in operands[1:4])
-        return self.write(operands[0], "b32", f"__byte_perm({values})")
-
-    def _bfe(self, mods: list[str], operands: list[str]) -> str:
-        type_ = mods[-1]
-        values = f"{self.read(operands[1], type_)}, {self.read(operands[2], 'u32')}, {self.read(operands[3], 'u32')}"
-        return self.write(operands[0], type_, f"lab::ptx::field<{_c_type(type_)}>({values})")
-
-    def _bfi(self, mods: list[str], operands: list[str]) -> str:
-        type_ = mods[-1]
-        values = [self.read(o, type_) for o in operands[1:3]] + [
-            self.read(o, "u32") for o in operands[3:5]
-        ]
-        return self.write(
-            operands[0], type_, f"lab::ptx::inserted<{_c_type(type_)}>({', '.join(values)})"
-        )
-
-    def _bfind(self, mods: list[str], operands: list[str]) -> str:
-        value = f"lab::ptx::highest<{_c_type(mods[-1])}>({self.read(operands[1], mods[-1])})"
-        if "shiftamt" in mods:
-            value = f"({value} == ~0u ? ~0u : {_bits(mods[-1]) - 1}u - {value})"
-        return self.write(operands[0], "u32", value)
-
-    def _of_bits(self, function: str, mods: list[str], operands: list[str], result: str) -> str:
-        long = "ll" if mods[-1] == "b64" else ""
-        return self.write(
-            operands[0], result, f"{function}{long}({self.read(operands[1], mods[-1])})"
-        )
-
-    def _popc(self, mods: list[str], operands: list[str]) -> str:
-        return self._of_bits("__popc", mods, operands, "u32")
-
-    def _clz(self, mods: list[str], operands: list[str]) -> str:
-        return self._of_bits("__clz", mods, operands, "u32")
-
-    def _brev(self, mods: list[str], operands: list[str]) -> str:
-        return self._of_bits("__brev", mods, operands, mods[-1])
-
-    def _sad(self, mods: list[str], operands: list[str]) -> str | None:
-        type_ = mods[-1]
-        x, y, z = (f"({self.read(o, type_)})" for o in operands[1:4])
-        return self.write(operands[0], type_, f"({x} < {y} ? {y} - {x} : {x} - {y}) + {z}")
-
-    def _dp4a(self, mods: list[str], operands: list[str]) -> str:
-        a, b = ("int8_t" if one == "s32" else "uint8_t" for one in mods[-2:])
-        type_ = "s32" if "s32" in mods else "u32"
-        x, y = (self.read(o, "b32") for o in operands[1:3])
-        return self.write(
-            operands[0], type_, f"lab::dot4<{a}, {b}>({x}, {y}) + {self.read(operands[3], type_)}"
-        )
-
-    def _setp(self, mods: list[str], operands: list[str]) -> str | None:
-        type_ = mods[-1]
-        joins = next((one for one in mods if one in ("and", "or", "xor")), None)
-        to = operands[0].split("|")
-        if type_ in ("f16x2", "bf16x2"):
-            if joins or len(to) != 2:
-                return None
-            element = f"lab::ptx::{_SIXTEENS[type_]}"
-            test = self._test(mods[0], "x", "y", True)
-            pair = f"lab::ptx::pair_of_tests<{element}>([](float x, float y) {{ return {test}; }}, "
-            pair += f"{self.read(operands[1], type_)}, {self.read(operands[2], type_)})"
-            return f"const uint32_t t = {pair}; " + " ".join(
-                self.write(one.strip(), "pred", f"(t >> {i} & 1u) != 0") for i, one in enumerate(to)
-            )
-        x, y = (self._as_number(o, type_) for o in operands[1:3])
-        test = self._test(mods[0], x, y, type_ in _FLOATS or type_ in _SIXTEENS)
-        written = f"const bool t = {test};"
-        third = f"{{}} {{{{}}}} ({self.read(operands[3], 'pred')})" if joins else ""
-        sign = {"and": "&&", "or": "||", "xor": "!="}.get(joins or "")
-        for one, value in zip(to, ("t", "!t"), strict=False):
-            value = third.format(value).format(sign) if joins else value
-            written += " " + self.write(one.strip(), "pred", value)
-        return written
+    def _test(self, how: str, type_: str, operands: list[str]) -> str:
+        """A comparison; of pairs two, as bits."""
+        floats = type_ in _FLOATS or type_ in _SIXTEENS
+        form = _UNORDERED.get(how) if floats else None
+        form = form or f"({{0}} {_COMPARED[how]} {{1}})"
+        if type_.endswith("x2"):
+            function = f"[](float x, float y) {{ return {form.format('x', 'y')}; }}"
+            values = ", ".join(self.read(one, type_) for one in operands)
+            return f"lab::ptx::pair_of_tests<lab::ptx::{_SIXTEENS[type_]}>({function}, {values})"
+        return form.format(*(self._as_number(one, type_) for one in operands))
 
     def _as_number(self, operand: str, type_: str) -> str:
         value = self.read(operand, type_)
@@ -986,612 +651,266 @@ class _Body:
             f"lab::ptx::{_SIXTEENS[type_]}::from({value})" if type_ in _SIXTEENS else f"({value})"
         )
 
-    def _test(self, how: str, x: str, y: str, floats: bool) -> str:
-        if floats and how in _UNORDERED:
-            return _UNORDERED[how].format(x, y)
-        if how not in _COMPARED:
-            raise self.no(f"the comparison `{how}`")
-        return f"({x} {_COMPARED[how].format('')} {y})"
+    def _setp(self, mods: list[str], operands: list[str]) -> str | None:
+        type_, to = mods[-1], [one.strip() for one in operands[0].split("|")]
+        joined = next((_OF_PREDICATES[one] for one in mods if one in ("and", "or", "xor")), "{0}")
+        third = [f"({self.read(one, 'pred')})" for one in operands[3:]]
+        values = ("(t & 1) != 0", "(t & 2) != 0") if type_.endswith("x2") else ("t", "!t")
+        written = [f"const auto t = {self._test(mods[0], type_, operands[1:3])};"]
+        for one, value in zip(to, values, strict=False):
+            written.append(self.write(one, "pred", joined.format(f"({value})", *third)))
+        return " ".join(written)
 
     def _set(self, mods: list[str], operands: list[str]) -> str | None:
         to, type_ = mods[-2:]
+        test = self._test(mods[0], type_, operands[1:3])
         if len(operands) != 3:
             return None
-        if type_ in ("f16x2", "bf16x2"):
-            element = f"lab::ptx::{_SIXTEENS[type_]}"
-            test = self._test(mods[0], "x", "y", True)
-            pair = f"lab::ptx::pair_of_tests<{element}>([](float x, float y) {{ return {test}; }}, "
-            pair += f"{self.read(operands[1], type_)}, {self.read(operands[2], type_)})"
-            one = "0xffffu" if to[0] in "us" else f"uint32_t({element}::to(1.0f))"
-            return f"const uint32_t t = {pair}; " + self.write(
-                operands[0], "b32", f"(t & 1 ? {one} : 0u) | (t & 2 ? {one} << 16 : 0u)"
-            )
-        x, y = (self._as_number(o, type_) for o in operands[1:3])
-        test = self._test(mods[0], x, y, type_ in _FLOATS or type_ in _SIXTEENS)
+        if type_.endswith("x2"):
+            one = f"uint32_t(lab::ptx::{_SIXTEENS[to]}::to(1.0f))" if to in _SIXTEENS else "0xffffu"
+            both = f"(t & 1 ? {one} : 0u) | (t & 2 ? {one} << 16 : 0u)"
+            return f"const uint32_t t = {test}; {self.write(operands[0], 'b32', both)}"
         if to in _SIXTEENS:
-            return self.write(
-                operands[0], to, f"lab::ptx::{_SIXTEENS[to]}::to({test} ? 1.0f : 0.0f)"
-            )
+            value = f"lab::ptx::{_SIXTEENS[to]}::to({test} ? 1.0f : 0.0f)"
+            return self.write(operands[0], to, value)
         return self.write(operands[0], to, f"({test} ? {'1' if to in _FLOATS else '-1'} : 0)")
 
-    def _selp(self, mods: list[str], operands: list[str]) -> str:
-        type_ = mods[-1]
-        x, y = (self.read(o, type_) for o in operands[1:3])
-        return self.write(operands[0], type_, f"({self.read(operands[3], 'pred')} ? {x} : {y})")
-
-    def _slct(self, mods: list[str], operands: list[str]) -> str:
-        type_, tested = mods[-2:]
-        x, y = (self.read(o, type_) for o in operands[1:3])
-        return self.write(
-            operands[0], type_, f"({self.read(operands[3], tested)} >= 0 ? {x} : {y})"
-        )
-
-    def _testp(self, mods: list[str], operands: list[str]) -> str | None:
-        functions = {
-            "finite": "isfinite",
-            "infinite": "isinf",
-            "notanumber": "isnan",
-            "normal": "isnormal",
-        }
-        if mods[0] not in functions:
-            return None
-        return self.write(
-            operands[0], "pred", f"std::{functions[mods[0]]}({self.read(operands[1], mods[-1])})"
-        )
-
-    # -- moving --
-
-    def _mov(self, mods: list[str], operands: list[str]) -> str:
-        type_, (to, of) = mods[-1], operands
-        if to.startswith("{"):
-            parts = _split(to[1:-1])
-            each = _bits(type_) // len(parts)
-            return (
-                f"const uint{_bits(type_)}_t t = {self.read(of, f'b{_bits(type_)}')}; "
-                + " ".join(
-                    self.write(one, f"b{each}", f"uint{each}_t(t >> {each * i})")
-                    for i, one in enumerate(parts)
-                )
-            )
-        if of.startswith("{"):
-            parts = _split(of[1:-1])
-            each, whole = _bits(type_) // len(parts), f"uint{_bits(type_)}_t"
-            joined = " | ".join(
-                f"{whole}({self.read(one, f'b{each}')}) << {each * i}"
-                for i, one in enumerate(parts)
-            )
-            return self.write(to, f"b{_bits(type_)}", joined)
-        return self.write(to, type_, self.read(of, type_))
-
-    def _cvta(self, mods: list[str], operands: list[str]) -> str:
-        space = next(one for one in mods if one != "to")
-        of = self.read(operands[1], "u64")
-        if space.startswith("shared"):
-            of = (
-                f"uint64_t((char*)({of}) - sh)"
-                if mods[0] == "to"
-                else f"uint64_t(sh + uint32_t({of}))"
-            )
-        return self.write(operands[0], "u64", of)
-
-    def _mapa(self, mods: list[str], operands: list[str]) -> str:
-        return self.write(operands[0], mods[-1], self.read(operands[1], mods[-1]))
-
-    def _isspacep(self, mods: list[str], operands: list[str]) -> str | None:
-        of = f"(const void*)({self.read(operands[1], 'u64')})"
-        if mods[0].startswith("shared"):
-            return self.write(operands[0], "pred", f"lab_is_shared({of}) != 0")
-        if mods[0] == "global":
-            return self.write(operands[0], "pred", f"lab_is_shared({of}) == 0")
-        return None
-
     def _cvt(self, mods: list[str], operands: list[str]) -> str | None:
-        if mods[0] == "pack":
+        (to, of), how = mods[-2:], set(mods[:-2])
+        if "pack" in how:
             return None
-        to, of = mods[-2:]
-        how = set(mods[:-2])
+        relu = "lab::ptx::not_negative({})" if "relu" in how else "{}"
         if len(operands) == 3:  # two floats to a pair; the first goes to the upper half
-            high, low = (self.read(o, "f32") for o in operands[1:])
-            if "relu" in how:
-                high, low = (f"lab::ptx::not_negative({one})" for one in (high, low))
-            if to in ("f16x2", "bf16x2"):
-                element = f"lab::ptx::{_SIXTEENS[to]}"
-                name = f"lab::ptx::towards_zero_16<{element}>" if "rz" in how else f"{element}::to"
-                return self.write(
-                    operands[0], "b32", f"uint32_t({name}({low})) | uint32_t({name}({high})) << 16"
-                )
+            high, low = (relu.format(self.read(one, "f32")) for one in operands[1:])
             if to in ("e4m3x2", "e5m2x2"):
-                name = f"lab::ptx::E{to[1:4]}{to[4:-2]}::to"
-                return self.write(
-                    operands[0], "b16", f"uint16_t({name}({low}) | uint16_t({name}({high})) << 8)"
-                )
-            return None
+                both = f"lab::ptx::pair_of_fp8<lab::ptx::E{to[1:4]}>({low}, {high})"
+            else:
+                zero = "towards_zero_16<" if "rz" in how else "nearest_16<"
+                name = f"lab::ptx::{zero}lab::ptx::{_SIXTEENS[to]}>"
+                both = f"uint32_t({name}({low})) | uint32_t({name}({high})) << 16"
+            return self.write(operands[0], to, both)
+        value = f"({self.read(operands[1], of)})"
         if to in ("e4m3x2", "e5m2x2"):
-            if of not in ("f16x2", "bf16x2"):
-                return None
-            name, source = f"lab::ptx::E{to[1:4]}::to", f"lab::ptx::{_SIXTEENS[of]}::from"
-            return f"const uint32_t t = {self.read(operands[1], 'b32')}; " + self.write(
-                operands[0],
-                "b16",
-                f"uint16_t({name}({source}(uint16_t(t))) | uint16_t({name}({source}(uint16_t(t >> 16)))) << 8)",
-            )
+            low, high = (f"lab::ptx::{_SIXTEENS[of]}::from(uint16_t(t >> {s}))" for s in (0, 16))
+            both = f"lab::ptx::pair_of_fp8<lab::ptx::E{to[1:4]}>({relu.format(low)}, {relu.format(high)})"
+            return f"const uint32_t t = {value}; {self.write(operands[0], 'b16', both)}"
         if of in ("e4m3x2", "e5m2x2"):
-            if to != "f16x2":
-                return None
             name = f"lab::ptx::E{of[1:4]}::from"
-            return f"const uint16_t t = {self.read(operands[1], 'b16')}; " + self.write(
-                operands[0],
-                "b32",
-                f"lab::ptx::Half::to({name}(uint8_t(t))) | uint32_t(lab::ptx::Half::to({name}(uint8_t(t >> 8)))) << 16",
-            )
+            half = "uint32_t(lab::ptx::Half::to({}))".format
+            both = f"{half(f'{name}(uint8_t(t))')} | {half(f'{name}(uint8_t(t >> 8))')} << 16"
+            return f"const uint16_t t = {value}; {self.write(operands[0], 'f16x2', both)}"
         if to == "tf32":
-            return self.write(
-                operands[0], "b32", f"lab::ptx::rounded_tf32({self.read(operands[1], 'f32')})"
-            )
-        if "x2" in to or "x2" in of or "x4" in to:
+            return self.write(operands[0], "b32", f"lab::ptx::rounded_tf32({value})")
+        if "x" in to or "x" in of or not _is_number(to) or not _is_number(of):
             return None
-        value = self._as_number(operands[1], of)
-        is_float = of in _FLOATS or of in _SIXTEENS
-        whole = next((one for one in how if one in _TO_WHOLE), None)
-        side = next((one for one in how if one in _SIDES), None)
+        value, is_float = self._as_number(operands[1], of), of in _FLOATS or of in _SIXTEENS
+        whole = next((_TO_WHOLE[one] for one in how if one in _TO_WHOLE), None)
         if to not in _FLOATS and to not in _SIXTEENS:
             if is_float:
-                value = f"lab::ptx::whole<{_c_type(to)}>(double({value}), lab::ptx::{_TO_WHOLE[whole or 'rzi']})"
+                side = f"lab::ptx::{whole or 'TOWARDS_ZERO'}"
+                value = f"lab::ptx::whole<{_c_type(to)}>(double({value}), {side})"
             elif "sat" in how:
                 value = f"lab::ptx::within<{_c_type(to)}>({value})"
             return self.write(operands[0], to, value)
-        if whole and is_float:
-            value = f"lab::ptx::to_side(double({value}), lab::ptx::{_TO_WHOLE[whole]})"
-        target = _FLOATS.get(to, "float")
-        if "sat" in how:
-            value = f"lab::ptx::saturated_float({target}({value}))"
-        if "relu" in how:
-            value = f"lab::ptx::not_negative({target}({value}))"
+        value = f"lab::ptx::to_side(double({value}), lab::ptx::{whole})" if whole else value
+        target = "double" if to == "f64" or (to in _SIXTEENS and of != "f32") else "float"
+        value = f"lab::ptx::saturated_float({target}({value}))" if "sat" in how else value
+        value = relu.format(f"{target}({value})") if "relu" in how else value
+        side = next((name for mod, name in _ROUNDED if mod in how), None)
         if to in _SIXTEENS:
-            element = f"lab::ptx::{_SIXTEENS[to]}"
-            if side == "rz":
-                return self.write(
-                    operands[0], to, f"lab::ptx::towards_zero_16<{element}>(float({value}))"
-                )
-            if side:
+            if side not in (None, "towards_zero"):
                 return None
-            wide = "double" if not is_float or of == "f64" else "float"
-            return self.write(operands[0], to, f"{element}::to({wide}({value}))")
-        if side and to == "f32":
-            return self.write(operands[0], to, f"lab::{_SIDES[side]}(double({value}))")
-        return self.write(operands[0], to, f"{target}({value})")
+            zero = "towards_zero_16" if side else "nearest_16"
+            value = f"lab::ptx::{zero}<lab::ptx::{_SIXTEENS[to]}>({target}({value}))"
+        elif side and to == "f32":
+            value = f"lab::{side}(double({value}))"
+        return self.write(operands[0], to, value)
 
     # -- memory --
 
-    def _space(self, mods: Sequence[str]) -> str:
-        for one in mods:
-            if one.partition("::")[0] in ("global", "shared", "local", "param", "const"):
-                return one.partition("::")[0]
-        return "generic"
+    def _mov(self, mods: list[str], operands: list[str]) -> str:
+        type_, (to, of) = f"b{bits_of(mods[-1])}", operands
+        if to.startswith("{"):
+            parts = _listed(to)
+            each = bits_of(type_) // len(parts)
+            return f"const auto t = {self.read(of, type_)}; " + " ".join(
+                self.write(one, f"b{each}", f"t >> {each * i}") for i, one in enumerate(parts)
+            )
+        if of.startswith("{"):
+            parts = _listed(of)
+            each, whole = bits_of(type_) // len(parts), _c_type(type_)
+            shifted = (f"{whole}({self.read(one, f'b{each}')})" for one in parts)
+            joined = " | ".join(f"{one} << {each * i}" for i, one in enumerate(shifted))
+            return self.write(to, type_, joined)
+        return self.write(to, mods[-1], self.read(of, mods[-1]))
+
+    def _access(self, mods: list[str]) -> tuple[str, int, int, str, str] | None:
+        """Space, number and bits of elements, order and fence of a load or store."""
+        plain = [one.partition("::")[0] for one in mods]
+        spaces = ("global", "shared", "local", "param", "const")
+        size = next((int(one[1:]) for one in mods if re.fullmatch(r"v[248]", one)), 1)
+        bits = bits_of(mods[-1])
+        if size * bits > 128 or {"unified", "mmio", "async", "bulk", "b128"} & set(mods):
+            return None
+        strong = ("relaxed", "acquire", "release", "volatile")
+        order = next((one for one in mods if one in strong), "")
+        fence = f"lab_fence{'_block' if 'cta' in mods else ''}();"
+        space = next((one for one in plain if one in spaces), "generic")
+        return space, size, bits, order, fence
 
     def _ld(self, mods: list[str], operands: list[str]) -> str | None:
-        type_, space = mods[-1], self._space(mods)
-        if type_ == "b128" or {"unified", "mmio"} & set(mods):
+        if (how := self._access(mods)) is None:
             return None
-        size = next((int(one[1:]) for one in mods if re.fullmatch(r"v[248]", one)), 1)
-        each = _bits(type_)
-        bytes_ = size * each // 8
-        if bytes_ > 16:
-            return None
-        word = f"lab::ptx::Word{bytes_}"
-        where = self.pointer(operands[1], space, f"const {word}")
-        before = f"const auto p = {where};"
+        (space, size, bits, order, fence), type_ = how, mods[-1]
+        word = f"lab::ptx::Word{size * bits // 8}"
+        written = [f"const auto p = {self.pointer(operands[1], space, f'const {word}')};"]
         if "nc" in mods:
-            before += f" lab_read_only((const void*)p, {bytes_});"
+            written.append(f"lab_read_only((const void*)p, {size * bits // 8});")
         value = "*p"
-        strong = next((one for one in mods if one in ("relaxed", "acquire", "volatile")), None)
-        scope = "_block" if "cta" in mods else ""
-        after = f" lab_fence{scope}();" if strong == "acquire" else ""
-        if strong == "volatile" and size == 1:
+        if order in ("relaxed", "acquire") and size == 1 and bits >= 32:
+            op = "LAB_ATOMIC_OR | LAB_IN_BLOCK" if "cta" in mods else "LAB_ATOMIC_OR"
+            value = f"lab_atomic((void*)p, {op}, LAB_{_NUMBERS[f'b{bits}']}, 0, 0)"
+        elif order and size == 1:
             value = f"*(const volatile {word}*)p"
-        elif strong in ("relaxed", "acquire") and size == 1 and each >= 32:
-            number, in_block = _NUMBERS[f"b{each}"], " | LAB_IN_BLOCK" if scope else ""
-            value = f"lab_atomic((void*)p, LAB_ATOMIC_OR{in_block}, {number}, 0, 0)"
-        elif strong and size == 1:
-            value = f"*(const volatile {word}*)p"
-        if size == 1:
-            unsigned = f"uint{each}_t"
-            as_type = f"{unsigned}({value})"
-            if type_ in _FLOATS:
-                as_type = f"lab::bits<{_c_type(type_)}>({as_type})"
-            return f"{before} {self.write(operands[0], type_, as_type)}{after}"
-        parts = _split(operands[0][1:-1])
-        unpacked = " ".join(
-            self.write(one, type_, f"lab::ptx::part_of<{_c_type(type_)}>(t, {i})")
-            for i, one in enumerate(parts)
-            if one != "_"
-        )
-        return f"{before} const {word} t = {value}; {unpacked}{after}"
+        written.append(f"const {word} t = {value};")
+        of = "lab::ptx::part_of<{}>(t, {})"
+        for i, one in enumerate(_listed(operands[0])):
+            if one != "_":
+                written.append(self.write(one, type_, of.format(_c_type(type_), i)))
+        return " ".join([*written, fence if order == "acquire" else ""])
 
     _ldu = _ld
 
     def _st(self, mods: list[str], operands: list[str]) -> str | None:
-        type_, space = mods[-1], self._space(mods)
-        if type_ == "b128" or {"async", "bulk", "mmio"} & set(mods):
+        if (how := self._access(mods)) is None:
             return None
-        size = next((int(one[1:]) for one in mods if re.fullmatch(r"v[248]", one)), 1)
-        each = _bits(type_)
-        bytes_ = size * each // 8
-        if bytes_ > 16:
-            return None
-        strong = next((one for one in mods if one in ("relaxed", "release", "volatile")), None)
-        is_volatile = "volatile " if strong and size == 1 else ""
-        before = f"lab_fence{'_block' if 'cta' in mods else ''}(); " if strong == "release" else ""
-        word = f"lab::ptx::Word{bytes_}"
-        where = self.pointer(operands[0], space, f"{is_volatile}{word}")
-        if size == 1:
-            return f"{before}*{where} = {self.read(operands[1], f'b{each}')};"
-        parts = ", ".join(self.read(o, f"b{each}") for o in _split(operands[1][1:-1]))
-        return (
-            f"{before}const uint{each}_t t[] = {{{parts}}}; *{where} = lab::ptx::joined<{word}>(t);"
-        )
+        space, size, bits, order, fence = how
+        word = f"lab::ptx::Word{size * bits // 8}"
+        to = self.pointer(operands[0], space, f"volatile {word}" if order and size == 1 else word)
+        parts = ", ".join(self.read(one, f"b{bits}") for one in _listed(operands[1]))
+        value = parts if size == 1 else f"lab::ptx::joined<{word}, uint{bits}_t>({{{parts}}})"
+        return f"{fence if order == 'release' else ''} *{to} = {value};"
 
     def _atom(self, mods: list[str], operands: list[str]) -> str | None:
-        return self._update(mods, operands[0], operands[1:])
-
-    def _red(self, mods: list[str], operands: list[str]) -> str | None:
-        if "async" in mods:
+        op, how = next((one for one in mods if one in _ATOMICS), None), self._access(mods)
+        if op is None or how is None:
             return None
-        return self._update(mods, "_", operands)
-
-    def _update(self, mods: list[str], to: str, operands: list[str]) -> str | None:
-        type_, op = mods[-1], next((one for one in mods if one in _ATOMICS), None)
-        if op is None or type_ == "b128":
-            return None
-        size = next((int(one[1:]) for one in mods if re.fullmatch(r"v[248]", one)), 1)
-        where = self.pointer(operands[0], self._space(mods))
-        in_block = " | LAB_IN_BLOCK" if "cta" in mods else ""
-        fence = f"lab_fence{'_block' if 'cta' in mods else ''}();"
-        before = fence if {"release", "acq_rel"} & set(mods) else ""
-        after = fence if {"acquire", "acq_rel"} & set(mods) else ""
-        step = _bits(type_) // 8
-        vector = operands[1].startswith("{")
-        parts = _split(operands[1][1:-1]) if vector else [operands[1]]
-        targets = _split(to[1:-1]) if vector and to.startswith("{") else [to] * len(parts)
-        if len(parts) != size:
-            return None
-        written = [before]
-        for i, (one, target) in enumerate(zip(parts, targets, strict=True)):
-            place = f"(void*)({where} + {i * step})"
+        (space, size, bits, _, fence), type_ = how, mods[-1]
+        where, parts = self.pointer(operands[1], space), _listed(operands[2])
+        scope = " | LAB_IN_BLOCK" if "cta" in mods else ""
+        written = [fence] if {"release", "acq_rel"} & set(mods) else []
+        for i, one in enumerate(parts):
+            place, of = f"{where} + {i * bits // 8}", self.read(one, f"b{bits}")
             if type_ in _SIXTEENS:
+                number = _NUMBERS[f"b{bits}"]
+                given = f"({place}, LAB_{number}, {of})"
+                value = f"lab::ptx::add_16<lab::ptx::{_SIXTEENS[type_]}>{given}"
                 if op != "add":
                     return None
-                number = "LAB_UNSIGNED" if type_.endswith("x2") else "LAB_SHORT"
-                value = f"lab::ptx::add_16<lab::ptx::{_SIXTEENS[type_]}>({place}, {number}, {self.read(one, type_)})"
             else:
-                if type_ not in _NUMBERS:
-                    return None
-                bits = f"b{_bits(type_)}"
-                operand, compare = self.read(one, bits), "0"
-                if op == "cas":
-                    operand, compare = self.read(operands[2], bits), operand
-                value = f"lab_atomic({place}, LAB_ATOMIC_{_ATOMICS[op]}{in_block}, {_NUMBERS[type_]}, {operand}, {compare})"
-            written.append(self.write(target, f"b{_bits(type_)}", value))
-        return " ".join([*written, after])
+                swapped = (self.read(operands[3], f"b{bits}"), of) if op == "cas" else (of, "0")
+                kind = f"LAB_ATOMIC_{_ATOMICS[op]}{scope}, LAB_{_NUMBERS[type_]}"
+                value = f"lab_atomic({place}, {kind}, {', '.join(swapped)})"
+            to = _listed(operands[0])[i] if operands[0] != "_" else "_"
+            written.append(self.write(to, f"b{bits}", value))
+        return " ".join([*written, fence if {"acquire", "acq_rel"} & set(mods) else ""])
 
-    def _membar(self, mods: list[str], operands: list[str]) -> str:
-        return "lab_fence_block();" if mods == ["cta"] else "lab_fence();"
+    def _red(self, mods: list[str], operands: list[str]) -> str | None:
+        return self._atom(mods, ["_", *operands])
 
-    def _fence(self, mods: list[str], operands: list[str]) -> str | None:
-        return "lab_fence_block();" if "cta" in mods else "lab_fence();"
-
-    def _idle(self, words: list[str], operands: list[str]) -> str:
-        return self.write(operands[0], "b64", "0") if words[0] == "createpolicy" else ";"
+    def _cp(self, mods: list[str], operands: list[str]) -> str | None:
+        if mods[:2] not in (["async", "ca"], ["async", "cg"]):
+            return None
+        to, of = self.pointer(operands[0], "shared"), self.pointer(operands[1], "global")
+        size = left = self.read(operands[2], "u32")
+        if len(operands) > 3 + ("L2::cache_hint" in mods):
+            name = self.register(operands[3].lstrip("!"))
+            is_test = name is not None and self.used[name] == "pred"
+            left = f"{self.read(operands[3], 'pred' if is_test else 'u32')}"
+            left = f"{left} ? 0 : {size}" if is_test else left
+        return f"lab::ptx::copy_async({to}, {of}, {size}, {left});"
 
     # -- control --
 
-    def _bra(self, mods: list[str], operands: list[str]) -> str:
-        for scope in self._scopes():
-            if label := self.labels.get((scope, operands[0])):
-                return f"goto {label};"
-        raise self.no(f"the label `{operands[0]}`")
+    def _bra(self, mods: list[str], operands: list[str]) -> str | None:
+        found = self._in_scope(self.labels, operands[0])
+        return f"goto {found[1]};" if found else None
 
     def _brx(self, mods: list[str], operands: list[str]) -> str:
-        cases = " ".join(
-            f"case {i}: {self._bra([], [one])}"
-            for i, one in enumerate(self.targets.get(operands[1], []))
-        )
+        targets = enumerate(self.targets[operands[1]])
+        cases = " ".join(f"case {i}: {self._bra([], [one])}" for i, one in targets)
         return f"switch ({self.read(operands[0], 'u32')}) {{ {cases} }}"
 
-    def _ret(self, mods: list[str], operands: list[str]) -> str:
-        return "return;"
-
-    def _exit(self, mods: list[str], operands: list[str]) -> str | None:
-        return "return;" if self.function.is_entry else None
-
-    def _trap(self, mods: list[str], operands: list[str]) -> str:
-        return 'lab_trap("trap");'
-
-    def _brkpt(self, mods: list[str], operands: list[str]) -> str:
-        return ";"
-
-    def _nanosleep(self, mods: list[str], operands: list[str]) -> str:
-        return "lab_give_way();"
-
     def _call(self, mods: list[str], operands: list[str]) -> str | None:
-        given = [one for one in operands if one.startswith("(")]
-        name = next((one for one in operands if not one.startswith("(")), "")
-        passed = [_split(one[1:-1]) for one in given]
-        flat = [one for part in passed for one in part if one]
-        memory = []
-        for one in flat:
-            known = self.variable(one)
-            if known is None:
-                return None
-            memory.append(known.name)
+        name = next(one for one in operands if not one.startswith("("))
+        lists = [split_operands(one[1:-1]) for one in operands if one.startswith("(")]
+        places = [self.place(one) for of in lists for one in of]
+        given = [place.name for place in places if place is not None]
         if name == "vprintf":
-            back, form, values = memory
-            word = "*(const lab::ptx::Word8*)"
-            return (
-                f"const uint32_t n = lab::ptx::print((const char*){word}{form}, (const char*){word}{values}); "
-                f"__builtin_memcpy({back}, &n, 4);"
-            )
+            back, *of = given
+            form, values = (f"(const char*)*(const lab::ptx::Word8*){one}" for one in of)
+            return f"*(lab::ptx::Word4*){back} = lab::ptx::print({form}, {values});"
         if name == "__assertfail":
-            return f"lab_assertion((const char*)*(const lab::ptx::Word8*){memory[0]});"
-        if name not in self.numbers:
-            raise self.no(f"a call of `{name}`")
-        return f"{self.numbers[name]}({', '.join(memory)});"
-
-    # -- warps and blocks --
-
-    def _bar(self, mods: list[str], operands: list[str]) -> str | None:
-        mods = [one for one in mods if one not in ("cta", "aligned")]
-        if mods[0] == "warp":
-            return f"lab_collective(LAB_SYNCWARP, {self.read(operands[0], 'u32')}, 0, 0, 32);"
-        if mods[0] in ("sync", "arrive"):
-            number = self.read(operands[0], "u32")
-            threads = self.read(operands[1], "u32") if len(operands) > 1 else "0"
-            waits = "true" if mods[0] == "sync" else "false"
-            if operands[0] == "0" and len(operands) == 1 and mods[0] == "sync":
-                return "lab_barrier(LAB_BARRIER, 0);"
-            return f"lab::ptx::named_barrier({number}, {threads}, {waits});"
-        if mods[0] == "red" and operands[1] == "0" and len(operands) == 3:
-            op = {"popc": "COUNT", "and": "AND", "or": "OR"}[mods[1]]
-            type_ = "u32" if mods[1] == "popc" else "pred"
-            value = f"lab_barrier(LAB_BARRIER_{op}, {self.read(operands[2], 'pred')})"
-            return self.write(operands[0], type_, value if type_ == "u32" else f"{value} != 0")
-        return None
-
-    def _barrier(self, mods: list[str], operands: list[str]) -> str | None:
-        if mods[0] == "cluster":  # of one block
-            return "lab_barrier(LAB_BARRIER, 0);" if mods[1] == "wait" else ";"
-        return self._bar(mods, operands)
-
-    def _shfl(self, mods: list[str], operands: list[str]) -> str | None:
-        ops = {
-            "idx": "LAB_SHFL",
-            "bfly": "LAB_SHFL_XOR",
-            "up": "LAB_SHFL_UP",
-            "down": "LAB_SHFL_DOWN",
-        }
-        if mods[0] != "sync" or mods[1] not in ops:
-            return None
-        to, _, inside = (one.strip() for one in operands[0].partition("|"))
-        x, by, clamp, mask = (self.read(o, "u32") for o in operands[1:5])
-        value = f"lab::ptx::shuffled({ops[mods[1]]}, {mask}, {x}, {by}, {clamp}, {'&inside' if inside else 'nullptr'})"
-        if not inside:
-            return self.write(to, "b32", value)
-        return f"bool inside; {self.write(to, 'b32', value)} {self.write(inside, 'pred', 'inside')}"
-
-    def _vote(self, mods: list[str], operands: list[str]) -> str | None:
-        if mods[0] != "sync":
-            return None
-        p, mask = self.read(operands[1], "pred"), self.read(operands[2], "u32")
-        if mods[1] == "ballot":
-            return self.write(operands[0], "b32", f"lab_collective(LAB_BALLOT, {mask}, {p}, 0, 32)")
-        if mods[1] in ("any", "all"):
-            return self.write(
-                operands[0],
-                "pred",
-                f"lab_collective(LAB_{mods[1].upper()}, {mask}, {p}, 0, 32) != 0",
-            )
-        both = f"const uint32_t m = {mask}; const uint64_t b = lab_collective(LAB_BALLOT, m, {p}, 0, 32);"
-        return f"{both} {self.write(operands[0], 'pred', 'b == 0 || b == m')}"
-
-    def _match(self, mods: list[str], operands: list[str]) -> str | None:
-        to, _, every = (one.strip() for one in operands[0].partition("|"))
-        mask = self.read(operands[2], "u32")
-        value = f"const uint32_t m = {mask}; const uint32_t e = uint32_t(lab_collective(LAB_MATCH_ANY, m, {self.read(operands[1], mods[-1])}, 0, 32));"
-        if mods[0] == "any":
-            return f"{value} {self.write(to, 'b32', 'e')}"
-        kept = self.write(every, "pred", "e == m") if every else ""
-        return f"{value} {self.write(to, 'b32', 'e == m ? m : 0u')} {kept}"
-
-    def _redux(self, mods: list[str], operands: list[str]) -> str | None:
-        op, type_ = mods[1], mods[-1]
-        if op in ("min", "max") and type_ in ("u32", "s32"):
-            name = f"{op.upper()}_{'SIGNED' if type_ == 's32' else 'UNSIGNED'}"
-        elif op in _REDUCED and type_ != "f32":
-            name = _REDUCED[op]
-        else:
-            return None
-        value = f"lab_collective(LAB_REDUCE_{name}, {self.read(operands[2], 'u32')}, {self.read(operands[1], 'b32')}, 0, 32)"
-        return self.write(operands[0], "b32", value)
-
-    def _activemask(self, mods: list[str], operands: list[str]) -> str:
-        return self.write(operands[0], "b32", "lab_active_mask()")
-
-    def _elect(self, mods: list[str], operands: list[str]) -> str:
-        to, _, is_leader = (one.strip() for one in operands[0].partition("|"))
-        mask = self.read(operands[1], "u32")
-        return (
-            f"uint32_t leader; const bool t = lab::ptx::elected({mask}, &leader); "
-            f"{self.write(to, 'b32', 'leader')} {self.write(is_leader, 'pred', 't')}"
-        )
-
-    # -- copies and their barriers --
-
-    def _cp(self, mods: list[str], operands: list[str]) -> str | None:
-        if mods[0] != "async":
-            return None
-        if mods[1] == "commit_group":
-            return "lab_copy_commit();"
-        if mods[1] == "wait_group":
-            return f"lab_copy_wait({self.read(operands[0], 'u32')});"
-        if mods[1] == "wait_all":
-            return "lab_copy_commit(); lab_copy_wait(0);"
-        if mods[1] == "mbarrier":
-            counted = "true" if "noinc" in mods else "false"
-            return f"lab::ptx::copies_arrive({self.pointer(operands[0], self._space(mods))}, {counted});"
-        if mods[1] == "bulk":
-            return self._bulk(mods[2:], operands)
-        if mods[1] not in ("ca", "cg"):
-            return None
-        to, of = self.pointer(operands[0], "shared"), self.pointer(operands[1], "global")
-        size, left = self.read(operands[2], "u32"), None
-        if len(operands) > 3 and "cache_hint" not in "".join(mods[-1:]):
-            name = self.register(operands[3].lstrip("!"))
-            is_pred = name is not None and self.used[name] == "pred"
-            left = (
-                f"{self.read(operands[3], 'pred')} ? 0u : {size}"
-                if is_pred
-                else self.read(operands[3], "u32")
-            )
-        return f"lab::ptx::copy_async({to}, {of}, {size}, {left or size});"
-
-    def _bulk(self, mods: list[str], operands: list[str]) -> str | None:
-        if (
-            mods[0].startswith("shared")
-            and mods[1] == "global"
-            and "mbarrier::complete_tx::bytes" in mods
-        ):
-            if "multicast::cluster" in mods:
-                return None
-            to, of = self.pointer(operands[0], "shared"), self.pointer(operands[1], "global")
-            return f"lab::ptx::copy_bulk({to}, {of}, {self.read(operands[2], 'u32')}, {self.pointer(operands[3], 'shared')});"
-        if mods[0] == "global" and mods[1].startswith("shared") and "bulk_group" in mods:
-            to, of = self.pointer(operands[0], "global"), self.pointer(operands[1], "shared")
-            return f"lab::ptx::copy_bulk({to}, {of}, {self.read(operands[2], 'u32')}, nullptr);"
-        return None
-
-    def _mbarrier(self, mods: list[str], operands: list[str]) -> str | None:
-        op, space = mods[0], self._space(mods)
-        if op == "init":
-            return f"lab_phase_init({self.pointer(operands[0], space)}, {self.read(operands[1], 'u32')});"
-        if op == "inval":
-            return f"(void)*(const lab::ptx::Word8*){self.pointer(operands[0], space)};"
-        if op in ("expect_tx", "complete_tx"):
-            sign = "" if op == "expect_tx" else "-"
-            return f"lab_phase_arrive({self.pointer(operands[0], space)}, 0, {sign}(long long){self.read(operands[1], 'u32')});"
-        if op == "arrive":
-            to = operands[0] if not operands[0].startswith("[") else "_"
-            operands = operands if operands[0].startswith("[") else operands[1:]
-            where, more = (
-                self.pointer(operands[0], space),
-                self.read(operands[1], "u32") if len(operands) > 1 else None,
-            )
-            value = (
-                f"lab::ptx::arrived({where}, 1, {more})"
-                if "expect_tx" in mods
-                else f"lab::ptx::arrived({where}, {more or '1'}, 0)"
-            )
-            return self.write(to, "b64", value)
-        if op in ("try_wait", "test_wait"):
-            blocks = "true" if op == "try_wait" else "false"
-            state = self.read(operands[2], "u32" if "parity" in mods else "u64")
-            return self.write(
-                operands[0],
-                "pred",
-                f"lab::ptx::waited({self.pointer(operands[1], space)}, {state}, {blocks})",
-            )
-        return None
+            return f"lab_assertion((const char*)*(const lab::ptx::Word8*){given[0]});"
+        if name not in self.names:
+            raise NotTranslated(f"a call of `{name}`")
+        return f"{self.names[name]}({', '.join(given)});"
 
     # -- matrices --
 
-    def _ldmatrix(self, mods: list[str], operands: list[str]) -> str | None:
-        count = next((int(one[1:]) for one in mods if one in ("x1", "x2", "x4")), 0)
-        if not count or "m8n8" not in mods or mods[-1] != "b16":
-            return None
-        parts = _split(operands[0][1:-1]) if operands[0].startswith("{") else [operands[0]]
-        row, transposed = self.pointer(operands[1], self._space(mods)), int("trans" in mods)
-        written = " ".join(self.write(one, "b32", f"t[{i}]") for i, one in enumerate(parts))
-        return f"uint32_t t[4]; lab_load_matrices({row}, {count}, {transposed}, t); {written}"
-
-    def _stmatrix(self, mods: list[str], operands: list[str]) -> str | None:
-        count = next((int(one[1:]) for one in mods if one in ("x1", "x2", "x4")), 0)
-        if not count or "m8n8" not in mods or mods[-1] != "b16":
-            return None
-        parts = _split(operands[1][1:-1]) if operands[1].startswith("{") else [operands[1]]
-        words = ", ".join(self.read(one, "b32") for one in parts)
-        row, transposed = (
-            self.pointer(operands[0], self._space(mods)),
-            "true" if "trans" in mods else "false",
-        )
-        return f"const uint32_t t[] = {{{words}}}; lab::ptx::store_matrices({row}, {count}, {transposed}, t);"
-
-    def _movmatrix(self, mods: list[str], operands: list[str]) -> str:
-        return self.write(
-            operands[0], "b32", f"lab::ptx::transposed_matrix({self.read(operands[1], 'b32')})"
-        )
-
     def _mma(self, mods: list[str], operands: list[str]) -> str | None:
-        shape = next((one for one in mods if re.fullmatch(r"m\d+n\d+k\d+", one)), "")
-        to, a, b, of = mods[-4:]
-        if (
-            not shape.startswith("m16n8k")
-            or a not in _ELEMENTS
-            or b not in _ELEMENTS
-            or mods[1] != "aligned"
-        ):
+        shape, (to, a, b, of) = mods[2], mods[-4:]
+        *_, (k,) = [re.fullmatch(r"m16n8k(\d+)", shape).groups()]  # type: ignore[union-attr]
+        if to != of or to not in ("f32", "s32", "f16") or len(mods) != 9 or mods[1] != "aligned":
             return None
-        if to != of or {"sp", "sp::ordered_metadata", "block_scale", "satfinite"} & set(mods):
-            return None
-        lists = [_split(one[1:-1]) for one in operands[:4]]
-        words, k = len(lists[2]), int(shape[6:])
+        d, a_words, b_words, c = (_listed(one) for one in operands)
         each = {"f16": 2, "bf16": 2, "tf32": 1}.get(a, 4)
-        if k != 4 * each * words or len(lists[1]) != 2 * words:
+        if int(k) != 4 * each * len(b_words) or len(a_words) != 2 * len(b_words):
             return None
-        given = [", ".join(self.read(one, "b32") for one in part) for part in lists[1:3]]
+        words = [", ".join(self.read(one, "b32") for one in part) for part in (a_words, b_words)]
         result = "int32_t" if to == "s32" else "float"
+        kinds = f"lab::ptx::{_ELEMENTS[a]}, lab::ptx::{_ELEMENTS[b]}, {result}, {len(b_words)}"
         if to == "f16":
-            parts = [self.read(one, "b32") for one in lists[3]]
-            start = ", ".join(
-                f"lab::ptx::Half::from(uint16_t({one} >> {s}))" for one in parts for s in (0, 16)
-            )
+            half = "lab::ptx::Half::from(uint16_t({} >> {}))".format
+            start = [half(self.read(one, "b32"), s) for one in c for s in (0, 16)]
+            pair = "uint32_t(lab::ptx::Half::to(t.at[{}])) | uint32_t(lab::ptx::Half::to(t.at[{}])) << 16"
             back = [
-                self.write(
-                    one,
-                    "b32",
-                    f"lab::ptx::Half::to(c[{2 * i}]) | uint32_t(lab::ptx::Half::to(c[{2 * i + 1}])) << 16",
-                )
-                for i, one in enumerate(lists[0])
+                self.write(one, "b32", pair.format(2 * i, 2 * i + 1)) for i, one in enumerate(d)
             ]
-        elif to in ("f32", "s32"):
-            start = ", ".join(self.read(one, to) for one in lists[3])
-            back = [self.write(one, to, f"c[{i}]") for i, one in enumerate(lists[0])]
         else:
-            return None
-        kinds = ", ".join([*(f"lab::ptx::{_ELEMENTS[one]}" for one in (a, b)), result, str(words)])
-        call = f"lab::ptx::product<{kinds}>(c, a, b);"
-        return (
-            f"{result} c[] = {{{start}}}; const uint32_t a[] = {{{given[0]}}}; "
-            f"const uint32_t b[] = {{{given[1]}}}; {call} {' '.join(back)}"
-        )
+            start = [self.read(one, to) for one in c]
+            back = [self.write(one, to, f"t.at[{i}]") for i, one in enumerate(d)]
+        sums = f"lab::ptx::Four<{result}>{{{{{', '.join(start)}}}}}"
+        second = words[1] if len(b_words) == 2 else f"{words[1]}, 0"
+        product = f"lab::ptx::product<{kinds}>({sums}, lab_words{{{{{words[0]}}}}}, {second})"
+        return f"const auto t = {product}; {' '.join(back)}"
 
 
-def _split(text: str) -> list[str]:
-    """Operands, at the commas that stand in no bracket; a call's name may stand without one."""
-    parts, depth, start = [], 0, 0
-    for i, sign in enumerate(text):
-        if sign in "[{(":
-            depth += 1
-        elif sign in "]})":
-            depth -= 1
-        elif sign == "," and depth == 0:
-            parts.append(text[start:i])
-            start = i + 1
-    parts.append(text[start:])
-    return [" ".join(one.split()) for one in parts if one.strip()]
+_ARITHMETIC = {*_OF_FLOATS, *_OF_WHOLES} - {"mul", "mad"}
 
 
-def own_file(file: str, shown: str, folders: Sequence[Path]) -> str | None:
-    """What messages call a file that ``.file`` names: the kernel's source, or one of its headers."""
-    if file == shown or file.endswith(f"/{shown}"):
-        return shown
-    path = Path(file).resolve()
-    return str(path) if any(path.is_relative_to(Path(one).resolve()) for one in folders) else None
+def _is_number(type_: str) -> bool:
+    return re.fullmatch(r"[usf](?:8|16|32|64)|bf16", type_) is not None
+
+
+def _listed(operand: str) -> list[str]:
+    return split_operands(operand[1:-1]) if operand.startswith("{") else [operand]
+
+
+def _is_held(word: str, held: Mapping[str, str | None]) -> bool:
+    return any(part in held for part in word.split(":"))
+
+
+def _as(value: str, type_: str, wanted: str) -> str:
+    """A value of one type of PTX as one of another: bits are kept, and none are added but zeros,
+    or the sign of what has one."""
+    have, to = _c_type(type_), _c_type(wanted)
+    if have == to:
+        return value
+    if "bool" in (have, to):
+        raise NotTranslated(f"a predicate as `{type_ if to == 'bool' else wanted}`")
+    if have in _FLOATS.values():
+        value = f"lab::bits<uint{bits_of(type_)}_t>({value})"
+    if to in _FLOATS.values():
+        return f"lab::bits<{to}>(uint{bits_of(wanted)}_t({value}))"
+    return f"{to}({value})"

@@ -33,6 +33,10 @@ struct lab_product {
   float a[8], b[4], c[4];
 };
 
+struct lab_words {  // of a lane, in as many registers
+  uint32_t word[4];
+};
+
 // What a kernel parameter is: 'p' pointer, 'i' signed, 'u' unsigned, 'f' floating, 's' other.
 struct lab_parameter {
   char kind;
@@ -76,8 +80,9 @@ void lab_read_structure(void* to, int index, size_t bytes);
 int lab_barrier(int op, int predicate);
 uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width);
 void lab_multiply(lab_product* mine);  // c += a * b, of the whole warp
+void lab_multiply_at(lab_product* mine, const void* caller);
 // Of one to four 8x8 matrices of 16-bit elements, whose rows the first lanes name: two of each.
-void lab_load_matrices(const void* row, int count, int transposed, uint32_t* to);
+lab_words lab_load_matrices(const void* row, int count, int transposed);
 unsigned lab_active_mask();
 uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare);
 void lab_fence();

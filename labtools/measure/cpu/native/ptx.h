@@ -5,6 +5,8 @@
 // An address in shared memory is a distance from `lab_shared_base`, as small as on a GPU; every other
 // one, a generic one above all, is an address of this process.
 #pragma once
+#include <array>
+
 #include "functions.h"
 
 namespace lab {
@@ -23,11 +25,10 @@ LAB_INLINE T part_of(const V& whole, int i) {
   __builtin_memcpy(&part, reinterpret_cast<const char*>(&whole) + i * sizeof(T), sizeof part);
   return part;
 }
-template <class V, class T, size_t N>
-LAB_INLINE V joined(const T (&parts)[N]) {
-  static_assert(sizeof parts == sizeof(V), "the parts make the whole");
+template <class V, class T>
+LAB_INLINE V joined(std::array<T, sizeof(V) / sizeof(T)> parts) {
   V whole;
-  __builtin_memcpy(&whole, parts, sizeof whole);
+  __builtin_memcpy(&whole, &parts, sizeof whole);
   return whole;
 }
 
@@ -68,6 +69,9 @@ LAB_INLINE uint16_t towards_zero_16(float x) {
   const uint16_t near = E::to(x);
   return fabsf(E::from(near)) > fabsf(x) ? uint16_t(near - 1) : near;
 }
+
+template <class E, class T>
+LAB_INLINE uint16_t nearest_16(T x) { return E::to(x); }
 
 // ---- arithmetic ----
 LAB_INLINE float fused(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
@@ -203,42 +207,46 @@ struct E5m2 {
   static LAB_INLINE float from(uint8_t bits) { return from_fp8<5, 2>(bits); }
   static LAB_INLINE uint8_t to(float x) { return to_fp8<5, 2>(x); }
 };
+template <class E>
+LAB_INLINE uint16_t pair_of_fp8(float low, float high) {
+  return uint16_t(E::to(low) | E::to(high) << 8);
+}
 
 // ---- warps ----
-LAB_INLINE unsigned lane() {
-  const lab_index i = lab_thread_index(), n = lab_block_dim();
-  return (i.x + n.x * (i.y + n.y * i.z)) % 32;
+LAB_INLINE unsigned threads() {
+  const lab_index n = lab_block_dim();
+  return n.x * n.y * n.z;
 }
-LAB_INLINE unsigned warp() {
+LAB_INLINE unsigned thread() {
   const lab_index i = lab_thread_index(), n = lab_block_dim();
-  return (i.x + n.x * (i.y + n.y * i.z)) / 32;
+  return i.x + n.x * (i.y + n.y * i.z);
 }
+LAB_INLINE unsigned lane() { return thread() % 32; }
+LAB_INLINE unsigned warp() { return thread() / 32; }
 // The last operand of shfl holds the width of the parts in its upper bits and a clamp below.
-LAB_INLINE uint32_t shuffled(int op, uint32_t mask, uint32_t x, uint32_t by, uint32_t clamp, bool* inside) {
+LAB_INLINE uint32_t shuffled(int op, uint32_t mask, uint32_t x, uint32_t by, uint32_t clamp, bool& inside) {
   const int width = 32 - int(clamp >> 8 & 31u), me = int(lane()), first = me & ~(width - 1);
   by &= 31u;
-  if (inside) {
-    const int from = op == LAB_SHFL ? first | int(by & 31u) : op == LAB_SHFL_XOR ? me ^ int(by) : op == LAB_SHFL_UP ? me - int(by) : me + int(by);
-    *inside = op == LAB_SHFL_UP ? from >= first : from < first + width;
-  }
+  const int from = op == LAB_SHFL ? first | int(by) : op == LAB_SHFL_XOR ? me ^ int(by) : op == LAB_SHFL_UP ? me - int(by) : me + int(by);
+  inside = op == LAB_SHFL_UP ? from >= first : from < first + width;
   return uint32_t(lab_collective(op, mask, x, int(by), width));
 }
-LAB_INLINE bool elected(uint32_t mask, uint32_t* leader) {
-  const unsigned first = unsigned(__builtin_ctz(unsigned(lab_collective(LAB_BALLOT, mask, 1, 0, 32))));
-  if (leader) *leader = first;
-  return first == lane();
+LAB_INLINE uint32_t elected(uint32_t mask) {
+  return uint32_t(__builtin_ctz(unsigned(lab_collective(LAB_BALLOT, mask, 1, 0, 32))));
 }
 
 // ---- barriers ----
-LAB_INLINE uint32_t block_barrier(int op, bool p) { return uint32_t(lab_barrier(op, p)); }
-LAB_INLINE void named_barrier(uint32_t number, uint32_t threads, bool waits) {
-  const lab_index n = lab_block_dim();
-  const uint32_t all = n.x * n.y * n.z;
-  if (number == 0 && waits && (!threads || threads == all))
+LAB_INLINE void named_barrier(uint32_t number, uint32_t count, bool waits) {
+  if (number == 0 && waits && (!count || count == threads()))
     lab_barrier(LAB_BARRIER, 0);
   else
-    lab_named_barrier(number, threads ? threads : all, waits);
+    lab_named_barrier(number, count ? count : threads(), waits);
 }
+LAB_INLINE int reduced(int op, uint32_t number, bool p) {
+  if (number) lab_trap("a barrier other than number 0 that counts what threads say");
+  return lab_barrier(op, p);
+}
+LAB_INLINE void end_of_barrier(const void* barrier) { lab_phase_parity(const_cast<void*>(barrier)); }
 // What an arrival returns, and a wait takes: the parity of the phase.
 LAB_INLINE uint64_t arrived(void* barrier, uint32_t arrivals, long long bytes) {
   const unsigned parity = lab_phase_parity(barrier);
@@ -306,37 +314,43 @@ struct Tf32 {
   static constexpr int each = 1;
   static LAB_INLINE float at(uint32_t word, int) { return lab::bits<float>(word & ~0x1fffu); }
 };
-// Words of A come in pairs: of a row, and of the row eight below. `N` words of B, one for each pair.
+// By value and by themselves: so nothing of it is watched. Words of A come in pairs, of a row and of
+// the row eight below; a word of B goes with each.
+template <class T>
+struct Four {
+  T at[4];
+};
 template <class A, class B, class C, int N>
-LAB_INLINE void product(C (&c)[4], const uint32_t (&a)[2 * N], const uint32_t (&b)[N]) {
+__attribute__((noinline, no_sanitize("thread"))) Four<C> product(Four<C> c, lab_words a, uint32_t b0, uint32_t b1) {
   constexpr int elements = A::each * N;  // of a row, in a lane
   constexpr int at_once = elements < 4 ? elements : 4;
   for (int start = 0; start < elements; start += at_once) {
     lab_product mine = {};
     for (int i = 0; i < at_once; ++i) {
       const int word = (start + i) / A::each, of = (start + i) % A::each, place = i / 2 * 4 + i % 2;
-      mine.a[place] = A::at(a[2 * word], of);
-      mine.a[place + 2] = A::at(a[2 * word + 1], of);
-      mine.b[i] = B::at(b[word], of);
+      mine.a[place] = A::at(a.word[2 * word], of);
+      mine.a[place + 2] = A::at(a.word[2 * word + 1], of);
+      mine.b[i] = B::at(word ? b1 : b0, of);
     }
     if (std::is_same<C, float>::value)
-      for (int i = 0; i < 4; ++i) mine.c[i] = float(c[i]);
-    lab_multiply(&mine);
+      for (int i = 0; i < 4; ++i) mine.c[i] = float(c.at[i]);
+    lab_multiply_at(&mine, __builtin_return_address(0));
     // A sum of 16 products of whole numbers of 8 bits is exact in a float.
-    for (int i = 0; i < 4; ++i) c[i] = std::is_same<C, float>::value ? C(mine.c[i]) : C(c[i] + C(mine.c[i]));
+    for (int i = 0; i < 4; ++i) c.at[i] = std::is_same<C, float>::value ? C(mine.c[i]) : C(c.at[i] + C(mine.c[i]));
   }
+  return c;
 }
-LAB_INLINE void store_matrices(char* row, int count, bool transposed, const uint32_t* words) {
+LAB_INLINE void store_matrices(char* row, int count, bool transposed, lab_words words) {
   const unsigned l = lane(), g = l / 4, c = l % 4;
   lab_need_aligned(row, l < 8u * unsigned(count) ? 16 : 1);
   for (int i = 0; i < count; ++i) {
     if (!transposed) {
       char* to = reinterpret_cast<char*>(lab_collective(LAB_SHFL, ~0u, pack(row), 8 * i + int(g), 32));
-      reinterpret_cast<Word4*>(to)[c] = words[i];
+      reinterpret_cast<Word4*>(to)[c] = words.word[i];
     } else {
       for (unsigned k = 0; k < 2; ++k) {
         char* to = reinterpret_cast<char*>(lab_collective(LAB_SHFL, ~0u, pack(row), 8 * i + int(2 * c + k), 32));
-        reinterpret_cast<Word2*>(to)[g] = uint16_t(words[i] >> (16 * k));
+        reinterpret_cast<Word2*>(to)[g] = uint16_t(words.word[i] >> (16 * k));
       }
     }
   }

@@ -709,7 +709,7 @@ void lab_multiply_result(lab_product* mine) {
   const unsigned lane = lab::S.current->lane, row = lane / 4, column = lane % 4 * 2;
   for (unsigned i = 0; i < 4; ++i) mine->c[i] = w.c[row + i / 2 * 8][column + i % 2];
 }
-void lab_multiply(lab_product* mine) {
+static inline __attribute__((always_inline)) void multiply_together(lab_product* mine, uint64_t caller, const void* frame) {
   lab::Warp& w = lab::S.warps[lab::S.current->warp];
   const unsigned lane = lab::S.current->lane, row = lane / 4, column = lane % 4 * 2;
   for (unsigned i = 0; i < 8; ++i)  // pairs: this row, row + 8, then both with k + 8
@@ -718,12 +718,16 @@ void lab_multiply(lab_product* mine) {
     w.b[column + i / 2 * 8 + i % 2][row] = mine->b[i];
     w.c[row + i / 2 * 8][column + i % 2] = mine->c[i];
   }
-  lab::begin_collective(LAB_PRODUCT, ~0u, 0, 0, 32, LAB_CALLER, LAB_FRAME);
+  lab::begin_collective(LAB_PRODUCT, ~0u, 0, 0, 32, caller, frame);
   lab::pass();
   lab_multiply_result(mine);
 }
+void lab_multiply(lab_product* mine) { multiply_together(mine, LAB_CALLER, LAB_FRAME); }
+void lab_multiply_at(lab_product* mine, const void* caller) {
+  multiply_together(mine, lab::linked_address(uintptr_t(caller)), LAB_FRAME);
+}
 
-void lab_load_matrices(const void* row, int count, int transposed, uint32_t* to) {
+lab_words lab_load_matrices(const void* row, int count, int transposed) {
   lab::Warp& w = lab::S.warps[lab::S.current->warp];
   const unsigned lane = lab::S.current->lane;
   if (lane < 8u * unsigned(count)) {
@@ -733,7 +737,9 @@ void lab_load_matrices(const void* row, int count, int transposed, uint32_t* to)
   }
   lab::begin_collective(LAB_MATRICES, ~0u, uint64_t(transposed), count, 32, LAB_CALLER, LAB_FRAME);
   lab::pass();
-  memcpy(to, w.loaded[lane], 4 * size_t(count));
+  lab_words mine;
+  memcpy(mine.word, w.loaded[lane], sizeof mine);
+  return mine;
 }
 
 unsigned lab_active_mask_result() { return unsigned(lab_collective_result()); }
