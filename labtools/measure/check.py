@@ -34,7 +34,14 @@ from labtools.problem import (
 from labtools.problem.isolated import RISING, VALUES_UP_TO, IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
 from labtools.problem.text import read_given
-from labtools.toolchain import CompilerMissing, compile_rung, launched_entries, source_name
+from labtools.toolchain import (
+    CompilerMissing,
+    Cubin,
+    compile_rung,
+    launched_entries,
+    source_name,
+)
+from labtools.toolchain.ptx import assemble_ptx
 from labtools.toolchain.compiler import expanded_text
 from labtools.toolchain.cubin import refuse_launch
 from labtools.toolchain.progress import Progress, silent
@@ -629,7 +636,7 @@ def _compile_for_gpu(
 
     limits, workload = checked_limits(), cases[0]
     with ThreadPoolExecutor(1) as beside:
-        compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
+        compiling = beside.submit(_compiled, rung, workload, knobs)
         executable = build_for_cpu(rung, workload, knobs, limits)
         try:
             cubin = compiling.result()
@@ -646,7 +653,7 @@ def _compile_for_gpu(
                 # Other code is compiled where it has more threads: it may be bound to fewer.
                 if same or launch.num_threads > most:
                     known = same and launch.entry in cubin.entries  # else another of a template
-                    code = cubin if known else compile_rung(rung, case, limits, knobs)
+                    code = cubin if known else _compiled(rung, case, knobs)
                     refuse_launch(code, launch, limits)
                 most = max(most, launch.num_threads)
         except LabError as error:
@@ -657,6 +664,14 @@ def _compile_for_gpu(
                 what, f"{error.what} {error.why}", "a supports() that says so"
             ) from error
     return True, executable
+
+
+def _compiled(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> Cubin:
+    """What a GPU runs: PTX is assembled, and any other source compiled."""
+    limits = checked_limits()
+    if rung.source.suffix == ".ptx":
+        return assemble_ptx(rung.source_text, rung.target(limits.arch), source_name(rung))
+    return compile_rung(rung, workload, limits, knobs)
 
 
 def _largest(rung: Rung, problem: Problem) -> list[Problem]:

@@ -749,9 +749,10 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         args: Sequence[str] | None = None,
         launches: Sequence[Mapping[str, Any]] = (),
         workspace: Mapping[str, str] | None = None,
+        source: str = "",
         **fields: Any,
     ) -> Rung:
-        """A `Rung` of the ``.cu`` beside ``file``.
+        """A `Rung` of the ``.cu`` beside ``file``, or of another source in its folder.
 
         Args:
             entry: the kernel as C++ names it.
@@ -760,11 +761,13 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             args: names of arguments in the kernel's order; None: all, as the problem has them.
             launches: several in order, each with these five by name, in place of one.
             workspace: scratch buffers by name, such as ``{"partial": "f32[cdiv(N, 256)]"}``.
+            source: a file's name: a ``.cu``, or PTX as ``.ptx``.
             fields: further ones of a `Rung`, such as ``knobs``, ``supports`` and ``tolerance``.
 
         Raises LabError: a size that is none, an argument that is not there, or a launch that every
         GPU refuses.
         """
+        place = Path(file).parent / source if source else Path(file).with_suffix(".cu")
         one = {"entry": entry, "grid": grid, "block": block, "smem": smem}
         told = [*launches] or [one if args is None else {**one, "args": [*args]}]
         for each in told:
@@ -779,7 +782,6 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
                 raise _no_problem(self.name, why)
         asked = tuple(asked_launch(each) for each in told)
         spaces = dict(workspace or {})
-        source = Path(file).with_suffix(".cu")
 
         def launch(problem: Any, limits: Any, knobs: Mapping[str, int]) -> Any:
             sizes = problem.named_sizes | knobs
@@ -792,9 +794,10 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             texts = [f"{name}={value}" for name, value in sizes.items()]
             texts += [f"{name}={text}" for name, text in spaces.items()]
             held = tuple(each for each in read_arguments(texts) if each.role != "size")
-            return AskedKernel(source, asked, (*more, *buffers), held).laid_out()
+            return AskedKernel(place, asked, (*more, *buffers), held).laid_out()
 
         usual = {"title": Path(file).stem, "idea": "", "limiter": "", "cost": "", "launch": launch}
+        usual["source"] = place
         made = Rung.beside(file, **{**usual, "operation": self.name, **fields})
         for problem in self.given:
             if made.launch is launch and not made.supports(problem):

@@ -416,8 +416,9 @@ class Rung:
 
     @classmethod
     def beside(cls, file: str, **fields: Any) -> Self:
-        """The rung of a ``.py``, whose name it has, of the ``.cu`` beside it."""
-        return cls(id=Path(file).stem, source=Path(file).with_suffix(".cu"), **fields)
+        """The rung of a ``.py``, whose name it has, of the ``.cu`` beside it or another source."""
+        usual = {"id": Path(file).stem, "source": Path(file).with_suffix(".cu")}
+        return cls(**{**usual, **fields})
 
     @property
     def is_family(self) -> bool:

@@ -945,9 +945,7 @@ INLINE_ASSEMBLY = (
     "inline assembly is for GPUs only; put a host path beside it (#ifdef __CUDA_ARCH__)"
 )
 
-NOT_IN_RUNNER = (
-    "as C++ the kernel is for GPUs alone, so its PTX is run, of which the runner has what is common"
-)
+NOT_IN_RUNNER = "the kernel is run by its PTX, and of PTX the runner has what is common"
 ON_A_GPU = "such a kernel can be compiled for a GPU and checked there"
 CORRECT_LINE = (
     "where a GPU's compiler takes this line, the kernel can be checked there; "

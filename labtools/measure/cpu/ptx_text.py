@@ -98,10 +98,11 @@ _LABEL = re.compile(r"([A-Za-z_$][\w$]*)\s*:(?!:)(\s*\.branchtargets[^;]*;)?")
 _FUNCTION = re.compile(
     r"\s*(?:\((?P<returned>[^)]*)\))?\s*(?P<name>[\w$]+)\s*(?:\((?P<parameters>[^)]*)\))?[^{;]*"
 )
+_MODS = r"(?:\s*\.(?:attribute\([^)]*\)|align\s+\d+|ptr|v[248]|global|shared|const|local))*"
 _VARIABLE = re.compile(
     r"\.(?P<space>global|const|shared|local|param|reg)\b"
-    r"(?P<mods>(?:\s*\.(?:attribute\([^)]*\)|align\s+\d+|ptr|v[248]|global|shared|const|local))*)"
-    r"\s*\.(?P<type>[busf]\d+|pred|f16x2|bf16x2|bf16)\s+(?P<name>[\w$%]+)\s*"
+    rf"(?P<mods>{_MODS})\s*\.(?P<type>[busf]\d+|pred|f16x2|bf16x2|bf16)(?P<more>{_MODS})"
+    r"\s+(?P<name>[\w$%]+)\s*"
     r"(?P<sizes>(?:\[\s*\d*\s*\])*)\s*(?:=\s*(?P<value>.*))?$",
     re.DOTALL,
 )
@@ -112,11 +113,12 @@ def read_variable(text: str, is_extern: bool = False) -> Variable:
     found = _VARIABLE.match(text)
     if found is None or (is_extern and found["space"] != "shared"):
         raise NotTranslated(f"the declaration `{shorten_ptx(text)}`")
+    mods = found["mods"] + found["more"]
     sizes = [int(one or 0) for one in re.findall(r"\[\s*(\d*)\s*\]", found["sizes"])]
-    sizes += [int(one) for one in re.findall(r"\.v([248])", found["mods"])]
-    aligned = re.search(r"\.align\s+(\d+)", found["mods"])
+    sizes += [int(one) for one in re.findall(r"\.v([248])", mods)]
+    aligned = re.search(r"\.align\s+(\d+)", mods)
     alignment = max(int(aligned[1]) if aligned else 1, bits_of(found["type"]) // 8)
-    is_pointer, value = ".ptr" in found["mods"], found["value"] or ""
+    is_pointer, value = ".ptr" in mods, found["value"] or ""
     shape = (found["type"], math.prod(sizes), alignment, is_pointer, bool(sizes), value)
     return Variable(found["name"], found["space"], *shape)
 
