@@ -135,6 +135,7 @@ class CheckReport:
     not_checked: tuple[str, ...] = ()  # what this check cannot say
     remarks: tuple[str, ...] = ()  # what the verdict does not count
     gpu_only: str = ""  # lines of the kernel that only a GPU runs; empty where it is wrong anyway
+    by_ptx: bool = False  # what the CPU ran was made of the kernel's PTX, and not of its C++
 
     def to_dict(self) -> dict[str, Any]:
         """What the JSON holds."""
@@ -232,7 +233,8 @@ class CheckReport:
 
     @property
     def _first_lines(self) -> str:
-        cpu = f"the CPU, launched as on {checked_limits().name}"
+        by_ptx = " by its PTX" if self.by_ptx else ""
+        cpu = f"the CPU{by_ptx}, launched as on {checked_limits().name}"
         where = cpu if self.on == "cpu" else "the GPU"
         wrong = [case for case in self.cases if not case.ok]
         ours = not self.cases or operation_of(self.cases[0].workload).is_ours
@@ -333,13 +335,14 @@ def check_rung(
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
-    gpu_only, never = "", None
+    gpu_only, never, by_ptx = "", None, False
     remarks: list[str] = []
     if on == "cpu":
         from .cpu.runner import needs_ascending, unfenced_line
 
         compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
-        gpu_only = _gpu_only(rung, batteries, knobs)
+        by_ptx = all(one.by_ptx for _, one in compiled)
+        gpu_only = "" if by_ptx else _gpu_only(rung, batteries, knobs)
         if not all(told for told, _ in compiled):
             not_checked.append("whether a GPU's compiler takes it: there is none here")
         # Each case calls it twice, on one problem.
@@ -378,7 +381,7 @@ def check_rung(
     ok = len(done) == len(cases) and all(case.ok for case in done)
     seed = seed if len(done) > len(fixed) else None
     said = tuple(not_checked), tuple(remarks)
-    report = CheckReport(rung.id, on, ok, done, len(cases), seed, *said)
+    report = CheckReport(rung.id, on, ok, done, len(cases), seed, *said, by_ptx=by_ptx)
     ok = ok and not report.bias
     return dataclasses.replace(report, ok=ok and not gpu_only, gpu_only=gpu_only if ok else "")
 
