@@ -41,10 +41,10 @@ from labtools.toolchain import (
     launched_entries,
     source_name,
 )
-from labtools.toolchain.ptx import assemble_ptx
 from labtools.toolchain.compiler import expanded_text
 from labtools.toolchain.cubin import refuse_launch
 from labtools.toolchain.progress import Progress, silent
+from labtools.toolchain.ptx import assemble_ptx
 from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
 from .case import CheckCase, Fault, checked_limits, second_draw

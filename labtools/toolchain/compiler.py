@@ -26,7 +26,6 @@ from .apart import Stopped, can_work_apart, copies_at_once, read_setting, thread
 from .cache import Recent, binary_mark, content_key, kept
 from .cubin import Cubin, no_kernel, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
-from .hints import kept_lines
 from .options import (
     COMMON_OPTIONS,
     CUPY_ADDED_OPTIONS,
@@ -140,9 +139,9 @@ def compile_cubin(
     builds = _nvrtc_builds(found)
     if builds:
         parts = (key, COMMON_OPTIONS, CUPY_ADDED_OPTIONS, builds, used_headers(source, folders))
-        image, log, keeps, symbols = kept("cubin_names", parts, make)
+        image, log, ptx, symbols = kept("cubin_ptx", parts, make)
     else:
-        image, log, keeps, symbols = make()
+        image, log, ptx, symbols = make()
     read = read_entries(image, arch, log)
     if not read:
         what, why = f"{name} compiles but holds no kernel.", "no function is marked __global__"
@@ -152,47 +151,14 @@ def compile_cubin(
         raise CompileError(what, why, mark, file=name, log=log)
     named = {entry: replace(read[of], entry=entry) for entry, of in symbols.items() if of in read}
     named |= {entry: one for entry, one in read.items() if entry not in symbols.values()}
-    cubin = Cubin(image, arch, log, found.version, named, name, keeps, symbols)
+    cubin = Cubin(image, arch, log, found.version, named, name, symbols, ptx)
     _cubins.put(key, cubin)
     return cubin
 
 
-def compile_ptx(
-    source: str,
-    arch: str,
-    defines: Mapping[str, str] | None = None,
-    name: str = "kernel.cu",
-    include_dirs: Iterable[Path | str] = (),
-    entries: Sequence[str] = (),
-    limit_s: float = KERNEL_LIMIT_S,
-) -> tuple[str, dict[str, str]]:
-    """The PTX that NVRTC makes of CUDA C++, with its lines, and the symbols of its ``entries``.
-
-    Arguments and errors are those of `compile_cubin`; only machine code is not made.
-    """
-    check_arch(arch)
-    found = find_compiler()
-    expanded = expand_includes(source, all_include_dirs(include_dirs))
-    folders = all_include_dirs(include_dirs, expanded)
-    refuse_odd_includes(source, folders, name)
-    text, virtual = name_lines(source, name, expanded), arch.replace("sm_", "compute_")
-    limits = (allowed_s(limit_s), entries)
-
-    def make() -> tuple[str, dict[str, str]]:
-        made = _compile_apart(found, text, virtual, defines or {}, name, folders, *limits, str)
-        _, log, ptx, symbols = made
-        if not ptx:
-            raise parse_compile_log(log.replace("\0", "").strip(), source, name, folders)
-        return ptx, symbols
-
-    key = content_key(expanded, arch, dict(defines or {}), name, folders, found, *entries)
-    builds = _nvrtc_builds(found)
-    return kept("ptx", (key, builds, used_headers(source, folders)), make) if builds else make()
-
-
 T = TypeVar("T")
 Made = tuple[bytes, str, str, dict[str, str]]
-"""The cubin, empty where it failed, the log, how it keeps lines in L2, and symbols by entry."""
+"""The cubin, empty where it failed, the log, the PTX, and symbols by entry."""
 _UNKNOWN_ENTRY = re.compile(r'Input name expression was: "([^"]*)"')
 
 
@@ -279,9 +245,7 @@ def _compile_apart(
     folders: tuple[Path, ...],
     limit_s: float,
     entries: Sequence[str],
-    of_ptx: Callable[[str], str] = kept_lines,
 ) -> Made:
-    """`Made`, in whose third place stands what ``of_ptx`` makes of the PTX."""
     options = [f"-arch={arch}", *COMMON_OPTIONS, *CUPY_ADDED_OPTIONS, "--ptxas-options=-v"]
     if tuple(int(part) for part in compiler.version.split(".")[:2]) >= (12, 9):
         options.append("--no-cache")  # it keeps compiled code without the assembler's report
@@ -290,12 +254,11 @@ def _compile_apart(
 
     def work() -> Made:
         try:
-            image, log, ptx, symbols = run(text, name, options, entries)
+            return run(text, name, options, entries)
         except MemoryError:
             raise
         except Exception as error:
-            image, log, ptx, symbols = b"", f"{type(error).__name__}: {error}", "", {}
-        return image, log, of_ptx(ptx), symbols
+            return b"", f"{type(error).__name__}: {error}", "", {}
 
     return run_compiler(work, name, limit_s)
 
@@ -318,7 +281,7 @@ def run_compiler(work: Callable[[], T], name: str, limit_s: float) -> T:
 def _compile_with_bindings(
     text: str, name: str, options: Sequence[str], entries: Sequence[str]
 ) -> Made:
-    """`Made`, with the PTX in third place."""
+    """With cuda-core's."""
     nvrtc = _import_nvrtc("cuda-core")
     program = _ask(nvrtc, "CreateProgram", text.encode(), name.encode(), 0, [], [])
 
@@ -348,7 +311,7 @@ def _compile_with_bindings(
 def _compile_with_cupy(
     text: str, name: str, options: Sequence[str], entries: Sequence[str]
 ) -> Made:
-    """The same through CuPy."""
+    """With CuPy's."""
     nvrtc = _import_nvrtc("cupy")
     program = nvrtc.createProgram(text, name, (), ())
     try:

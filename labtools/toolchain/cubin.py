@@ -17,6 +17,8 @@ from typing import Any
 
 from labtools.problem import KernelError, LabError, Launch, Limits
 
+from .hints import kept_lines
+
 _INFO_MAX_THREADS, _INFO_REQUIRED_THREADS, _INFO_CLUSTER = 0x05, 0x10, 0x3D
 _INFO_REGISTERS, _INFO_STACK, _INFO_PARAMETER = 0x2F, 0x12, 0x17
 _INFO_SIZED = 0x04
@@ -54,10 +56,14 @@ class Cubin:
     nvrtc_version: str  # for example ``13.5``
     entries: dict[str, Resources]  # resources by kernel name
     name: str = "kernel.cu"  # what the source is called in messages and line tables
-    # how it marks lines to stay in L2, as `kept_lines` says it; empty: it does not
-    keeps_lines: str = ""
     # what the file calls those that are no ``extern "C"`` function
     symbols: Mapping[str, str] = field(default_factory=dict)
+    ptx: str = field(default="", repr=False)  # what it was assembled from; empty: nobody knows
+
+    @property
+    def keeps_lines(self) -> str:
+        """How it marks lines to stay in L2, as `kept_lines` says it; empty: it does not."""
+        return kept_lines(self.ptx)
 
     def symbol_of(self, entry: str) -> str:
         """What the file calls a kernel."""

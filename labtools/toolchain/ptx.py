@@ -12,7 +12,6 @@ from labtools.problem.text import first_line
 from .compiler import OWN_LIMIT_S, allowed_s, run_compiler
 from .cubin import Cubin, cubin_of, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompilerMissing, parse_compile_log
-from .hints import kept_lines
 
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?")
@@ -54,7 +53,7 @@ def assemble_ptx(text: str, arch: str, name: str) -> Cubin:
         raise parse_compile_log(_SAYS.sub(rf"{name}(\1): error: ", log), text, name)
     cubin = cubin_of(image, name)
     entries = read_entries(image, cubin.arch, log)
-    return dataclasses.replace(cubin, log=log, entries=entries, keeps_lines=kept_lines(text))
+    return dataclasses.replace(cubin, log=log, entries=entries, ptx=text)
 
 
 def _link(data: bytes, arch: str, name: str) -> tuple[bytes, str, str]:

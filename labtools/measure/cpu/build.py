@@ -29,14 +29,19 @@ import numpy as np
 from labtools.problem import LabError, kernels_dir
 from labtools.problem.text import counted_lines
 from labtools.record.whole import lock_now
-from labtools.toolchain import CompileError, CompilerMissing, find_cxx_compiler
+from labtools.toolchain import (
+    CompileError,
+    CompilerMissing,
+    Cubin,
+    compile_cubin,
+    find_cxx_compiler,
+)
 from labtools.toolchain.apart import threads
 from labtools.toolchain.cache import check_room, in_folder, kept, prune_kept, size_of
 from labtools.toolchain.compiler import (
     KERNEL_LIMIT_S,
     OWN_LIMIT_S,
     allowed_s,
-    compile_ptx,
     refuse_odd_includes,
     stopped_compiling,
     was_stopped,
@@ -263,8 +268,12 @@ def build_kernel(
     defines: Mapping[str, str],
     include_dirs: Iterable[Path],
     counted: bool = False,
+    compiled: Callable[[], Cubin] | None = None,
 ) -> Executable:
     """Compile a kernel, called ``name`` in messages, for the CPU, or take it from the cache.
+
+    What this machine's compiler does not take, and a GPU's does, is made of the PTX of what
+    ``compiled`` gives; without it, of what NVRTC makes of the source.
 
     With ``counted`` it counts how often each thread comes by each place (``native/trips.h``).
 
@@ -274,7 +283,8 @@ def build_kernel(
     kernel = Kernel(source, name, tuple(dict.fromkeys(entries)), tuple(include_dirs))
     if _other_target is not None and not counted:
         return _other_target.build(kernel, defines)
-    build = functools.partial(_build_in, kernel, defines, counted)
+    making = compiled or functools.partial(_compile_alone, kernel, defines)
+    build = functools.partial(_build_in, kernel, defines, counted, making)
     return in_folder("cpu", build, "the executable of the kernel")
 
 
@@ -314,31 +324,48 @@ class Kernel:
         return self.name.replace("\\", "/").replace('"', "'")
 
 
-def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path) -> Executable:
+def _build_in(
+    kernel: Kernel,
+    defines: Mapping[str, str],
+    counted: bool,
+    compiled: Callable[[], Cubin],
+    cache: Path,
+) -> Executable:
     """As C++ where it is C++ for this machine too, else by its PTX."""
     if IS_PTX.search(kernel.source):
         return _build_by_ptx(kernel, kernel.source, {}, counted, cache)
+
+    def by_ptx() -> Executable:
+        made = compiled()
+        return _build_by_ptx(kernel, made.ptx, made.symbols, counted, cache)
+
     own = [one for one in kernel.folders if one.resolve() != kernels_dir().resolve() / "include"]
     asked = (digest_of_texts([kernel.source, repr(sorted(defines.items()))]), kernel.name)
     first_by_ptx = asked in _REFUSED or has_inline_ptx(expand_includes(kernel.source, own))
-    try:
-        if first_by_ptx:
-            return _build_of_source_by_ptx(kernel, defines, counted, cache)
-    except CompilerMissing:
-        pass
+    if first_by_ptx or kernel.name.endswith(".py"):
+        with contextlib.suppress(CompilerMissing):
+            return by_ptx()
     try:
         return _build_cpp(kernel, defines, counted, cache)
     except CompileError as error:
-        if was_stopped(error.what) or first_by_ptx:
-            raise _with_compiler(error) if first_by_ptx else error from None
-        with contextlib.suppress(CompileError):
-            try:
-                built = _build_of_source_by_ptx(kernel, defines, counted, cache)
-            except CompilerMissing:
-                raise _with_compiler(error) from None
-            _REFUSED.add(asked)
-            return built
-        raise
+        if first_by_ptx or was_stopped(error.what):
+            raise _with_compiler(error) from None
+        try:
+            built = by_ptx()
+        except CompilerMissing:
+            raise _with_compiler(error) from None
+        except LabError:
+            raise error from None
+        _REFUSED.add(asked)
+        return built
+
+
+def _compile_alone(kernel: Kernel, defines: Mapping[str, str]) -> Cubin:
+    entries = (
+        kernel.entries if has_cpp_kernels(expand_includes(kernel.source, kernel.folders)) else ()
+    )
+    arch, told = f"sm_{CUDA_ARCH // 10}", (dict(defines), kernel.name, kernel.folders)
+    return compile_cubin(kernel.source, arch, *told, limit_s=KERNEL_LIMIT_S, entries=entries)
 
 
 _REFUSED: set[tuple[str, str]] = set()
@@ -354,16 +381,6 @@ def _with_compiler(error: CompileError) -> CompileError:
     if error.why in (INLINE_ASSEMBLY, GPU_HEADER):
         error.still_works = f"{error.still_works}; {TO_RUN_PTX}"
     return error
-
-
-def _build_of_source_by_ptx(
-    kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path
-) -> Executable:
-    expanded = expand_includes(kernel.source, kernel.folders)
-    entries = kernel.entries if has_cpp_kernels(expanded) else ()
-    arch = f"sm_{CUDA_ARCH // 10}"
-    made = compile_ptx(kernel.source, arch, defines, kernel.name, kernel.folders, entries)
-    return _build_by_ptx(kernel, *made, counted, cache)
 
 
 def _build_by_ptx(

@@ -7,6 +7,8 @@ same lines. What is more than one expression is a function of ``native/ptx.h``.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -473,13 +475,11 @@ class _Body:
         written = self._by_rule(opcode, operands)
         if written is None:
             op, *mods = opcode.split(".")
-            write = getattr(self, f"_{op}", self._arithmetic if op in _ARITHMETIC else None)
-            # A form with fewer words or operands than any that is here.
-            with_op = (op,) if write == self._arithmetic else ()
-            try:
-                written = write(*with_op, mods, operands) if write else None
-            except (IndexError, ValueError, KeyError):
-                written = None
+            plain = functools.partial(self._arithmetic, op) if op in _ARITHMETIC else None
+            write: Callable[..., str | None] | None = getattr(self, f"_{op}", plain)
+            # An IndexError: a form with fewer words or operands than any that is here, and so on.
+            with contextlib.suppress(IndexError, ValueError, KeyError):
+                written = write(mods, operands) if write else None
         if written is None:
             raise NotTranslated(f"the PTX instruction `{opcode}`")
         return f"{guard}{{ {written} }}"
@@ -704,11 +704,11 @@ class _Body:
         if "x" in to or "x" in of or not _is_number(to) or not _is_number(of):
             return None
         value, is_float = self._as_number(operands[1], of), of in _FLOATS or of in _SIXTEENS
-        whole = next((_TO_WHOLE[one] for one in how if one in _TO_WHOLE), None)
+        whole = next((_TO_WHOLE[one] for one in how if one in _TO_WHOLE), "")
         if to not in _FLOATS and to not in _SIXTEENS:
             if is_float:
-                side = f"lab::ptx::{whole or 'TOWARDS_ZERO'}"
-                value = f"lab::ptx::whole<{_c_type(to)}>(double({value}), {side})"
+                how_far = f"lab::ptx::{whole or 'TOWARDS_ZERO'}"
+                value = f"lab::ptx::whole<{_c_type(to)}>(double({value}), {how_far})"
             elif "sat" in how:
                 value = f"lab::ptx::within<{_c_type(to)}>({value})"
             return self.write(operands[0], to, value)
