@@ -317,6 +317,22 @@ def has_inline_ptx(source: str) -> bool:
     return _ASM.search("\n".join(lines)) is not None
 
 
+def asm_lines(source: str) -> dict[int, int]:
+    """Of each line that a statement of inline PTX goes on in, the line it begins in: a compiler
+    says it stands where it ends."""
+    begins = {}
+    for found in _ASM.finditer(source):
+        depth, at = 0, found.start()
+        for token in re.compile(r'"(?:[^"\\\n]|\\.)*"|[()]').finditer(source, at):
+            depth += (token[0] == "(") - (token[0] == ")")
+            if depth == 0 and token[0] == ")":
+                break
+            at = token.end()
+        first = source.count("\n", 0, found.start()) + 1
+        begins.update(dict.fromkeys(range(first, source.count("\n", 0, at) + 2), first))
+    return begins
+
+
 def hash_source(source: str, defines: Mapping[str, str], include_dirs: Iterable[Path]) -> str:
     """SHA-256 of what the source says: its text, its own headers, definitions and options."""
     return hash_words(source_words(source, include_dirs), defines)

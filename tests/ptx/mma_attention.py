@@ -20,7 +20,7 @@ def attention(q, k, v, scale):
 OPERATION = from_reference(
     "mma_attention:heads,keys",
     {
-        **{name: "f16[heads,keys,64]" for name in ("q", "k", "v")},
+        **dict.fromkeys(("q", "k", "v"), "f16[heads,keys,64]"),
         "out": "f16[heads,keys*64]:out",
         "length": "i32:keys",
         "scale": "f32:0.125",

@@ -37,6 +37,6 @@ RUNG = OPERATION.rung(
     grid="rows",
     block=128,
     smem=16,
-    source="softmax.ptx",
+    source="triton_softmax.ptx",
     supports=lambda problem: None if problem.width <= 1024 else "a row has at most 1024 elements",
 )

@@ -49,6 +49,7 @@ from labtools.toolchain.compiler import (
 from labtools.toolchain.cubin import no_kernel
 from labtools.toolchain.options import OF_HOST
 from labtools.toolchain.sources import (
+    asm_lines,
     expand_includes,
     gpu_only_lines,
     has_cpp_kernels,
@@ -392,7 +393,7 @@ def _build_by_ptx(
         return own_file(file, kernel.shown, kernel.folders)
 
     try:
-        made = translate_ptx(ptx, kernel.name, named)
+        made = translate_ptx(ptx, kernel.name, named, asm_lines(kernel.source))
     except NotTranslated as refused:
         line = f" line {refused.line}" if refused.line else ""
         texts = counted_lines(kernel.source, kernel.name)

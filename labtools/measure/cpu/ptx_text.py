@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 IS_PTX = re.compile(r"^[ \t]*\.version[ \t]+\d", re.MULTILINE)
@@ -126,8 +127,15 @@ def read_variable(text: str, is_extern: bool = False) -> Variable:
 class PtxModule:
     """PTX as its variables and functions."""
 
-    def __init__(self, text: str, name: str, own_files: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        own_files: Callable[[str], str | None],
+        lines: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         """The arguments of `translate_ptx`. Raises NotTranslated."""
+        self._lines = lines
         self._name = name.replace("\\", "/").replace('"', "'")
         self._files = {
             int(number): own_files(re.sub(r"\\(.)", r"\1", f"{one}/{two}" if two else one))
@@ -238,7 +246,7 @@ class PtxModule:
         raise NotTranslated(f"`{function.name}`, which does not end")
 
     def _place(self, loc: re.Match[str]) -> tuple[str, int] | None:
-        """The innermost line of the source that a ``.loc`` leads to, else of a header of its own."""
+        """The innermost line of the source that a ``.loc`` leads to, else of its own headers."""
         place: tuple[int, ...] | None = tuple(map(int, loc.group(1, 2, 3)))
         if place and loc[4]:
             self._callers[place] = tuple(map(int, loc.group(4, 5, 6)))
@@ -249,7 +257,7 @@ class PtxModule:
             file = self._files.get(place[0])
             if file and place[1]:
                 if file == self._name:
-                    return file, place[1]
+                    return file, self._lines.get(place[1], place[1])
                 header = header or (file, place[1])
             place, follows = self._callers.get(place) if follows else None, True
         return header

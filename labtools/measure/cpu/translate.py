@@ -12,6 +12,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from .ptx_text import (
     Function,
@@ -42,15 +43,21 @@ class Translated:
     kernels: Mapping[str, TranslatedKernel]
 
 
-def translate_ptx(text: str, name: str, own_files: Callable[[str], str | None]) -> Translated:
+def translate_ptx(
+    text: str,
+    name: str,
+    own_files: Callable[[str], str | None],
+    lines: Mapping[int, int] = MappingProxyType({}),
+) -> Translated:
     """C++ that does on the CPU runner what PTX does on a GPU.
 
-    ``own_files`` says of a file that ``.file`` names what messages call it, or None where it is none
-    of the reader's. Without any of the reader's the lines are those of the PTX, called ``name``.
+    ``own_files`` says of a file that ``.file`` names what messages call it, or None where it is
+    none of the reader's. Without any of his the lines are those of the PTX, called ``name``.
+    ``lines`` are those of the source ``name`` that are told as others.
 
     Raises NotTranslated: an instruction, or a form of one, that is not here.
     """
-    module = PtxModule(text, name, own_files)
+    module = PtxModule(text, name, own_files, lines)
     names = {one.name: f"lab_f{i}" for i, one in enumerate(module.functions.values())}
     known, declared = {}, {}
     for i, one in enumerate(module.variables):
@@ -195,7 +202,10 @@ _WORDS = {"idx": "SHFL", "bfly": "SHFL_XOR", "up": "SHFL_UP", "down": "SHFL_DOWN
 _WORDS |= {"wrap": "", "clamp": "c", "b32": "", "b64": "ll"}
 _S = r"(?:\.(?P<s>global|shared|generic)(?:::\w+)?)?"
 _MBARRIER = r"(?:\.(?:release|acquire|relaxed)(?:\.(?:cta|cluster))?)?"
-_TRANS = r"\.sync\.aligned\.m8n8\.x(?P<n>[124])(?P<trans>\.trans)?"
+_MATRICES = (
+    r"\.sync\.aligned(?=.*\.m8n8\b)(?=.*\.x(?P<n>[124])\b)(?=(?:.*(?P<trans>\.trans\b))?)"
+    r"(?:\.(?:m8n8|x[124]|trans))+"
+)
 _RULES = [
     (re.compile(form), text)
     for form, text in (
@@ -262,9 +272,10 @@ _RULES = [
         (r"shfl\.sync\.(?P<m>idx|bfly|up|down)\.b32",
          "bool in; $0a:b32 = lab::ptx::shuffled(LAB_<w:m>, $4:u32, $1:b32, $2:u32, $3:u32, in); "
          "$0b:pred = in"),
-        (r"vote\.sync\.ballot\.b32", "$0:b32 = lab_collective(LAB_BALLOT, $2:u32, $1:pred, 0, 32)"),
-        (r"vote\.sync\.any\.pred", "$0:pred = lab_collective(LAB_ANY, $2:u32, $1:pred, 0, 32) != 0"),
-        (r"vote\.sync\.all\.pred", "$0:pred = lab_collective(LAB_ALL, $2:u32, $1:pred, 0, 32) != 0"),
+        (r"vote\.sync\.ballot\.b32",
+         "$0:b32 = lab_collective(LAB_BALLOT, $2:u32, $1:pred, 0, 32)"),
+        (r"vote\.sync\.(?P<m>any|all)\.pred",
+         "$0:pred = lab_collective(LAB_<up:m>, $2:u32, $1:pred, 0, 32) != 0"),
         (r"vote\.sync\.uni\.pred",
          "const uint64_t b = lab_collective(LAB_BALLOT, $2:u32, $1:pred, 0, 32); "
          "$0:pred = !b || b == $2:u32"),
@@ -298,16 +309,17 @@ _RULES = [
         (rf"mbarrier\.init{_S}\.b64", "lab_phase_init($0*s, $1:u32)"),
         (rf"mbarrier\.inval{_S}\.b64", "lab::ptx::end_of_barrier($0*s)"),
         (rf"mbarrier\.expect_tx{_MBARRIER}{_S}\.b64", "lab_phase_arrive($0*s, 0, $1:u32)"),
-        (rf"mbarrier\.complete_tx{_MBARRIER}{_S}\.b64", "lab_phase_arrive($0*s, 0, -(long long)$1:u32)"),
+        (rf"mbarrier\.complete_tx{_MBARRIER}{_S}\.b64",
+         "lab_phase_arrive($0*s, 0, -(long long)$1:u32)"),
         (rf"mbarrier\.arrive\.expect_tx{_MBARRIER}{_S}\.b64",
          "$0:b64 = lab::ptx::arrived($1*s, 1, $2:u32)"),
         (rf"mbarrier\.arrive(?:\.noComplete)?{_MBARRIER}{_S}\.b64",
          "$0:b64 = lab::ptx::arrived($1*s, $2:u32?1, 0)"),
         (rf"mbarrier\.(?P<m>try|test)_wait(?P<p>\.parity)?{_MBARRIER}{_S}\.b64",
          "$0:pred = lab::ptx::waited($1*s, $2:u64, <is:m:try>)"),
-        (rf"ldmatrix{_TRANS}{_S}\.b16",
+        (rf"ldmatrix{_MATRICES}{_S}\.b16",
          "const lab_words t = lab_load_matrices($1*s, <n>, <has:trans>); $0:{b32} = t.word[i]"),
-        (rf"stmatrix{_TRANS}{_S}\.b16",
+        (rf"stmatrix{_MATRICES}{_S}\.b16",
          "lab::ptx::store_matrices($0*s, <n>, <has:trans>, lab_words{$1:{b32}})"),
     )
 ]  # fmt: skip
@@ -691,8 +703,10 @@ class _Body:
             return self.write(operands[0], to, both)
         value = f"({self.read(operands[1], of)})"
         if to in ("e4m3x2", "e5m2x2"):
-            low, high = (f"lab::ptx::{_SIXTEENS[of]}::from(uint16_t(t >> {s}))" for s in (0, 16))
-            both = f"lab::ptx::pair_of_fp8<lab::ptx::E{to[1:4]}>({relu.format(low)}, {relu.format(high)})"
+            form = relu.format(f"lab::ptx::{_SIXTEENS[of]}::from(uint16_t(t >> {{}}))")
+            both = (
+                f"lab::ptx::pair_of_fp8<lab::ptx::E{to[1:4]}>({form.format(0)}, {form.format(16)})"
+            )
             return f"const uint32_t t = {value}; {self.write(operands[0], 'b16', both)}"
         if of in ("e4m3x2", "e5m2x2"):
             name = f"lab::ptx::E{of[1:4]}::from"
@@ -795,7 +809,7 @@ class _Body:
         op, how = next((one for one in mods if one in _ATOMICS), None), self._access(mods)
         if op is None or how is None:
             return None
-        (space, size, bits, _, fence), type_ = how, mods[-1]
+        (space, _size, bits, _, fence), type_ = how, mods[-1]
         where, parts = self.pointer(operands[1], space), _listed(operands[2])
         scope = " | LAB_IN_BLOCK" if "cta" in mods else ""
         written = [fence] if {"release", "acq_rel"} & set(mods) else []
@@ -873,7 +887,7 @@ class _Body:
         if to == "f16":
             half = "lab::ptx::Half::from(uint16_t({} >> {}))".format
             start = [half(self.read(one, "b32"), s) for one in c for s in (0, 16)]
-            pair = "uint32_t(lab::ptx::Half::to(t.at[{}])) | uint32_t(lab::ptx::Half::to(t.at[{}])) << 16"
+            pair = "lab::ptx::two_halves(t.at[{}], t.at[{}])"
             back = [
                 self.write(one, "b32", pair.format(2 * i, 2 * i + 1)) for i, one in enumerate(d)
             ]

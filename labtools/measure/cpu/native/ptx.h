@@ -70,6 +70,7 @@ LAB_INLINE uint16_t towards_zero_16(float x) {
   return fabsf(E::from(near)) > fabsf(x) ? uint16_t(near - 1) : near;
 }
 
+LAB_INLINE uint32_t two_halves(float low, float high) { return Half::to(low) | uint32_t(Half::to(high)) << 16; }
 template <class E, class T>
 LAB_INLINE uint16_t nearest_16(T x) { return E::to(x); }
 
