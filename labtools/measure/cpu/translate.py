@@ -249,6 +249,7 @@ _RULES = [
         (r"membar\.(?:gl|sys)|fence(?:\.(?:sc|acq_rel|acquire|release))?\.(?:gpu|sys|cluster)",
          "lab_fence()"),
         # Hints, and the order of engines that are none here.
+        (r"wgmma\.(?:fence|commit_group|wait_group)\.sync\.aligned", ""),
         (r"(?:prefetchu?|griddepcontrol|setmaxnreg|discard|applypriority|fence\.proxy|pmevent"
          r"|fence\.mbarrier_init|cp\.async\.bulk\.(?:prefetch|commit_group|wait_group))\b.*", ""),
         (r"createpolicy\..*", "$0:b64 = 0"),
@@ -898,6 +899,27 @@ class _Body:
         second = words[1] if len(b_words) == 2 else f"{words[1]}, 0"
         product = f"lab::ptx::product<{kinds}>({sums}, lab_words{{{{{words[0]}}}}}, {second})"
         return f"const auto t = {product}; {' '.join(back)}"
+
+
+    def _wgmma(self, mods: list[str], operands: list[str]) -> str | None:
+        found = re.fullmatch(r"m64n(\d+)k16", mods[3])
+        (to, a, b), (d, of, by, adds, *signs) = mods[-3:], operands
+        along = signs[2:]  # whether A, where it lies in shared memory, and B go along M and N
+        if found is None or to != "f32" or a != b or a not in ("f16", "bf16") or mods[-4] != mods[3]:
+            return None
+        if signs[:2] != ["1", "1"] or len(along) != (1 if of.startswith("{") else 2):
+            return None
+        if of.startswith("{"):
+            words = ", ".join(self.read(one, "b32") for one in _listed(of))
+            rows = f"lab_words{{{{{words}}}}}"
+        else:
+            rows = f"lab::ptx::rows_of_tile(sh, {self.read(of, 'b64')}, {along[0]})"
+        sums, n = _listed(d), int(found[1])
+        start = f"lab::ptx::Sums<{n}>{{{{{', '.join(self.read(one, to) for one in sums)}}}}}"
+        given = f"sh, {start}, {rows}, {self.read(by, 'b64')}, {along[-1]}, {self.read(adds, 'pred')}"
+        product = f"lab::ptx::product_of_four<lab::ptx::{_SIXTEENS[a]}, {n}>({given})"
+        back = (self.write(one, to, f"t.at[{i}]") for i, one in enumerate(sums))
+        return f"const auto t = {product}; {' '.join(back)}" if len(sums) == n // 2 else None
 
 
 _ARITHMETIC = {*_OF_FLOATS, *_OF_WHOLES} - {"mul", "mad"}

@@ -341,6 +341,49 @@ __attribute__((noinline, no_sanitize("thread"))) Four<C> product(Four<C> c, lab_
   }
   return c;
 }
+// ---- products of four warps: done where they stand, whoever waits for them ----
+// Where in shared memory an element of 16 bits of a tile is that a descriptor names, whose rows go
+// along K or along M or N.
+LAB_INLINE uint32_t element_at(uint64_t tile, bool along_mn, uint32_t mn, uint32_t k) {
+  const uint32_t start = uint32_t(tile & 0x3fff) << 4, leading = uint32_t(tile >> 16 & 0x3fff) << 4;
+  const uint32_t stride = uint32_t(tile >> 32 & 0x3fff) << 4, mode = uint32_t(tile >> 62);
+  const uint32_t row = mode ? 256u >> mode : 16;  // bytes
+  const uint32_t inner = along_mn ? mn : k, outer = along_mn ? k : mn;
+  if (!mode) return start + mn / 8 * stride + k / 8 * leading + outer % 8 * row + inner % 8 * 2;
+  uint32_t at = start + outer / 8 * stride + outer % 8 * row;
+  at += along_mn ? inner / (row / 2) * leading + inner % (row / 2) * 2 : inner * 2;
+  return at ^ (at >> 7 & (row / 16 - 1)) << 4;
+}
+// Elements k and k + 1.
+LAB_INLINE uint32_t two_at(const char* shared, uint64_t tile, bool along_mn, uint32_t mn, uint32_t k) {
+  const uint32_t low = element_at(tile, along_mn, mn, k);
+  if (!along_mn) return *reinterpret_cast<const Word4*>(shared + low);
+  const uint32_t high = element_at(tile, along_mn, mn, k + 1);
+  const uint32_t words[] = {*reinterpret_cast<const Word4*>(shared + (low & ~3u)), *reinterpret_cast<const Word4*>(shared + (high & ~3u))};
+  return (words[0] >> (low & 2) * 8 & 0xffffu) | words[1] >> (high & 2) * 8 << 16;
+}
+LAB_INLINE lab_words rows_of_tile(const char* shared, uint64_t tile, bool along_m) {
+  const uint32_t row = warp() % 4 * 16 + lane() / 4, k = lane() % 4 * 2;
+  lab_words a;
+  for (unsigned i = 0; i < 4; ++i) a.word[i] = two_at(shared, tile, along_m, row + i % 2 * 8, k + i / 2 * 8);
+  return a;
+}
+template <int N>
+struct Sums {
+  float at[N / 2];
+};
+template <class E, int N>
+LAB_INLINE Sums<N> product_of_four(const char* shared, Sums<N> c, lab_words a, uint64_t b, bool along_n, bool adds) {
+  for (int t = 0; t < N / 8; ++t) {
+    uint32_t words[2];
+    for (unsigned h = 0; h < 2; ++h) words[h] = two_at(shared, b, along_n, unsigned(t) * 8 + lane() / 4, lane() % 4 * 2 + h * 8);
+    Four<float> sums = {};
+    for (int i = 0; adds && i < 4; ++i) sums.at[i] = c.at[4 * t + i];
+    sums = product<Sixteen<E>, Sixteen<E>, float, 2>(sums, a, words[0], words[1]);
+    for (int i = 0; i < 4; ++i) c.at[4 * t + i] = sums.at[i];
+  }
+  return c;
+}
 LAB_INLINE void store_matrices(char* row, int count, bool transposed, lab_words words) {
   const unsigned l = lane(), g = l / 4, c = l % 4;
   lab_need_aligned(row, l < 8u * unsigned(count) ? 16 : 1);
