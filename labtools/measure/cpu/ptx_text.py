@@ -71,7 +71,7 @@ def bits_of(type_: str) -> int:
     return _BITS.get(type_) or int(digits[0] if digits else 0)
 
 
-def split_operands(text: str) -> list[str]:
+def operands_of_ptx(text: str) -> list[str]:
     """Operands, at the commas that stand in no bracket."""
     depth, marked = 0, ""
     for sign in text:
@@ -198,6 +198,8 @@ class PtxModule:
         found = _FUNCTION.match(self._text, at)
         if found is None:
             raise NotTranslated(f"the function `{shorten_ptx(self._text[at : at + 80])}`")
+        if ".reqnctapercluster" in found[0] or ".explicitcluster" in found[0]:
+            raise NotTranslated(f"clusters of blocks, as `{found['name']}` asks for")
         lists = (self._at_line(at, _parameters, found[one] or "") for one in _LISTS)
         one = Function(found["name"], is_entry, *lists)
         end = found.end()
@@ -268,7 +270,7 @@ _LISTS = ("returned", "parameters")
 
 def _parameters(text: str) -> list[Variable]:
     found = []
-    for one in split_operands(text):
+    for one in operands_of_ptx(text):
         read = read_variable(re.sub(r"^\.reg\b", ".param", one))
         found.append(Variable(**{**vars(read), "count": read.count if read.is_array else 1}))
     return found

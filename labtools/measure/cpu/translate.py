@@ -23,7 +23,7 @@ from .ptx_text import (
     bits_of,
     read_variable,
     shorten_ptx,
-    split_operands,
+    operands_of_ptx,
 )
 
 
@@ -484,7 +484,7 @@ class _Body:
         if found is None:
             raise NotTranslated(f"`{shorten_ptx(text)}`")
         guard = f"if ({found[1]}{self.read(found[2], 'pred')}) " if found[2] else ""
-        opcode, operands = found[3], split_operands(found[4])
+        opcode, operands = found[3], operands_of_ptx(found[4])
         written = self._by_rule(opcode, operands)
         if written is None:
             op, *mods = opcode.split(".")
@@ -858,7 +858,7 @@ class _Body:
 
     def _call(self, mods: list[str], operands: list[str]) -> str | None:
         name = next(one for one in operands if not one.startswith("("))
-        lists = [split_operands(one[1:-1]) for one in operands if one.startswith("(")]
+        lists = [operands_of_ptx(one[1:-1]) for one in operands if one.startswith("(")]
         places = [self.place(one) for of in lists for one in of]
         given = [place.name for place in places if place is not None]
         if name == "vprintf":
@@ -900,12 +900,17 @@ class _Body:
         product = f"lab::ptx::product<{kinds}>({sums}, lab_words{{{{{words[0]}}}}}, {second})"
         return f"const auto t = {product}; {' '.join(back)}"
 
-
     def _wgmma(self, mods: list[str], operands: list[str]) -> str | None:
         found = re.fullmatch(r"m64n(\d+)k16", mods[3])
         (to, a, b), (d, of, by, adds, *signs) = mods[-3:], operands
         along = signs[2:]  # whether A, where it lies in shared memory, and B go along M and N
-        if found is None or to != "f32" or a != b or a not in ("f16", "bf16") or mods[-4] != mods[3]:
+        if (
+            found is None
+            or to != "f32"
+            or a != b
+            or a not in ("f16", "bf16")
+            or mods[-4] != mods[3]
+        ):
             return None
         if signs[:2] != ["1", "1"] or len(along) != (1 if of.startswith("{") else 2):
             return None
@@ -916,7 +921,9 @@ class _Body:
             rows = f"lab::ptx::rows_of_tile(sh, {self.read(of, 'b64')}, {along[0]})"
         sums, n = _listed(d), int(found[1])
         start = f"lab::ptx::Sums<{n}>{{{{{', '.join(self.read(one, to) for one in sums)}}}}}"
-        given = f"sh, {start}, {rows}, {self.read(by, 'b64')}, {along[-1]}, {self.read(adds, 'pred')}"
+        given = (
+            f"sh, {start}, {rows}, {self.read(by, 'b64')}, {along[-1]}, {self.read(adds, 'pred')}"
+        )
         product = f"lab::ptx::product_of_four<lab::ptx::{_SIXTEENS[a]}, {n}>({given})"
         back = (self.write(one, to, f"t.at[{i}]") for i, one in enumerate(sums))
         return f"const auto t = {product}; {' '.join(back)}" if len(sums) == n // 2 else None
@@ -930,7 +937,7 @@ def _is_number(type_: str) -> bool:
 
 
 def _listed(operand: str) -> list[str]:
-    return split_operands(operand[1:-1]) if operand.startswith("{") else [operand]
+    return operands_of_ptx(operand[1:-1]) if operand.startswith("{") else [operand]
 
 
 def _is_held(word: str, held: Mapping[str, str | None]) -> bool:

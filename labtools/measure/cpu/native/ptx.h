@@ -34,12 +34,19 @@ LAB_INLINE V joined(std::array<T, sizeof(V) / sizeof(T)> parts) {
 
 // ---- numbers of 16 bits ----
 struct Half {
+#if defined(__F16C__)  // the header's constructors are calls, and each is watched
+  static LAB_INLINE float from(uint16_t bits) { return from_half_bits(bits); }
+  static LAB_INLINE uint16_t to(float x) {
+    return uint16_t(__builtin_ia32_vcvtps2ph(Floats{x, 0, 0, 0}, 0)[0]);
+  }
+#else
   static LAB_INLINE float from(uint16_t bits) {
     __half_raw raw;
     raw.x = bits;
     return __half2float(raw);
   }
   static LAB_INLINE uint16_t to(float x) { return __half_raw(__float2half_rn(x)).x; }
+#endif
   static LAB_INLINE uint16_t to(double x) { return __half_raw(__half(x)).x; }
 };
 struct Bfloat {
