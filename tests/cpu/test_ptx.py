@@ -189,7 +189,74 @@ extern "C" __global__ void k(const float* x, const __nv_bfloat16* w, __nv_fp8_e4
       __nv_fp8x4_e4m3(make_float4(v.x * a.x, v.y * a.y, v.z * b.x, v.w * b.y));
 }
 """
+WMMA = """
+#include <cuda_bf16.h>
+#include <mma.h>
+using namespace nvcuda;
+extern "C" __global__ void k(const half* a, const half* b, const __nv_bfloat16* d, float* c,
+                             half* e) {
+  __shared__ half s[256];
+  for (int i = threadIdx.x; i < 256; i += 32)
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(shared_of(s + i)),
+                 "h"(*reinterpret_cast<const unsigned short*>(a + i)) : "memory");
+  __syncwarp();
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> fa;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> fb;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> fc;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, half> fh;
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, __nv_bfloat16, wmma::col_major> da;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, wmma::row_major> db;
+  wmma::fill_fragment(fc, 0.f);
+  wmma::fill_fragment(fh, half(0.f));
+  wmma::load_matrix_sync(fa, s, 16);
+  wmma::load_matrix_sync(fb, b, 16);
+  wmma::mma_sync(fc, fa, fb, fc);
+  wmma::mma_sync(fh, fa, fb, fh);
+  wmma::load_matrix_sync(da, d, 16);
+  wmma::load_matrix_sync(db, d, 16);
+  wmma::mma_sync(fc, da, db, fc);
+  for (int i = 0; i < fc.num_elements; ++i) fc.x[i] *= 2;
+  wmma::store_matrix_sync(c, fc, 16, wmma::mem_row_major);
+  wmma::store_matrix_sync(e, fh, 16, wmma::mem_row_major);
+}
+"""
+WGMMA = """
+// Chunks of 16 bytes: eight rows of one stand together, and the next eight elements of K behind.
+__device__ uint64_t tile_of(const half* tile) {
+  return (uint64_t)(shared_of(tile) >> 4) | (uint64_t)(128 >> 4) << 16 | (uint64_t)(256 >> 4) << 32;
+}
+extern "C" __global__ void k(const half* a, const half* b, float* c) {
+  __shared__ alignas(128) half at[64 * 16], bt[8 * 16];
+  const int t = threadIdx.x, row = t / 32 * 16 + t % 32 / 4, column = t % 4 * 2;
+  for (int i = t; i < 64 * 16; i += 128)
+    at[i / 128 * 128 + i % 16 / 8 * 64 + i / 16 % 8 * 8 + i % 8] = a[i];
+  bt[t % 16 / 8 * 64 + t / 16 * 8 + t % 8] = b[t];
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  float d[4];
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %5, 0, 1, 1, 0, 0;"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]) : "l"(tile_of(at)), "l"(tile_of(bt)));
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  for (int i = 0; i < 4; ++i) c[(row + i / 2 * 8) * 8 + column + i % 2] = d[i];
+}
+"""
 SOURCES = {
+    "wmma": (
+        SHARED_OF + WMMA,
+        "def ref(a, b, d): return 2 * (a @ b.T + d.T @ d), a @ b.T\n",
+        'N", {**dict.fromkeys("ab", "f16[16,16]"), "d": "bf16[16,16]", "c": "f32[16,16]:out", '
+        '"e": "f16[16,16]:out"}, ref, [1], tolerance=0.01)',
+        'entry="k", grid="1", block=32',
+    ),
+    "wgmma": (
+        SHARED_OF + WGMMA,
+        "def ref(a, b): return a @ b.T\n",
+        'N", {"a": "f16[64,16]", "b": "f16[8,16]", "c": "f32[64,8]:out"}, ref, [1])',
+        'entry="k", grid="1", block=128, min_arch="sm_90a"',
+    ),
     "softmax": (
         SHARED_OF + SOFTMAX,
         "def ref(x):\n    e = np.exp(x - x.max(axis=1, keepdims=True))\n"
@@ -380,7 +447,11 @@ HEADER = ".version 8.5\n.target sm_90\n.address_size 64\n"
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("wgmma.fence.sync.aligned;", "the PTX instruction `wgmma.fence.sync.aligned`"),
+        ("tcgen05.fence::before_thread_sync;", "the PTX instruction `tcgen05.fence::before_thread"),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%r1}, %r1, %r1, 1, 1, 1;",
+            "the PTX instruction `wgmma.mma_async",
+        ),
         ("tex.1d.v4.f32.s32 {%r1,%r1,%r1,%r1}, [t, {%r1}];", "the PTX instruction `tex.1d"),
         ("mov.u32 %r1, %envreg3;", "the operand `%envreg3`"),
         ("mov.u32 %r1, %pm0;", "the operand `%pm0`"),

@@ -206,6 +206,8 @@ _MATRICES = (
     r"\.sync\.aligned(?=.*\.m8n8\b)(?=.*\.x(?P<n>[124])\b)(?=(?:.*(?P<trans>\.trans\b))?)"
     r"(?:\.(?:m8n8|x[124]|trans))+"
 )
+_WMMA = r"\.sync\.aligned\.(?P<m>row|col)\.m16n16k16"
+_PRODUCT = r"wmma\.mma\.sync\.aligned\.(?:row|col)\.(?:row|col)\.m16n16k16"
 _RULES = [
     (re.compile(form), text)
     for form, text in (
@@ -320,6 +322,29 @@ _RULES = [
          "$0:pred = lab::ptx::waited($1*s, $2:u64, <is:m:try>)"),
         (rf"ldmatrix{_MATRICES}{_S}\.b16",
          "const lab_words t = lab_load_matrices($1*s, <n>, <has:trans>); $0:{b32} = t.word[i]"),
+        (rf"wmma\.load\.(?P<f>[ab]){_WMMA}{_S}\.b?f16",
+         "const lab::ptx::Fragment t = lab::ptx::fragment_at($1*s, $2:u32, <is:m:row>, <is:f:b>); "
+         "$0:{b32} = t.word[i]"),
+        (rf"wmma\.load\.c{_WMMA}{_S}\.f32",
+         "const auto t = lab::ptx::sums_at<lab::ptx::Word4>($1*s, $2:u32, <is:m:row>); "
+         "$0:{f32} = t.at[i]"),
+        (rf"wmma\.load\.c{_WMMA}{_S}\.f16",
+         "const auto t = lab::ptx::halves_of(lab::ptx::sums_at<lab::ptx::Word2>("
+         "$1*s, $2:u32, <is:m:row>)); $0:{b32} = t.word[i]"),
+        (rf"wmma\.store\.d{_WMMA}{_S}\.f32",
+         "lab::ptx::store_sums<lab::ptx::Word4>($0*s, $2:u32, <is:m:row>, {{$1:{f32}}})"),
+        (rf"wmma\.store\.d{_WMMA}{_S}\.f16",
+         "lab::ptx::store_sums<lab::ptx::Word2>($0*s, $2:u32, <is:m:row>, "
+         "lab::ptx::sums_of({{$1:{b32}}}))"),
+        (_PRODUCT + r"\.f32\.f32",
+         "const auto t = lab::ptx::product_of_16<lab::ptx::Half>("
+         "{{$3:{f32}}}, {{$1:{b32}}}, {{$2:{b32}}}); $0:{f32} = t.at[i]"),
+        (_PRODUCT + r"\.f32\.bf16\.bf16\.f32",
+         "const auto t = lab::ptx::product_of_16<lab::ptx::Bfloat>("
+         "{{$3:{f32}}}, {{$1:{b32}}}, {{$2:{b32}}}); $0:{f32} = t.at[i]"),
+        (_PRODUCT + r"\.f16\.f16",
+         "const auto t = lab::ptx::halves_of(lab::ptx::product_of_16<lab::ptx::Half>("
+         "lab::ptx::sums_of({{$3:{b32}}}), {{$1:{b32}}}, {{$2:{b32}}})); $0:{b32} = t.word[i]"),
         (rf"stmatrix{_MATRICES}{_S}\.b16",
          "lab::ptx::store_matrices($0*s, <n>, <has:trans>, lab_words{$1:{b32}})"),
     )

@@ -416,6 +416,62 @@ LAB_INLINE uint32_t transposed_matrix(uint32_t word) {
   return result;
 }
 
+// ---- wmma of 16x16x16: who holds what of a matrix is nobody's business, so it is as for `product` ----
+struct Fragment {
+  uint32_t word[8];  // of half a matrix has each element twice
+};
+template <class W>
+LAB_INLINE W& element_of(char* matrix, uint32_t length, bool rows, uint32_t row, uint32_t column) {
+  return reinterpret_cast<W*>(matrix)[rows ? row * length + column : column * length + row];
+}
+LAB_INLINE Fragment fragment_at(char* matrix, uint32_t length, bool rows, bool is_b) {
+  const uint32_t g = lane() / 4, c = lane() % 4 * 2;
+  Fragment f;
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t k = c + (is_b ? i % 2 : i / 2) * 8, other = g + (is_b ? i / 2 : i % 2) * 8;
+    uint32_t two[2];
+    for (uint32_t j = 0; j < 2; ++j)
+      two[j] = element_of<Word2>(matrix, length, rows, is_b ? k + j : other, is_b ? other : k + j);
+    f.word[i] = f.word[i + 4] = two[0] | two[1] << 16;
+  }
+  return f;
+}
+template <class E>
+LAB_INLINE Sums<16> product_of_16(Sums<16> c, Fragment a, Fragment b) {
+  for (int t = 0; t < 2; ++t) {
+    Four<float> part = {{c.at[4 * t], c.at[4 * t + 1], c.at[4 * t + 2], c.at[4 * t + 3]}};
+    const lab_words words = {{a.word[0], a.word[1], a.word[2], a.word[3]}};
+    part = product<Sixteen<E>, Sixteen<E>, float, 2>(part, words, b.word[2 * t], b.word[2 * t + 1]);
+    for (int i = 0; i < 4; ++i) c.at[4 * t + i] = part.at[i];
+  }
+  return c;
+}
+LAB_INLINE Sums<16> sums_of(lab_words w) {
+  Sums<16> c;
+  for (int i = 0; i < 8; ++i) c.at[i] = Half::from(uint16_t(w.word[i / 2] >> i % 2 * 16));
+  return c;
+}
+LAB_INLINE lab_words halves_of(Sums<16> c) {
+  lab_words w;
+  for (int i = 0; i < 4; ++i) w.word[i] = two_halves(c.at[2 * i], c.at[2 * i + 1]);
+  return w;
+}
+template <class W>
+LAB_INLINE Sums<16> sums_at(char* matrix, uint32_t length, bool rows) {
+  Sums<16> c;
+  for (uint32_t i = 0; i < 8; ++i) {
+    const W word = element_of<W>(matrix, length, rows, lane() / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane() % 4 * 2 + i % 2);
+    c.at[i] = sizeof(W) == 2 ? Half::from(uint16_t(word)) : lab::bits<float>(uint32_t(word));
+  }
+  return c;
+}
+template <class W>
+LAB_INLINE void store_sums(char* matrix, uint32_t length, bool rows, Sums<16> c) {
+  for (uint32_t i = 0; i < 8; ++i)
+    element_of<W>(matrix, length, rows, lane() / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane() % 4 * 2 + i % 2) =
+        sizeof(W) == 2 ? W(Half::to(c.at[i])) : W(lab::bits<uint32_t>(c.at[i]));
+}
+
 // ---- text: what vprintf is given is a row of values, each at a multiple of its size ----
 inline uint32_t print(const char* format, const char* values) {
   size_t at = 0;
