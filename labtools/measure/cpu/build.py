@@ -476,7 +476,9 @@ def _build_unit(
         def make(text: str) -> None:
             unit.write_text(text, "utf-8")
             command = [str(compiler.path), *prelude, *options, "-S", "-x", "c++", str(unit)]
-            done = _compile([*command, "-o", str(assembly)], folder, name)
+            done = _compile([*command, "-o", str(assembly)], folder, name, by_ptx)
+            if done.returncode and by_ptx:
+                raise _not_understood(done.stderr, kernel)
             if done.returncode:
                 raise _compile_error(done.stderr, kernel)
             made = assembly.read_text("utf-8", "surrogateescape")  # strings may hold any byte
@@ -837,9 +839,10 @@ def _content(compiler: HostCompiler, headers: tuple[Path, ...] = ()) -> tuple[st
     return compiler.version, str(compiler.path), native_digest(), digest_of_texts(marks)
 
 
-def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
+def _compile(command: list[str], folder: Path, name: str = "", by_ptx: bool = False) -> ChildResult:
     """Run the compiler, whose files all go to ``folder``. It ends with this process."""
-    limit_s = allowed_s(KERNEL_LIMIT_S if name else OWN_LIMIT_S)
+    # PTX is what was unrolled and laid out already: longer than a source.
+    limit_s = allowed_s((3 if by_ptx else 1) * KERNEL_LIMIT_S if name else OWN_LIMIT_S)
     done = run_child(
         command,
         time_limit_s=4 * limit_s,
@@ -1012,6 +1015,17 @@ def _compile_error(log: str, kernel: Kernel) -> LabError:
         excerpt=excerpt,
         log=log,
     )
+
+
+def _not_understood(log: str, kernel: Kernel) -> CompileError:
+    """What to say where the C++ that was made of PTX is none."""
+    found = next(filter(None, map(_MESSAGE.match, log.splitlines())), None)
+    what = f"{kernel.name} has PTX that the CPU runner did not understand."
+    said = found["text"] if found else log.strip()[:200] or "the compiler said nothing"
+    line = int(found["line"]) if found and found["file"] == kernel.shown else None
+    excerpt = _excerpt(counted_lines(kernel.source, kernel.name), line or 0)
+    what = f"{what[:-1]}: line {line}.\n{excerpt}".rstrip() if line else what
+    return CompileError(what, said, ON_A_GPU, file=kernel.name, line=line, log=log)
 
 
 def _excerpt(lines: Sequence[str], line: int) -> str:

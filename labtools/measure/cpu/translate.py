@@ -21,9 +21,9 @@ from .ptx_text import (
     Statement,
     Variable,
     bits_of,
+    operands_of_ptx,
     read_variable,
     shorten_ptx,
-    operands_of_ptx,
 )
 
 
@@ -492,7 +492,7 @@ class _Body:
             return f"{self.labels[one.scope, one.text.rstrip(' :')]}:;"
         if one.kind == "reg":
             found = re.match(r"\.reg\s*\.(\w+)\s+(.*)$", one.text)
-            if found is None or found[1].startswith("v"):
+            if found is None or found[1].startswith("v") or bits_of(found[1]) > 64:
                 raise NotTranslated(f"the registers `{shorten_ptx(one.text)}`")
             for name in found[2].split(","):
                 self.registers[one.scope, re.sub(r"<\s*\d+\s*>", "<", name.strip())] = found[1]
