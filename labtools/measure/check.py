@@ -34,10 +34,17 @@ from labtools.problem import (
 from labtools.problem.isolated import RISING, VALUES_UP_TO, IsolatedOperation
 from labtools.problem.pairs import pair_cover, say_cover
 from labtools.problem.text import read_given
-from labtools.toolchain import CompilerMissing, compile_rung, launched_entries, source_name
+from labtools.toolchain import (
+    CompilerMissing,
+    Cubin,
+    compile_rung,
+    launched_entries,
+    source_name,
+)
 from labtools.toolchain.compiler import expanded_text
 from labtools.toolchain.cubin import refuse_launch
 from labtools.toolchain.progress import Progress, silent
+from labtools.toolchain.ptx import assemble_ptx
 from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
 from .case import CheckCase, Fault, checked_limits, second_draw
@@ -128,6 +135,7 @@ class CheckReport:
     not_checked: tuple[str, ...] = ()  # what this check cannot say
     remarks: tuple[str, ...] = ()  # what the verdict does not count
     gpu_only: str = ""  # lines of the kernel that only a GPU runs; empty where it is wrong anyway
+    by_ptx: bool = False  # what the CPU ran was made of the kernel's PTX, and not of its C++
 
     def to_dict(self) -> dict[str, Any]:
         """What the JSON holds."""
@@ -225,7 +233,8 @@ class CheckReport:
 
     @property
     def _first_lines(self) -> str:
-        cpu = f"the CPU, launched as on {checked_limits().name}"
+        by_ptx = " by its PTX" if self.by_ptx else ""
+        cpu = f"the CPU{by_ptx}, launched as on {checked_limits().name}"
         where = cpu if self.on == "cpu" else "the GPU"
         wrong = [case for case in self.cases if not case.ok]
         ours = not self.cases or operation_of(self.cases[0].workload).is_ours
@@ -330,13 +339,14 @@ def check_rung(
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
-    gpu_only, never = "", None
+    gpu_only, never, by_ptx = "", None, False
     remarks: list[str] = []
     if on == "cpu":
         from .cpu.runner import needs_ascending, unfenced_line
 
         compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
-        gpu_only = _gpu_only(rung, batteries, knobs)
+        by_ptx = all(one.by_ptx for _, one in compiled)
+        gpu_only = "" if by_ptx else _gpu_only(rung, batteries, knobs)
         if not all(told for told, _ in compiled):
             not_checked.append("whether a GPU's compiler takes it: there is none here")
         # Each case calls it twice, on one problem.
@@ -375,7 +385,7 @@ def check_rung(
     ok = len(done) == len(cases) and all(case.ok for case in done)
     seed = seed if len(done) > len(fixed) else None
     said = tuple(not_checked), tuple(remarks)
-    report = CheckReport(rung.id, on, ok, done, len(cases), seed, *said)
+    report = CheckReport(rung.id, on, ok, done, len(cases), seed, *said, by_ptx=by_ptx)
     ok = ok and not report.bias
     return dataclasses.replace(report, ok=ok and not gpu_only, gpu_only=gpu_only if ok else "")
 
@@ -633,7 +643,7 @@ def _compile_for_gpu(
 
     limits, workload = checked_limits(), cases[0]
     with ThreadPoolExecutor(1) as beside:
-        compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
+        compiling = beside.submit(_compiled, rung, workload, knobs)
         executable = build_for_cpu(rung, workload, knobs, limits)
         try:
             cubin = compiling.result()
@@ -650,7 +660,7 @@ def _compile_for_gpu(
                 # Other code is compiled where it has more threads: it may be bound to fewer.
                 if same or launch.num_threads > most:
                     known = same and launch.entry in cubin.entries  # else another of a template
-                    code = cubin if known else compile_rung(rung, case, limits, knobs)
+                    code = cubin if known else _compiled(rung, case, knobs)
                     refuse_launch(code, launch, limits)
                 most = max(most, launch.num_threads)
         except LabError as error:
@@ -661,6 +671,14 @@ def _compile_for_gpu(
                 what, f"{error.what} {error.why}", "a supports() that says so"
             ) from error
     return True, executable
+
+
+def _compiled(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> Cubin:
+    """What a GPU runs: PTX is assembled, and any other source compiled."""
+    limits = checked_limits()
+    if rung.source.suffix == ".ptx":
+        return assemble_ptx(rung.source_text, rung.target(limits.arch), source_name(rung))
+    return compile_rung(rung, workload, limits, knobs)
 
 
 def _largest(rung: Rung, problem: Problem) -> list[Problem]:

@@ -761,8 +761,8 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             args: names of arguments in the kernel's order; None: all, as the problem has them.
             launches: several in order, each with these five by name, in place of one.
             workspace: scratch buffers by name, such as ``{"partial": "f32[cdiv(N, 256)]"}``.
-            source: a file's name: a ``.cu``, or a ``.py`` with a Triton kernel, whose block and
-                smem Triton says, and whose constants are ``defines_extra``.
+            source: a file's name: a ``.cu``, PTX as ``.ptx``, or a ``.py`` with a Triton kernel,
+                whose block and smem Triton says, and whose constants are ``defines_extra``.
             fields: further ones of a `Rung`, such as ``knobs``, ``supports`` and ``tolerance``.
 
         Raises LabError: a size that is none, an argument that is not there, or a launch that every

@@ -298,6 +298,41 @@ def gpu_only_lines(source: str) -> list[tuple[int, int]]:
     return sorted(found)
 
 
+_ASM = re.compile(r"\b(?:asm|__asm|__asm__)\b(?:\s|volatile|__volatile__)*\((?!\s*\"\"\s*[:)])")
+_WHICH_GPU = re.compile(r"__CUDA_ARCH__\s*[<>=!]=?\s*\d|\d\s*[<>=!]=?\s*__CUDA_ARCH__")
+
+
+@functools.lru_cache(maxsize=64)
+def has_inline_ptx(source: str) -> bool:
+    """Whether a source has PTX that is not kept from other compilers: outside of what stands under
+    a bare ``__CUDA_ARCH__``. A condition on the architecture's number chooses among GPUs."""
+    if not _ASM.search(source):
+        return False
+    lines = _LITERAL_OR_COMMENT.sub(
+        lambda one: re.sub(r"[^\n]", "", one[0]) if one["comment"] else one[0], source
+    ).splitlines()
+    for first, last in gpu_only_lines(source):
+        if not _WHICH_GPU.search(lines[first - 2]):
+            lines[first - 1 : last] = [""] * (last - first + 1)
+    return _ASM.search("\n".join(lines)) is not None
+
+
+def asm_lines(source: str) -> dict[int, int]:
+    """Of each line that a statement of inline PTX goes on in, the line it begins in: a compiler
+    says it stands where it ends."""
+    begins = {}
+    for found in _ASM.finditer(source):
+        depth, at = 0, found.start()
+        for token in re.compile(r'"(?:[^"\\\n]|\\.)*"|[()]').finditer(source, at):
+            depth += (token[0] == "(") - (token[0] == ")")
+            if depth == 0 and token[0] == ")":
+                break
+            at = token.end()
+        first = source.count("\n", 0, found.start()) + 1
+        begins.update(dict.fromkeys(range(first, source.count("\n", 0, at) + 2), first))
+    return begins
+
+
 def hash_source(source: str, defines: Mapping[str, str], include_dirs: Iterable[Path]) -> str:
     """SHA-256 of what the source says: its text, its own headers, definitions and options."""
     return hash_words(source_words(source, include_dirs), defines)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import NVRTC
 from processes import descendants
 
 from labtools.measure.case import checked_limits
@@ -24,7 +25,7 @@ from labtools.measure.cpu import FAULT_KINDS, CpuFault, CpuRunnerMissing, build_
 from labtools.measure.cpu.build import GAP_BYTES, adapt_assembly
 from labtools.measure.cpu.report import REPORT
 from labtools.problem import KernelError, LabError, Launch, Rung, Workload, Workspace
-from labtools.toolchain import CompileError
+from labtools.toolchain import CompileError, compiler
 from labtools.toolchain.cache import cache_dir
 
 ONE = Workload(1, 1, 1, 4, 64)
@@ -581,12 +582,17 @@ def test_a_kernel_and_a_function_that_are_not_there_are_named(tmp_path):
         run_on_cpu(rung, ONE)
 
 
-def test_inline_assembly_for_a_gpu_is_named_with_its_line(tmp_path):
+def test_inline_assembly_for_a_gpu_is_named_with_its_line_or_run(tmp_path, monkeypatch):
     body = 'unsigned n;\nasm volatile("mov.u32 %0, %%laneid;" : "=r"(n));\nout[0] = n;'
-    with pytest.raises(CompileError, match="inline assembly") as caught:
-        run_on_cpu(rung_of(tmp_path, body), ONE)
+    with monkeypatch.context() as without:
+        without.setattr(compiler, "_FIRST_CHOICES", {"auto": ()})
+        with pytest.raises(CompileError, match="inline assembly") as caught:
+            run_on_cpu(rung_of(tmp_path, body), ONE)
     assert caught.value.line == 5
     assert "laneid" in caught.value.excerpt
+    if NVRTC is not None:
+        each = rung_of(tmp_path, body.replace("out[0]", "out[threadIdx.x]"))
+        assert list(results(each)) == [*range(32), *range(32)]
     guarded = body.replace("asm volatile", "n = 3;\n#ifdef __CUDA_ARCH__\nasm volatile")
     rung = rung_of(tmp_path, guarded.replace("\nout[0]", "\n#endif\nif (threadIdx.x == 0) out[0]"))
     assert results(rung)[0] == 3

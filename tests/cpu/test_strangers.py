@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import some_of
+from devices import NVRTC, some_of
 
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import run_on_cpu
@@ -14,7 +14,7 @@ from labtools.measure.cpu.build import NATIVE, Kernel, _compile_error, find_cuda
 from labtools.predict.sheets import gpu_or_default
 from labtools.problem import LabError, Launch, Rung, Workload, load_rung, make_inputs
 from labtools.record.fields import read_argument, write_argument
-from labtools.toolchain import CompileError, compile_cubin, compile_rung
+from labtools.toolchain import CompileError, compile_cubin, compile_rung, compiler
 
 SMALL = Workload(2, 4, 2, 40, 64)
 LIMITS = gpu_or_default().limits
@@ -183,11 +183,16 @@ def test_a_kernel_that_leaves_is_said_to_have_left(tmp_path):
         ),
     ],
 )
-def test_what_only_a_gpu_knows_is_said_to_be_so(tmp_path, head, why):
-    edits = (("extern", f"{head}\nextern"), ("/*end*/", "l += ex2(l);" if "ex2" in head else ""))
-    with pytest.raises(LabError) as error:
-        run_on_cpu(stranger(tmp_path, ONE_WARP, *edits), SMALL)
+def test_what_only_a_gpu_knows_is_said_to_be_so_or_run(tmp_path, monkeypatch, head, why):
+    edits = (("extern", f"{head}\nextern"), ("/*end*/", "l *= ex2(0);" if "ex2" in head else ""))
+    rung = stranger(tmp_path, ONE_WARP, *edits)
+    with monkeypatch.context() as without:
+        without.setattr(compiler, "_FIRST_CHOICES", {"auto": ()})
+        with pytest.raises(LabError) as error:
+            run_on_cpu(rung, SMALL)
     assert why in error.value.why
+    if NVRTC is not None:
+        assert run_on_cpu(rung, SMALL).ok
 
 
 GROUPS = "#include <cooperative_groups.h>\n#include <cooperative_groups/reduce.h>\n"

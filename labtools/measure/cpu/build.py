@@ -26,10 +26,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from labtools.problem import LabError
+from labtools.problem import LabError, kernels_dir
 from labtools.problem.text import counted_lines
 from labtools.record.whole import lock_now
-from labtools.toolchain import CompileError, find_cxx_compiler
+from labtools.toolchain import (
+    CompileError,
+    CompilerMissing,
+    Cubin,
+    compile_cubin,
+    find_cxx_compiler,
+)
 from labtools.toolchain.apart import threads
 from labtools.toolchain.cache import check_room, in_folder, kept, prune_kept, size_of
 from labtools.toolchain.compiler import (
@@ -38,12 +44,23 @@ from labtools.toolchain.compiler import (
     allowed_s,
     refuse_odd_includes,
     stopped_compiling,
+    was_stopped,
 )
 from labtools.toolchain.cubin import no_kernel
 from labtools.toolchain.options import OF_HOST
-from labtools.toolchain.sources import expand_includes, gpu_only_lines, kernels_in, source_words
+from labtools.toolchain.sources import (
+    asm_lines,
+    expand_includes,
+    gpu_only_lines,
+    has_cpp_kernels,
+    has_inline_ptx,
+    kernels_in,
+    source_words,
+)
 
 from ..worker import ChildResult, run_child
+from .ptx_text import IS_PTX, NotTranslated, own_file
+from .translate import TranslatedKernel, translate_ptx
 
 NATIVE = Path(__file__).parent / "native"
 OWN_HEADERS = NATIVE / "include"  # in place of CUDA's of these names
@@ -110,6 +127,7 @@ class Executable:
     device: tuple[DeviceVariable, ...]
     as_gpu: bool = False  # its own text is compiled as for a GPU, with ``__CUDA_ARCH__`` defined
     runs_with: tuple[str, ...] = ()  # the program that runs a module; none where it runs by itself
+    by_ptx: bool = False  # made of its PTX, since as C++ it is not for the CPU
 
 
 def find_cpu_compiler() -> HostCompiler:
@@ -251,8 +269,12 @@ def build_kernel(
     defines: Mapping[str, str],
     include_dirs: Iterable[Path],
     counted: bool = False,
+    compiled: Callable[[], Cubin] | None = None,
 ) -> Executable:
     """Compile a kernel, called ``name`` in messages, for the CPU, or take it from the cache.
+
+    What this machine's compiler does not take, and a GPU's does, is made of the PTX of what
+    ``compiled`` gives; without it, of what NVRTC makes of the source.
 
     With ``counted`` it counts how often each thread comes by each place (``native/trips.h``).
 
@@ -262,7 +284,8 @@ def build_kernel(
     kernel = Kernel(source, name, tuple(dict.fromkeys(entries)), tuple(include_dirs))
     if _other_target is not None and not counted:
         return _other_target.build(kernel, defines)
-    build = functools.partial(_build_in, kernel, defines, counted)
+    making = compiled or functools.partial(_compile_alone, kernel, defines)
+    build = functools.partial(_build_in, kernel, defines, counted, making)
     return in_folder("cpu", build, "the executable of the kernel")
 
 
@@ -302,7 +325,107 @@ class Kernel:
         return self.name.replace("\\", "/").replace('"', "'")
 
 
-def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path) -> Executable:
+def _build_in(
+    kernel: Kernel,
+    defines: Mapping[str, str],
+    counted: bool,
+    compiled: Callable[[], Cubin],
+    cache: Path,
+) -> Executable:
+    """As C++ where it is C++ for this machine too, else by its PTX."""
+    if IS_PTX.search(kernel.source):
+        return _build_by_ptx(kernel, kernel.source, {}, counted, cache)
+
+    def by_ptx() -> Executable:
+        made = compiled()
+        return _build_by_ptx(kernel, made.ptx, made.symbols, counted, cache)
+
+    own = [one for one in kernel.folders if one.resolve() != kernels_dir().resolve() / "include"]
+    asked = (digest_of_texts([kernel.source, repr(sorted(defines.items()))]), kernel.name)
+    first_by_ptx = asked in _REFUSED or has_inline_ptx(expand_includes(kernel.source, own))
+    if first_by_ptx or kernel.name.endswith(".py"):
+        with contextlib.suppress(CompilerMissing):
+            return by_ptx()
+    try:
+        return _build_cpp(kernel, defines, counted, cache)
+    except CompileError as error:
+        if first_by_ptx or was_stopped(error.what):
+            raise _with_compiler(error) from None
+        try:
+            built = by_ptx()
+        except CompilerMissing:
+            raise _with_compiler(error) from None
+        except LabError:
+            raise error from None
+        _REFUSED.add(asked)
+        return built
+
+
+def _compile_alone(kernel: Kernel, defines: Mapping[str, str]) -> Cubin:
+    entries = (
+        kernel.entries if has_cpp_kernels(expand_includes(kernel.source, kernel.folders)) else ()
+    )
+    arch, told = f"sm_{CUDA_ARCH // 10}", (dict(defines), kernel.name, kernel.folders)
+    return compile_cubin(kernel.source, arch, *told, limit_s=KERNEL_LIMIT_S, entries=entries)
+
+
+_REFUSED: set[tuple[str, str]] = set()
+"""Kernels that the compiler of this machine has refused, and that run by their PTX."""
+TO_RUN_PTX = (
+    "with CUDA's compiler (the packages cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-runtime and "
+    "nvidia-cuda-crt) its PTX is run here"
+)
+
+
+def _with_compiler(error: CompileError) -> CompileError:
+    """What a refusal says where there is no compiler by whose PTX the kernel could be run."""
+    if error.why in (INLINE_ASSEMBLY, GPU_HEADER):
+        error.still_works = f"{error.still_works}; {TO_RUN_PTX}"
+    return error
+
+
+def _build_by_ptx(
+    kernel: Kernel, ptx: str, symbols: Mapping[str, str], counted: bool, cache: Path
+) -> Executable:
+    """The kernel by its PTX, whose ``symbols`` are those of entries that C++ names otherwise."""
+
+    def named(file: str) -> str | None:
+        return own_file(file, kernel.shown, kernel.folders)
+
+    try:
+        made = translate_ptx(ptx, kernel.name, named, asm_lines(kernel.source))
+    except NotTranslated as refused:
+        line = f" line {refused.line}" if refused.line else ""
+        texts = counted_lines(kernel.source, kernel.name)
+        what = f"{kernel.name}{line}: the CPU runner does not have {refused.what}."
+        places: dict[str, Any] = {"file": kernel.name, "line": refused.line}
+        excerpt = _excerpt(texts, refused.line or 0)
+        raise CompileError(
+            f"{what}\n{excerpt}".rstrip(), NOT_IN_RUNNER, ON_A_GPU, excerpt=excerpt, **places
+        ) from None
+    calls = []
+    for entry in kernel.entries:
+        if (found := made.kernels.get(symbols.get(entry, entry))) is None:
+            raise no_kernel(kernel.name, entry, sorted(made.kernels))
+        calls.append((entry, found))
+    unit = _ptx_unit(made.text, calls)
+    compiler, headers = find_cpu_compiler(), find_cuda_headers()
+    options = [*_kernel_options(compiler), "-ffp-contract=off"]
+    options += ["-fsanitize-coverage=trace-pc"] if counted else []
+    options += [f"-I{folder}" for folder in (NATIVE, OWN_HEADERS)]
+    options += [f"-isystem{folder}" for folder in headers]
+    final = cache / digest_of_texts([*_content(compiler, headers), *options, kernel.name, unit])
+
+    def made_by(make: Callable[[str], None]) -> bool:
+        make(unit)
+        return True
+
+    return _build_unit(kernel, options, made_by, final, counted, cache, by_ptx=True)
+
+
+def _build_cpp(
+    kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: Path
+) -> Executable:
     name, folders = kernel.name, kernel.folders
     compiler = find_cpu_compiler()
     source = _as_nvrtc_sees(kernel.source, _host_names(compiler))
@@ -315,6 +438,30 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
     refuse_odd_includes(source, folders, name)
     said = [*options, name, *kernel.entries, source, expand_includes(kernel.source, folders)]
     final = cache / digest_of_texts([*_content(compiler, headers), *said])
+
+    def made_by(make: Callable[[str], None]) -> bool:
+        if (text := _as_gpu(source)) is not None:
+            with contextlib.suppress(CompileError):
+                make(_translation_unit(kernel, text))
+                return True
+        make(_translation_unit(kernel, source))
+        return False
+
+    return _build_unit(kernel, options, made_by, final, counted, cache)
+
+
+def _build_unit(
+    kernel: Kernel,
+    options: Sequence[str],
+    made_by: Callable[[Callable[[str], None]], bool],
+    final: Path,
+    counted: bool,
+    cache: Path,
+    by_ptx: bool = False,
+) -> Executable:
+    """The folder ``final`` of the cache, or what ``made_by`` makes of the function that compiles a
+    translation unit; it says whether the text is that for a GPU."""
+    name, compiler, headers = kernel.name, find_cpu_compiler(), find_cuda_headers()
     cached = _load(final)
     if cached is not None:
         return cached
@@ -327,9 +474,11 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
         program = folder / "kernel"
 
         def make(text: str) -> None:
-            unit.write_text(_translation_unit(kernel, text), "utf-8")
+            unit.write_text(text, "utf-8")
             command = [str(compiler.path), *prelude, *options, "-S", "-x", "c++", str(unit)]
-            done = _compile([*command, "-o", str(assembly)], folder, name)
+            done = _compile([*command, "-o", str(assembly)], folder, name, by_ptx)
+            if done.returncode and by_ptx:
+                raise _not_understood(done.stderr, kernel)
             if done.returncode:
                 raise _compile_error(done.stderr, kernel)
             made = assembly.read_text("utf-8", "surrogateescape")  # strings may hold any byte
@@ -340,19 +489,14 @@ def _build_in(kernel: Kernel, defines: Mapping[str, str], counted: bool, cache: 
             if done.returncode:
                 raise _link_error(done.stderr, kernel)
 
-        text, as_gpu = _as_gpu(source), False
-        if text is not None:
-            with contextlib.suppress(CompileError):
-                make(text)
-                as_gpu = True
-        if not as_gpu:
-            make(source)
+        as_gpu = made_by(make)
         symbols = read_symbols(program)
         shared, device = shared_variables(symbols), device_variables(symbols)
         assembly.unlink()
         unit.unlink()
         variables = {"device": [vars(v) for v in device], "shared": [vars(v) for v in shared]}
-        (folder / "kernel.json").write_text(json.dumps({**variables, "as_gpu": as_gpu}))
+        told = {**variables, "as_gpu": as_gpu, "by_ptx": by_ptx}
+        (folder / "kernel.json").write_text(json.dumps(told))
         written = size_of(folder)
         _publish(folder, final)
     prune_kept("cpu", written, [final])
@@ -453,8 +597,25 @@ def _translation_unit(kernel: Kernel, source: str) -> str:
         *(f"#define LAB{name} {value}" for name, value in _NVRTC_NAMES.items()),
         f'#line 1 "{kernel.shown}"',
         source,
+    ]
+    return _with_launches(lines, calls, table)
+
+
+def _ptx_unit(text: str, calls: Iterable[tuple[str, TranslatedKernel]]) -> str:
+    parameters, table = [], []
+    for i, (entry, of) in enumerate(calls):
+        listed = ", ".join(f"{{'{kind}', {size}}}" for kind, size in (*of.parameters, (".", 0)))
+        parameters.append(f"static const lab_parameter lab_of_{i}[] = {{{listed}}};")
+        table.append(f'{{"{entry}", {of.function}, lab_of_{i}, {len(of.parameters)}}},')
+    return _with_launches(['#include "cuda_on_cpu.h"', text], parameters, table)
+
+
+def _with_launches(lines: list[str], before: list[str], table: list[str]) -> str:
+    """A translation unit that says to the runner what its kernels are."""
+    lines = [
+        *lines,
         '#line 1 "<launch>"',
-        *calls,
+        *before,
         'extern "C" {',
         f"thread_local unsigned char lab_dynamic_shared[{DYNAMIC_SHARED_BYTES}]"
         " __attribute__((aligned(1024)));",
@@ -678,9 +839,10 @@ def _content(compiler: HostCompiler, headers: tuple[Path, ...] = ()) -> tuple[st
     return compiler.version, str(compiler.path), native_digest(), digest_of_texts(marks)
 
 
-def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
+def _compile(command: list[str], folder: Path, name: str = "", by_ptx: bool = False) -> ChildResult:
     """Run the compiler, whose files all go to ``folder``. It ends with this process."""
-    limit_s = allowed_s(KERNEL_LIMIT_S if name else OWN_LIMIT_S)
+    # PTX is what was unrolled and laid out already: longer than a source.
+    limit_s = allowed_s((3 if by_ptx else 1) * KERNEL_LIMIT_S if name else OWN_LIMIT_S)
     done = run_child(
         command,
         time_limit_s=4 * limit_s,
@@ -794,7 +956,8 @@ def _load(folder: Path) -> Executable | None:
         return None
     shared = tuple(SharedVariable(**item) for item in data["shared"])
     device = tuple(DeviceVariable(**item) for item in data["device"])
-    return Executable(folder / "kernel", shared, device, bool(data["as_gpu"]))
+    as_gpu, by_ptx = bool(data["as_gpu"]), bool(data["by_ptx"])
+    return Executable(folder / "kernel", shared, device, as_gpu, by_ptx=by_ptx)
 
 
 # ---- errors ----
@@ -803,6 +966,7 @@ INLINE_ASSEMBLY = (
     "inline assembly is for GPUs only; put a host path beside it (#ifdef __CUDA_ARCH__)"
 )
 
+NOT_IN_RUNNER = "the kernel is run by its PTX, and of PTX the runner has what is common"
 ON_A_GPU = "such a kernel can be compiled for a GPU and checked there"
 CORRECT_LINE = (
     "where a GPU's compiler takes this line, the kernel can be checked there; "
@@ -851,6 +1015,17 @@ def _compile_error(log: str, kernel: Kernel) -> LabError:
         excerpt=excerpt,
         log=log,
     )
+
+
+def _not_understood(log: str, kernel: Kernel) -> CompileError:
+    """What to say where the C++ that was made of PTX is none."""
+    found = next(filter(None, map(_MESSAGE.match, log.splitlines())), None)
+    what = f"{kernel.name} has PTX that the CPU runner did not understand."
+    said = found["text"] if found else log.strip()[:200] or "the compiler said nothing"
+    line = int(found["line"]) if found and found["file"] == kernel.shown else None
+    excerpt = _excerpt(counted_lines(kernel.source, kernel.name), line or 0)
+    what = f"{what[:-1]}: line {line}.\n{excerpt}".rstrip() if line else what
+    return CompileError(what, said, ON_A_GPU, file=kernel.name, line=line, log=log)
 
 
 def _excerpt(lines: Sequence[str], line: int) -> str:

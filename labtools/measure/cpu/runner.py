@@ -38,7 +38,7 @@ from labtools.problem import (
 from labtools.problem.isolated import OtherValues
 from labtools.problem.limits import MOST_FIXED_SMEM_BYTES
 from labtools.problem.text import counted_lines, how_many
-from labtools.toolchain import launched_entries, source_name
+from labtools.toolchain import compile_rung, launched_entries, source_name
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
 from labtools.toolchain.triton_code import is_of_triton
@@ -162,7 +162,8 @@ def build_for_cpu(
     limits = limits or checked_limits()
     entries = launched_entries(rung, workload, limits, knobs)
     defines, name = rung.defines(workload, limits, knobs), source_name(rung)
-    return build_kernel(rung.source_text, name, entries, defines, rung.include_dirs, counted)
+    told = (rung.source_text, name, entries, defines, rung.include_dirs, counted)
+    return build_kernel(*told, lambda: compile_rung(rung, workload, limits, knobs))
 
 
 def count_on_cpu(

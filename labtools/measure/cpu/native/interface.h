@@ -14,7 +14,7 @@ enum lab_collective_op : int {
   LAB_BALLOT, LAB_ANY, LAB_ALL,
   LAB_REDUCE_ADD, LAB_REDUCE_MIN_SIGNED, LAB_REDUCE_MAX_SIGNED, LAB_REDUCE_MIN_UNSIGNED,
   LAB_REDUCE_MAX_UNSIGNED, LAB_REDUCE_AND, LAB_REDUCE_OR, LAB_REDUCE_XOR,
-  LAB_MATCH_ANY, LAB_PRODUCT,
+  LAB_MATCH_ANY, LAB_PRODUCT, LAB_MATRICES,
 };
 
 enum lab_barrier_op : int { LAB_BARRIER, LAB_BARRIER_COUNT, LAB_BARRIER_AND, LAB_BARRIER_OR };
@@ -31,6 +31,10 @@ enum lab_number : int { LAB_INT, LAB_UNSIGNED, LAB_LONG, LAB_UNSIGNED_LONG, LAB_
 // the order of the registers. Floats, so that one function serves every element type.
 struct lab_product {
   float a[8], b[4], c[4];
+};
+
+struct lab_words {  // of a lane, in as many registers
+  uint32_t word[4];
 };
 
 // What a kernel parameter is: 'p' pointer, 'i' signed, 'u' unsigned, 'f' floating, 's' other.
@@ -76,6 +80,9 @@ void lab_read_structure(void* to, int index, size_t bytes);
 int lab_barrier(int op, int predicate);
 uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width);
 void lab_multiply(lab_product* mine);  // c += a * b, of the whole warp
+void lab_multiply_at(lab_product* mine, const void* caller);
+// Of one to four 8x8 matrices of 16-bit elements, whose rows the first lanes name: two of each.
+lab_words lab_load_matrices(const void* row, int count, int transposed);
 unsigned lab_active_mask();
 uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare);
 void lab_fence();
@@ -96,6 +103,9 @@ unsigned lab_phase_parity(void* barrier);  // of the phase that has not ended
 void lab_named_barrier(unsigned number, unsigned threads, int waits);
 long long lab_clock();
 int lab_is_shared(const void* address);
+__attribute__((const)) char* lab_shared_base();  // where addresses in shared memory count from
+unsigned lab_dynamic_bytes();
+void lab_need_aligned(const void* address, size_t alignment);
 void lab_read_only(const void* address, size_t bytes);  // by a cache that no write reaches
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill);
 void lab_copy_commit();
@@ -105,4 +115,5 @@ void lab_later(void (*run)(const void*), const void* what, size_t bytes);
 void lab_later_close();
 void lab_later_wait(size_t groups_left);
 [[noreturn]] void lab_trap(const char* what);
+[[noreturn]] void lab_assertion(const char* condition);  // that does not hold
 }

@@ -371,6 +371,9 @@ static int run() {
 
 }  // namespace lab
 
+extern "C" void lab_assertion(const char* condition) {
+  lab::end_with(lab::CRASH, LAB_FRAME, "an assertion failed: %s", condition);
+}
 // What assert() calls: ours stands before the C library's, which knows nothing of the kernel's lines.
 extern "C" void __assert_fail(const char* text, const char*, unsigned, const char*) noexcept {
   lab::end_with(lab::CRASH, LAB_FRAME, "an assertion failed: %s", text);

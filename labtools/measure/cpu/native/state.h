@@ -83,6 +83,8 @@ struct Warp {
   uint64_t value[32], result[32];
   int argument[32], width[32];
   float a[16][16], b[16][8], c[16][8];  // of the matrix product that it works out together
+  uint16_t rows[32][8];                 // of the matrices that it loads together
+  uint32_t loaded[32][4];               // and what each lane gets of them
 };
 
 enum Order : int { ROUND_ROBIN, FIRST_WARP_AHEAD, LAST_WARP_AHEAD, RANDOM };

@@ -49,7 +49,7 @@ static const char* operation_name(Waiting waiting, int operation) {
       "__shfl_down_sync()",  "__ballot_sync()",     "__any_sync()",        "__all_sync()",
       "__reduce_add_sync()", "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_min_sync()",
       "__reduce_max_sync()", "__reduce_and_sync()", "__reduce_or_sync()",  "__reduce_xor_sync()",
-      "__match_any_sync()",  "the matrix product"};
+      "__match_any_sync()",  "the matrix product",  "ldmatrix"};
   static const char* const phases[] = {"a barrier in shared memory", "a named barrier"};
   if (waiting == AT_PHASE) return phases[operation];
   return waiting == AT_BARRIER ? barriers[operation] : collectives[operation];
@@ -331,6 +331,20 @@ static void multiply(Warp& w) {
         w.c[row][column] += w.a[row][k] * w.b[k][column] + w.a[row][k + 1] * w.b[k + 1][column];
 }
 
+// Lane 4 g + c gets elements 2 c and 2 c + 1 of row g of each matrix; transposed: element g of two rows.
+static void share_matrices(Warp& w) {
+  for (int l = 0; l < 32; ++l) {
+    const int g = l / 4, c = l % 4 * 2;
+    for (int i = 0; i < w.argument[l]; ++i) {
+      const uint16_t(*row)[8] = w.rows + 8 * i;
+      const bool transposed = w.value[l];
+      const uint32_t low = transposed ? row[c][g] : row[g][c];
+      const uint32_t high = transposed ? row[c + 1][g] : row[g][c + 1];
+      w.loaded[l][i] = low | high << 16;
+    }
+  }
+}
+
 // All lanes that can come have come: compute every lane's result and let them go on.
 static void complete(Warp& w, Group& group, uint32_t warp_index, const void* frame) {
   const uint32_t lanes = group.arrived;
@@ -366,6 +380,9 @@ static void complete(Warp& w, Group& group, uint32_t warp_index, const void* fra
   } else if (operation == LAB_PRODUCT) {
     if (lanes != ~0u) end_with(COLLECTIVE, frame, "a matrix product takes all 32 lanes of a warp");
     multiply(w);
+  } else if (operation == LAB_MATRICES) {
+    if (lanes != ~0u) end_with(COLLECTIVE, frame, "ldmatrix takes all 32 lanes of a warp");
+    share_matrices(w);
   } else if (operation == LAB_MATCH_ANY) {
     for (int l = 0; l < 32; ++l) {
       if (!(lanes >> l & 1)) continue;
@@ -692,7 +709,7 @@ void lab_multiply_result(lab_product* mine) {
   const unsigned lane = lab::S.current->lane, row = lane / 4, column = lane % 4 * 2;
   for (unsigned i = 0; i < 4; ++i) mine->c[i] = w.c[row + i / 2 * 8][column + i % 2];
 }
-void lab_multiply(lab_product* mine) {
+static inline __attribute__((always_inline)) void multiply_together(lab_product* mine, uint64_t caller, const void* frame) {
   lab::Warp& w = lab::S.warps[lab::S.current->warp];
   const unsigned lane = lab::S.current->lane, row = lane / 4, column = lane % 4 * 2;
   for (unsigned i = 0; i < 8; ++i)  // pairs: this row, row + 8, then both with k + 8
@@ -701,9 +718,28 @@ void lab_multiply(lab_product* mine) {
     w.b[column + i / 2 * 8 + i % 2][row] = mine->b[i];
     w.c[row + i / 2 * 8][column + i % 2] = mine->c[i];
   }
-  lab::begin_collective(LAB_PRODUCT, ~0u, 0, 0, 32, LAB_CALLER, LAB_FRAME);
+  lab::begin_collective(LAB_PRODUCT, ~0u, 0, 0, 32, caller, frame);
   lab::pass();
   lab_multiply_result(mine);
+}
+void lab_multiply(lab_product* mine) { multiply_together(mine, LAB_CALLER, LAB_FRAME); }
+void lab_multiply_at(lab_product* mine, const void* caller) {
+  multiply_together(mine, lab::linked_address(uintptr_t(caller)), LAB_FRAME);
+}
+
+lab_words lab_load_matrices(const void* row, int count, int transposed) {
+  lab::Warp& w = lab::S.warps[lab::S.current->warp];
+  const unsigned lane = lab::S.current->lane;
+  if (lane < 8u * unsigned(count)) {
+    if (uintptr_t(row) % 16) lab::misaligned(uintptr_t(row), 16, LAB_FRAME);
+    lab::check(uintptr_t(row), 16, lab::READ, LAB_CALLER, LAB_FRAME);
+    memcpy(w.rows[lane], row, 16);
+  }
+  lab::begin_collective(LAB_MATRICES, ~0u, uint64_t(transposed), count, 32, LAB_CALLER, LAB_FRAME);
+  lab::pass();
+  lab_words mine;
+  memcpy(mine.word, w.loaded[lane], sizeof mine);
+  return mine;
 }
 
 unsigned lab_active_mask_result() { return unsigned(lab_collective_result()); }
@@ -808,6 +844,15 @@ long long lab_clock() {
 
 int lab_is_shared(const void* address) {
   return uintptr_t(address) - lab::shared_region.base < lab::shared_region.bytes;
+}
+
+// A multiple of what any swizzle of addresses counts in.
+char* lab_shared_base() { return reinterpret_cast<char*>(lab::shared_region.base & ~uintptr_t(1023)); }
+
+unsigned lab_dynamic_bytes() { return lab::S.dynamic_bytes; }
+
+void lab_need_aligned(const void* address, size_t alignment) {
+  if (uintptr_t(address) % alignment) lab::misaligned(uintptr_t(address), alignment, LAB_FRAME);
 }
 
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill) {
