@@ -41,9 +41,8 @@ from .method import (
     counter_names,
     proof_names,
 )
-from .source import BranchSource, SourceText
+from .source import START_KEY, BranchSource, SourceText
 
-START_KEY = "start"  # the key of the point that a search starts from
 MOST_BOX_POINTS = 200_000
 """Products of one box of the grid. A larger one is a slip: every product is looked at."""
 _MOST_PASSES = 32  # of canonical rules over one point; a rule that undoes another never ends

@@ -51,7 +51,7 @@ from .branch import (
     with_methods,
 )
 from .budget import Budget, allocate, rule_named
-from .family import START_KEY, Family, Point, family_hash_of, load_family
+from .family import Family, Point, family_hash_of, load_family
 from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_gaps, trigger_values
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .log import disk, say_command
@@ -70,7 +70,7 @@ from .pick import (
     why_not_again,
 )
 from .sass_check import Proof, SassVerdict, prove
-from .source import AskedBranch, BranchSource, SourceText, check_fits, read_branch
+from .source import START_KEY, AskedBranch, BranchSource, SourceText, check_fits, read_branch
 from .state import (
     STEPS,
     AblatedPoint,

@@ -32,12 +32,14 @@ from labtools.toolchain.sources import expand_includes, normalise_source, odd_in
 
 from .method import Method, proof_names
 
+START_KEY = "start"  # the key of the point that a search starts from
 MOST_SOURCE_BYTES = 2**20
 """Of one source with its own headers, which the log of a loop keeps whole."""
 _FAR_INCLUDE = re.compile(
     r"""^[ \t]*#[ \t]*include[ \t]*["<]((?:/|[^">\n]*\.\.)[^">\n]*)[">]""", re.MULTILINE
 )
 _MACRO = re.compile(r"\bMETHOD_(\w+)")
+_DEFINES = r"#[ \t]*define[ \t]+{}\b"
 _DEFINED = r"\b(?:ifn?def[ \t]+|defined[ \t]*\(?[ \t]*){}\b"
 
 
@@ -113,6 +115,23 @@ class SourceText:
         told = (self.launches, sorted(self.workspace.items()), sorted(self.numbers.items()))
         return (normalise_source(self.text), repr(told), repr(sorted(self.defines.items())))
 
+    @property
+    def macros(self) -> list[str]:
+        """The macros of guards that it and its launches ask for, each once."""
+        found = _MACRO.findall(normalise_source(self.text) + self._sizes)
+        return [f"METHOD_{one}" for one in dict.fromkeys(found)]
+
+    def asks_for(self, macros: Sequence[str]) -> bool:
+        """Whether it, or one of its launches, is another one with some macros 1 and 0."""
+        in_sizes = {f"METHOD_{one}" for one in _MACRO.findall(self._sizes)}
+        off = switched_text(self.text, dict.fromkeys(macros, 0))
+        return bool(in_sizes & {*macros}) or switched_text(self.text, {}) != off
+
+    @property
+    def _sizes(self) -> str:
+        sizes = (f"{one.grid} {one.block} {one.smem}" for one in self.launches)
+        return " ".join(["", *sizes, *self.workspace.values(), *self.numbers.values()])
+
 
 def _own_numbers(path: Path, told: Mapping[str, Any], problem: Problem) -> dict[str, str]:
     """Of a launch file's arguments those that the problem lacks; they are numbers. The others are
@@ -182,12 +201,18 @@ class BranchSource:
         return next((self.without[one] for one in methods if one in self.without), self.code)
 
     def switches(self, methods: Sequence[str]) -> dict[str, int]:
-        """1 or 0 for each macro of its guards, without some methods."""
-        return {
-            macro: int(method not in methods)
-            for method, macros in self.guards.items()
-            for macro in macros
+        """1 or 0 for each macro of a guard, without some methods. One that guards no method that is
+        claimed is on, unless the source defines it; a loop's own kernel stays as it is."""
+        known = {macro: of for of, macros in self.guards.items() for macro in macros}
+        code = self.source_without(methods)
+        others = {
+            macro: ""
+            for macro in code.macros
+            if self.name != START_KEY
+            and macro not in known
+            and not re.search(_DEFINES.format(macro), code.text)
         }
+        return {macro: int(of not in methods) for macro, of in {**known, **others}.items()}
 
     def rung(self, base: Rung, without: Sequence[str] = ()) -> Rung:
         """The kernel of a loop with this source, without some methods."""
@@ -196,7 +221,7 @@ class BranchSource:
             told = (code.launches, code.workspace, code.numbers, self.switches(without))
             launch = LaunchesOf(*told)
         name = base.id
-        if self.name != "start":
+        if self.name != START_KEY:
             name = re.sub(r"[^A-Za-z0-9_.-]+", "_", "_".join([base.id, self.name, *without]))
         return dataclasses.replace(
             base,
@@ -215,7 +240,7 @@ class BranchSource:
         code, found = self.source_without(without), dict(self.source_without(without).defines)
         for macro, value in self.switches(without).items():
             asks = re.search(_DEFINED.format(macro), code.text)
-            if value or not asks or re.search(rf"#[ \t]*define[ \t]+{macro}\b", code.text):
+            if value or not asks or re.search(_DEFINES.format(macro), code.text):
                 found[macro] = str(value)
         return found
 
@@ -309,7 +334,17 @@ def read_branch(
                 f"it claims {', '.join(methods) or 'none'}",
                 f"--method {one} beside it, or neither",
             )
-    guards = {one: found for one in (*methods, *judged) if (found := _guards(code.text, one))}
+    guards = {one: found for one in (*methods, *judged) if (found := _guards(code, one))}
+    idle = [one for one, macros in guards.items() if not code.asks_for(macros)]
+    for one in idle:
+        if one in methods:
+            macro = guards[one][0]
+            raise LabError(
+                f"The guard of {one} changes nothing.",
+                f"{asked.source} says the same with {macro} 1 and 0",
+                f"#if {macro} around what the method adds, and #else with what stood there",
+            )
+        del guards[one]
     for one in asked.without:
         if one in guards:
             raise LabError(
@@ -319,13 +354,6 @@ def read_branch(
             )
     carried = tuple(one for one in judged if one in guards and one not in methods)
     made = BranchSource(name, code, methods, carried, guards, described=described)
-    for one, macros in guards.items():
-        if switched_text(code.text, {}) == switched_text(code.text, dict.fromkeys(macros, 0)):
-            raise LabError(
-                f"The guard of {one} changes nothing.",
-                f"{asked.source} says the same with {macros[0]} 1 and 0",
-                f"#if {macros[0]} around what the method adds, and #else with what stood there",
-            )
     without = {}
     for one, text in asked.without.items():
         launch = asked.launch if not text.endswith(".toml") else ""
@@ -381,11 +409,10 @@ def _describe(name: str, said: str, known: Mapping[str, Method]) -> Method:
     return made
 
 
-def _guards(text: str, method: str) -> tuple[str, ...]:
-    """The macros of a source that guard a method."""
+def _guards(code: SourceText, method: str) -> tuple[str, ...]:
+    """The macros of a source, or of its launches, that guard a method."""
     names = {method.replace(".", "_").lower(), method.partition(".")[2].lower()}
-    found = dict.fromkeys(_MACRO.findall(normalise_source(text)))
-    return tuple(f"METHOD_{one}" for one in found if one.lower() in names)
+    return tuple(one for one in code.macros if one[len("METHOD_") :].lower() in names)
 
 
 _DIRECTIVE = re.compile(r"#(if|ifdef|ifndef|elif|else|endif)\b ?(.*)")

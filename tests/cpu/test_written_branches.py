@@ -343,3 +343,12 @@ def test_a_guard_is_found_and_switched_in_every_form(form: str, tmp_path: Path) 
                 one for one in switched_text(text, {macro: value}).split("\n") if one[:1] != "#"
             ]
             assert said in "".join(lines) and (said or not any(lines))
+
+
+def test_a_guard_of_what_is_not_claimed_is_on(tmp_path: Path) -> None:
+    path = tmp_path / "x.cu"
+    path.write_text("#if METHOD_VECTORIZE\n#define METHOD_OWN 3\n#endif\nint n = METHOD_OWN;\n")
+    base, problem = load_rung(SMOOTH / "smooth.py"), parse_problem("smooth:8,64")
+    made = read_branch(AskedBranch(str(path)), "x@1.1", base, problem, catalogue())
+    assert made.definitions() == {"METHOD_VECTORIZE": "1"}
+    assert made.methods == () and made.why_not_without(["memory.vectorize"])
