@@ -397,6 +397,7 @@ REFUSED = [
         f"line {LINES['offsets = tl.arange']}: arange's range must be a power of 2",
     ),
     ("softmax", "64", SOFTMAX, ["BLOCK=1024", "num_warps=3"], "num_warps must be a power of 2"),
+    ("softmax", "64", SOFTMAX, ["BLOCK=1024", "num_stages=x"], "num_stages is 'x'"),
     ("softmax", "64", SOFTMAX[:-1], ["BLOCK=1024"], "takes 5 arguments"),
     (
         "softmax",
