@@ -110,6 +110,11 @@ def _compile(asked: Mapping[str, Any]) -> dict[str, Any]:
             0,
             f"its parameters are {has}",
         )
+    for name in {*given} & {*options} - names:
+        if isinstance(options[name], int) and not isinstance(given[name], int):
+            raise _refused(
+                f"{name} is {given[name]!r}", 0, "this option of Triton's is a whole number"
+            )
     takes = [one for one in kernel.params if not one.is_constexpr and one.name not in given]
     numbers = {}
     for place, (one, told) in enumerate(zip(takes, asked["args"], strict=False)):
@@ -289,7 +294,7 @@ def _of_compiler(error: BaseException, text: str) -> Refused:
         found = one if isinstance(one, CompilationError) else found
     last = list(_causes(error))[-1]
     if found is None:
-        return _refused(f"{type(last).__name__}: {last}".strip()[:2000])
+        return _refused(f"{type(last).__name__}: {last}".partition("\n")[0].rstrip(" .:"))
     said = found.error_message or ("" if last is found else f"{type(last).__name__}: {last}")
     line, start = getattr(found.node, "lineno", 0), text.find(str(found.src).rstrip())
     if start < 0:

@@ -225,9 +225,6 @@ def test_an_extension_of_torch_is_compiled_with_its_headers(tmp_path: Path) -> N
     given = ["x=f16[1048576]", "out=f16[1048576]:out", "n=i64:1048576"]
     made = forecast_launch(path, "gate_kernel<c10::Half>", 4096, 256, given)
     assert made.code.startswith("compiled here with nvcc") and made.floor.bytes == 4 * 2**20
-    path.write_text(FOR_TORCH.replace("c10/util", "nowhere").replace("TORCH_CHECK", "// "))
-    plain = forecast_launch(path, "gate_kernel<__half>", 4096, 256, given)
-    assert plain.time_us == pytest.approx(made.time_us, rel=0.05)
 
 
 # ---- Triton ----
@@ -397,6 +394,7 @@ REFUSED = [
         f"line {LINES['offsets = tl.arange']}: arange's range must be a power of 2",
     ),
     ("softmax", "64", SOFTMAX, ["BLOCK=1024", "num_warps=3"], "num_warps must be a power of 2"),
+    ("softmax", "64", SOFTMAX, ["BLOCK=1024", "num_stages=x"], "num_stages is 'x'"),
     ("softmax", "64", SOFTMAX[:-1], ["BLOCK=1024"], "takes 5 arguments"),
     (
         "softmax",
