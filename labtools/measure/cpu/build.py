@@ -478,7 +478,8 @@ def _build_unit(
         def make(text: str) -> None:
             unit.write_text(text, "utf-8")
             command = [str(compiler.path), *prelude, *options, "-S", "-x", "c++", str(unit)]
-            done = _compile([*command, "-o", str(assembly)], folder, name, by_ptx)
+            more = {"by_ptx": True} if by_ptx else {}
+            done = _compile([*command, "-o", str(assembly)], folder, name, **more)
             if done.returncode and by_ptx:
                 raise _not_understood(done.stderr, kernel)
             if done.returncode:
