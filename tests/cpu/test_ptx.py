@@ -468,6 +468,20 @@ def test_what_is_not_here_is_named_with_its_line(line: str, what: str) -> None:
     assert refused.value.line == 7
 
 
+def test_blocks_of_a_cluster_are_refused_and_a_cluster_of_one_is_not() -> None:
+    text = f"{HEADER}.visible .entry k()\n.reqnctapercluster {{}}, 1, 1\n{{{{\nret;\n}}}}"
+    assert translate_ptx(text.format(1), "k.ptx", lambda file: None).kernels
+    with pytest.raises(NotTranslated, match="clusters of blocks"):
+        translate_ptx(text.format(2), "k.ptx", lambda file: None)
+
+
+def test_what_is_not_launched_may_hold_anything() -> None:
+    text = f"{HEADER}.visible .entry k() {{\nret;\n}}\n.visible .entry j() {{\ntcgen05.x;\nret;\n}}"
+    assert set(translate_ptx(text, "k.ptx", lambda file: None, wanted=["k"]).kernels) == {"k"}
+    with pytest.raises(NotTranslated, match=r"tcgen05\.x"):
+        translate_ptx(text, "k.ptx", lambda file: None)
+
+
 @needs_compiler
 def test_a_refusal_names_the_line_of_the_source(tmp_path: Path) -> None:
     asked = '\n  asm("mov.u32 %0, %%envreg1;" : "=r"(columns));'

@@ -392,8 +392,9 @@ def _build_by_ptx(
     def named(file: str) -> str | None:
         return own_file(file, kernel.shown, kernel.folders)
 
+    wanted = [symbols.get(entry, entry) for entry in kernel.entries]
     try:
-        made = translate_ptx(ptx, kernel.name, named, asm_lines(kernel.source))
+        made = translate_ptx(ptx, kernel.name, named, asm_lines(kernel.source), wanted)
     except NotTranslated as refused:
         line = f" line {refused.line}" if refused.line else ""
         texts = counted_lines(kernel.source, kernel.name)
@@ -404,9 +405,10 @@ def _build_by_ptx(
             f"{what}\n{excerpt}".rstrip(), NOT_IN_RUNNER, ON_A_GPU, excerpt=excerpt, **places
         ) from None
     calls = []
-    for entry in kernel.entries:
-        if (found := made.kernels.get(symbols.get(entry, entry))) is None:
-            raise no_kernel(kernel.name, entry, sorted(made.kernels))
+    for entry, symbol in zip(kernel.entries, wanted, strict=True):
+        if (found := made.kernels.get(symbol)) is None:
+            there = re.findall(r"\.entry\s+([\w$]+)", ptx)
+            raise no_kernel(kernel.name, entry, there)
         calls.append((entry, found))
     unit = _ptx_unit(made.text, calls)
     compiler, headers = find_cpu_compiler(), find_cuda_headers()
@@ -476,7 +478,8 @@ def _build_unit(
         def make(text: str) -> None:
             unit.write_text(text, "utf-8")
             command = [str(compiler.path), *prelude, *options, "-S", "-x", "c++", str(unit)]
-            done = _compile([*command, "-o", str(assembly)], folder, name, by_ptx)
+            more = {"by_ptx": True} if by_ptx else {}
+            done = _compile([*command, "-o", str(assembly)], folder, name, **more)
             if done.returncode and by_ptx:
                 raise _not_understood(done.stderr, kernel)
             if done.returncode:

@@ -198,7 +198,8 @@ class PtxModule:
         found = _FUNCTION.match(self._text, at)
         if found is None:
             raise NotTranslated(f"the function `{shorten_ptx(self._text[at : at + 80])}`")
-        if ".reqnctapercluster" in found[0] or ".explicitcluster" in found[0]:
+        cluster = re.search(r"\.reqnctapercluster((?:\s*,?\s*\d+)+)", found[0])
+        if cluster and math.prod(map(int, re.findall(r"\d+", cluster[1]))) > 1:
             raise NotTranslated(f"clusters of blocks, as `{found['name']}` asks for")
         lists = (self._at_line(at, _parameters, found[one] or "") for one in _LISTS)
         one = Function(found["name"], is_entry, *lists)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -48,8 +48,11 @@ def translate_ptx(
     name: str,
     own_files: Callable[[str], str | None],
     lines: Mapping[int, int] = MappingProxyType({}),
+    wanted: Iterable[str] = (),
 ) -> Translated:
     """C++ that does on the CPU runner what PTX does on a GPU.
+
+    Of its kernels those are taken whose symbols are ``wanted``, and all where none is.
 
     ``own_files`` says of a file that ``.file`` names what messages call it, or None where it is
     none of the reader's. Without any of his the lines are those of the PTX, called ``name``.
@@ -63,19 +66,30 @@ def translate_ptx(
     for i, one in enumerate(module.variables):
         known[one.name] = _Place(f"lab_v{i}", one.space)
         declared[f"lab_v{i}"] = _declaration(one, f"lab_v{i}", known)
-    bodies = [_Body(one, names, known).text() for one in module.functions.values()]
-    named = set(re.findall(r"\blab_v\d+\b", "\n".join(bodies)))
+    bodies: dict[str, str] = {}
+    left = list(wanted) or [one.name for one in module.functions.values() if one.is_entry]
+    while left:
+        if (name := left.pop()) not in bodies and name in module.functions:
+            body = _Body(module.functions[name], names, known)
+            bodies[name] = body.text()
+            left += body.called
+    named = set(re.findall(r"\blab_v\d+\b", "\n".join(bodies.values())))
     for plain in reversed(declared):  # what nothing names is left out; a value may name another
         named |= set(re.findall(r"\blab_v\d+\b", declared[plain])) if plain in named else set()
     variables = [said for plain, said in declared.items() if plain in named]
-    others = [one for one in module.functions.values() if not one.is_entry]
+    taken = [one for name, one in module.functions.items() if name in bodies]
+    others = [one for one in taken if not one.is_entry]
     heads = [f"static void {names[one.name]}({_signature(one)});" for one in others]
     kernels = {
-        name: TranslatedKernel(names[name], tuple((_kind(p), p.bytes) for p in one.parameters))
-        for name, one in module.functions.items()
+        one.name: TranslatedKernel(
+            names[one.name], tuple((_kind(p), p.bytes) for p in one.parameters)
+        )
+        for one in taken
         if one.is_entry
     }
-    return Translated("\n".join(['#include "ptx.h"', *variables, *heads, *bodies, ""]), kernels)
+    return Translated(
+        "\n".join(['#include "ptx.h"', *variables, *heads, *bodies.values(), ""]), kernels
+    )
 
 
 @dataclass(frozen=True)
@@ -364,6 +378,7 @@ class _Body:
         self.targets: dict[str, list[str]] = {}
         self.memory: dict[tuple[int, str], _Place] = {}
         self.arrays: list[str] = []
+        self.called: set[str] = set()
         self.scope = 0
 
     # -- names and operands --
@@ -894,6 +909,7 @@ class _Body:
             return f"lab_assertion((const char*)*(const lab::ptx::Word8*){given[0]});"
         if name not in self.names:
             raise NotTranslated(f"a call of `{name}`")
+        self.called.add(name)
         return f"{self.names[name]}({', '.join(given)});"
 
     # -- matrices --
