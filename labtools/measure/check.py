@@ -298,10 +298,6 @@ def check_rung(
     """
     if on not in ("cpu", "gpu"):
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")
-    if on == "cpu":
-        from .cpu.runner import refuse_on_cpu
-
-        refuse_on_cpu(rung)
     # Of a launch that is kept for another problem by some of its sizes alone, that one comes first.
     for other in workload.smaller():
         with contextlib.suppress(LabError):

@@ -343,7 +343,9 @@ def _build_in(
     own = [one for one in kernel.folders if one.resolve() != kernels_dir().resolve() / "include"]
     asked = (digest_of_texts([kernel.source, repr(sorted(defines.items()))]), kernel.name)
     first_by_ptx = asked in _REFUSED or has_inline_ptx(expand_includes(kernel.source, own))
-    if first_by_ptx or kernel.name.endswith(".py"):
+    if kernel.name.endswith(".py"):
+        return by_ptx()
+    if first_by_ptx:
         with contextlib.suppress(CompilerMissing):
             return by_ptx()
     try:

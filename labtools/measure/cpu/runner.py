@@ -41,7 +41,6 @@ from labtools.problem.text import counted_lines, how_many
 from labtools.toolchain import compile_rung, launched_entries, source_name
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
-from labtools.toolchain.triton_code import is_of_triton
 
 from ..case import CheckCase, checked_limits
 from ..resident import largest_resident
@@ -141,14 +140,6 @@ def run_on_cpu(
         return _run_built(wanted, inputs, progress)
 
 
-def refuse_on_cpu(rung: Rung) -> None:
-    """Raise LabError of a kernel that the CPU runner does not take."""
-    if is_of_triton(rung):
-        what = f"{rung.id} is not checked on the CPU."
-        why = "a Triton kernel is PTX and machine code, and these are not run there yet"
-        raise LabError(what, why, "its forecast, labtools compile, and --on gpu")
-
-
 def build_for_cpu(
     rung: Rung,
     workload: Problem,
@@ -158,7 +149,6 @@ def build_for_cpu(
     counted: bool = False,
 ) -> Executable:
     """What `run_on_cpu` runs, or `count_on_cpu` with ``counted``; its arguments and errors."""
-    refuse_on_cpu(rung)
     limits = limits or checked_limits()
     entries = launched_entries(rung, workload, limits, knobs)
     defines, name = rung.defines(workload, limits, knobs), source_name(rung)
