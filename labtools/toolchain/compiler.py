@@ -50,6 +50,7 @@ from .sources import (
     device_part,
     expand_includes,
     has_cpp_kernels,
+    has_host_code,
     hash_source,
     kernels_in,
     normalise_source,
@@ -451,8 +452,9 @@ def compile_any(path: Path, source: str, arch: str, *told: Any) -> Cubin:
         if was_stopped(refused.what):
             raise refused
         by_nvcc, error = _with_nvcc(path, source, arch, defines, entries, include_dirs)
-        made = by_nvcc or _without_host_code(source, arch, *told)
-        if made is None and device_part(source) == source:
+        has_host = has_host_code(expand_includes(source, include_dirs))
+        made = by_nvcc or (_without_host_code(source, arch, *told) if has_host else None)
+        if made is None and not has_host:
             raise refused
         if made is None and error is None:
             refused.still_works = (

@@ -206,6 +206,14 @@ _FOR_GPU = re.compile(r"__(?:global|device|constant|shared)__")
 _DECLARES = re.compile(r"\b(?:namespace|using|typedef|struct|class|enum|union|constexpr|const)\b")
 
 
+_OF_A_HOST = re.compile(r"<<<|\bmain\s*\(|\b(?:std|torch|at)::|\bcuda[A-Z]\w*\s*\(")
+
+
+def has_host_code(source: str) -> bool:
+    """Whether a source launches kernels, or calls what only a host has."""
+    return _OF_A_HOST.search(_without_comments(source)) is not None
+
+
 def device_part(source: str, without: Collection[int] = ()) -> str:
     """A source without the functions and objects of the host, and without what stands at the lines
     ``without``, counted from 1; each line where it was."""
@@ -220,6 +228,7 @@ def device_part(source: str, without: Collection[int] = ()) -> str:
         head = _without_comments(part)
         head = head.partition("{")[0] if is_function else head
         ours = _FOR_GPU.search(head) or (_DECLARES.search(head) and not is_function)
+        ours = ours or "static_assert" in head
         kept.append(part if ours and not refused else _directives(part))
         start, is_function = at, False
 

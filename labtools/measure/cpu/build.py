@@ -342,17 +342,23 @@ def _build_in(
 
     own = [one for one in kernel.folders if one.resolve() != kernels_dir().resolve() / "include"]
     asked = (digest_of_texts([kernel.source, repr(sorted(defines.items()))]), kernel.name)
-    first_by_ptx = asked in _REFUSED or has_inline_ptx(expand_includes(kernel.source, own))
     if kernel.name.endswith(".py"):
         return by_ptx()
-    if first_by_ptx:
-        with contextlib.suppress(CompilerMissing):
+    refused: CompileError | None = None
+    ours = Path(kernel.name).is_relative_to(kernels_dir())  # which has a host path for each
+    inline = not ours and has_inline_ptx(expand_includes(kernel.source, own))
+    if first_by_ptx := inline or asked in _REFUSED:
+        try:
             return by_ptx()
+        except CompileError as error:
+            refused = error
+        except CompilerMissing:
+            pass
     try:
         return _build_cpp(kernel, defines, counted, cache)
     except CompileError as error:
         if first_by_ptx or was_stopped(error.what):
-            raise _with_compiler(error) from None
+            raise refused or _with_compiler(error) from None
         try:
             built = by_ptx()
         except CompilerMissing:
