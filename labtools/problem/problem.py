@@ -819,11 +819,16 @@ def operations() -> dict[str, Operation[Any, Any]]:
     return dict(_OPERATIONS)
 
 
+MOST_NAMED = 12
+"""So many operations a message names: a process may have read many files that bring their own."""
+
+
 def operation_of(what: Problem | str) -> Operation[Any, Any]:
     """The operation of a problem, or of a name; a LabError where there is none of that name."""
     name = what if isinstance(what, str) else what.operation
     if name not in _OPERATIONS:
-        known = f"the operations are {', '.join(_OPERATIONS)}"
+        named, more = list(_OPERATIONS)[:MOST_NAMED], len(_OPERATIONS) - MOST_NAMED
+        known = f"the operations are {', '.join(named)}" + (f" and {more} more" if more > 0 else "")
         works = f"name one of them; a workload without a name is of {DEFAULT_OPERATION}"
         raise LabError(f"There is no operation {name!r}.", known, works)
     return _OPERATIONS[name]
