@@ -443,8 +443,8 @@ def compile_any(path: Path, source: str, arch: str, *told: Any) -> Cubin:
     Headers that are nowhere, such as those of cuBLAS, are taken as empty: what launches a kernel
     needs them, and the kernel seldom does. It raises what `compile_cubin` raises.
     """
-    defines, name, include_dirs, _, _, entries = told
-    key = content_key("any", source, arch, defines, name, include_dirs, *entries)
+    defines, name, include_dirs, compiler, _, entries = told
+    key = content_key("any", source, arch, defines, name, include_dirs, compiler, *entries)
     if (known := _cubins.get(key)) is not None:
         return known
     made, refused = _with_absent_headers(source, arch, *told)
