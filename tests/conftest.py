@@ -232,6 +232,18 @@ def repository() -> Path:
     return ROOT
 
 
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command in this process: its status, and what it wrote to each stream."""
+    from labtools.cli import main
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = main(arguments)
+        return int(status), *capsys.readouterr()
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def folder_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all processes of this run of the tests share."""

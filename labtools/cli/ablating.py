@@ -20,7 +20,7 @@ from labtools.optimize.loop import ablate_point
 from labtools.optimize.state import AblatedPoint
 from labtools.problem import Problem
 from labtools.problem.text import first_line, how_many
-from labtools.toolchain.compiler import was_stopped
+from labtools.toolchain.apart import was_stopped
 from labtools.toolchain.progress import Progress, with_time_left
 
 from .given import named_knobs, read_family, read_workload

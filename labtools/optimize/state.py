@@ -11,7 +11,7 @@ from pydantic import Field
 
 from labtools.problem import LabError
 from labtools.problem.text import first_line, how_many
-from labtools.toolchain.compiler import was_stopped
+from labtools.toolchain.apart import was_stopped
 
 from . import events
 from .attribution import AA, THRESHOLD, Attribution, Interaction, MethodClass, interactions

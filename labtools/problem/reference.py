@@ -585,11 +585,11 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         }
         return self._difference(problem, *(self._answer(problem, one) for one in (inputs, near)))
 
-    def _cancels(self, problem: Any, answer: Arrays, limit: float) -> bool:
+    def _cancels(self, problem: Any, inputs: Arrays, answer: Arrays, limit: float) -> bool:
         """Whether the terms of an answer cancel so far that a right kernel may be off by more than
         the limit: one that rounds weights to the type of the values that it weighs, as tensor cores
         take them. Such values are inputs in which the answer is linear."""
-        inputs, rng = self.draw(problem).arrays, np.random.default_rng(problem.seed)
+        rng = np.random.default_rng(problem.seed)
         for name, one in inputs.items():
             if (
                 one.dtype.itemsize > 2
@@ -683,13 +683,14 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
     def _why_left_out(self, problem: Any) -> str | None:
         try:
             limit = self.tolerance_for(problem)
-            answer = self._answer(problem, self.draw(problem).arrays)
+            inputs = self.draw(problem).arrays
+            answer = self._answer(problem, inputs)
         except LabError as error:
             return error.what
         if lost := self._lost_by_types(problem, answer, limit):
             return lost
         most = max(_MOST_CONDITION, tolerance_of(problem.output.dtype), self._tolerance or 0)
-        if limit > most or self._cancels(problem, answer, limit):
+        if limit > most or self._cancels(problem, inputs, answer, limit):
             return "its inputs tell too little"
         return None
 

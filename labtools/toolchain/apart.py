@@ -26,6 +26,8 @@ from typing import TypeVar
 from labtools.problem import LabError
 from labtools.problem.address_space import limit_memory
 
+from .errors import CompileError
+
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux."""
 BYTES_FOR_A_COPY = 2**30
@@ -35,6 +37,10 @@ _NUMBER_BYTES = 4
 LIMIT_VARIABLE = "LABTOOLS_COMPILE_LIMIT_S"
 OWN_LIMIT_S = 60.0
 """Seconds of processor time for a compiler that was not asked about somebody's own kernel."""
+
+COMPILE_BYTES = 5 * 2**28
+"""Memory that a compiler may take; the shipped kernels take a tenth of it."""
+_TOO_MUCH = "is too much for the compiler"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -161,6 +167,37 @@ def each_apart(
         os.close(reader)
         os.close(writer)
     return [done[number] if number in done else work(item) for number, item in enumerate(items)]
+
+
+def run_compiler(work: Callable[[], T], name: str, limit_s: float) -> T:
+    """What a compiler gives, in a process of its own where there can be one; ``name`` is what
+    messages call the source, ``limit_s`` is processor time.
+
+    Raises CompileError: it was stopped.
+    """
+    if not can_work_apart():
+        return work()
+    try:
+        data = work_apart(lambda: pickle.dumps(work()), limit_s=limit_s, limit_bytes=COMPILE_BYTES)
+    except Stopped as error:
+        raise stopped_compiling(name, str(error)) from None
+    return pickle.loads(data)  # type: ignore[no-any-return]
+
+
+def was_stopped(said: str) -> bool:
+    """Whether a failure in words is that of a compilation that was stopped: it says nothing of the
+    kernel, since a busy machine, or another limit, would have said otherwise."""
+    return _TOO_MUCH in said
+
+
+def stopped_compiling(name: str, why: str) -> CompileError:
+    """What to say of a compilation that was stopped."""
+    return CompileError(
+        f"{name} {_TOO_MUCH}.",
+        f"{why}: the kernel unrolls, instantiates or includes far too much",
+        f"every other kernel is unaffected; {LIMIT_VARIABLE} allows more seconds",
+        file=name,
+    )
 
 
 @contextlib.contextmanager

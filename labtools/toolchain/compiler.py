@@ -12,10 +12,9 @@ import functools
 import hashlib
 import importlib
 import json
-import pickle
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -24,14 +23,13 @@ from labtools.problem import KernelError, LabError, Limits, Problem, Rung, kerne
 from labtools.problem.text import first_line
 
 from .apart import (
-    LIMIT_VARIABLE,
     OWN_LIMIT_S,
-    Stopped,
     allowed_s,
     can_work_apart,
     copies_at_once,
+    run_compiler,
     threads,
-    work_apart,
+    was_stopped,
 )
 from .cache import Recent, binary_mark, cache_dir, content_key, kept
 from .cubin import Cubin, named_by, no_kernel, read_entries
@@ -65,8 +63,6 @@ _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
 
 KERNEL_LIMIT_S = 5.0
 """Seconds of processor time for a kernel that somebody wrote; the slowest shipped one takes 1.4."""
-COMPILE_BYTES = 5 * 2**28
-"""Memory that a compiler may take; the shipped kernels take a tenth of it."""
 _LOADED = Path("/proc/self/maps")
 """Linux lists the libraries of this process there."""
 _cubins: Recent[Cubin] = Recent(256)
@@ -209,25 +205,6 @@ def _ask(nvrtc: Any, name: str, *args: Any) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-_TOO_MUCH = "is too much for the compiler"
-
-
-def was_stopped(said: str) -> bool:
-    """Whether a failure in words is that of a compilation that was stopped: it says nothing of the
-    kernel, since a busy machine, or another limit, would have said otherwise."""
-    return _TOO_MUCH in said
-
-
-def stopped_compiling(name: str, why: str) -> CompileError:
-    """What to say of a compilation that was stopped."""
-    return CompileError(
-        f"{name} {_TOO_MUCH}.",
-        f"{why}: the kernel unrolls, instantiates or includes far too much",
-        f"every other kernel is unaffected; {LIMIT_VARIABLE} allows more seconds",
-        file=name,
-    )
-
-
 def refuse_odd_includes(source: str, folders: Iterable[Path], name: str) -> None:
     """Refuse an ``#include`` of what is no file: reading a device or a pipe never ends.
 
@@ -264,21 +241,6 @@ def _compile_apart(
             return b"", f"{type(error).__name__}: {error}", "", {}
 
     return run_compiler(work, name, limit_s)
-
-
-def run_compiler(work: Callable[[], T], name: str, limit_s: float) -> T:
-    """What a compiler gives, in a process of its own where there can be one; ``name`` is what
-    messages call the source, ``limit_s`` is processor time.
-
-    Raises CompileError: it was stopped.
-    """
-    if not can_work_apart():
-        return work()
-    try:
-        data = work_apart(lambda: pickle.dumps(work()), limit_s=limit_s, limit_bytes=COMPILE_BYTES)
-    except Stopped as error:
-        raise stopped_compiling(name, str(error)) from None
-    return pickle.loads(data)  # type: ignore[no-any-return]
 
 
 def _compile_with_bindings(

@@ -1,4 +1,4 @@
-"""nvJitLink, which makes machine code of PTX, called in this process: callers copy it first."""
+"""nvJitLink, which makes machine code of PTX."""
 
 from __future__ import annotations
 
@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 from labtools.problem.text import first_line
 
+from .apart import OWN_LIMIT_S, allowed_s, run_compiler
 
-def link_ptx(texts: Sequence[bytes], arch: str, name: str) -> tuple[bytes, str, str]:
-    """One cubin of all of them, what was said, and why there is no nvJitLink."""
+
+def link_ptx(texts: Sequence[str], arch: str, name: str) -> tuple[bytes, str, str]:
+    """One cubin of all of them, what was said, and why there is no nvJitLink.
+
+    Raises CompileError: it was stopped.
+    """
+    data = [text.encode() for text in texts]
+    return run_compiler(lambda: _link(data, arch, name), name, allowed_s(OWN_LIMIT_S))
+
+
+def _link(texts: Sequence[bytes], arch: str, name: str) -> tuple[bytes, str, str]:
     try:
         from cuda.bindings import nvjitlink
 

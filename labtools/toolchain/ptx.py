@@ -8,8 +8,6 @@ import re
 from labtools.problem import LabError
 from labtools.problem.rung import is_arch_since
 
-from .apart import OWN_LIMIT_S, allowed_s
-from .compiler import run_compiler
 from .cubin import Cubin, cubin_of, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompilerMissing, parse_compile_log
 from .linker import link_ptx
@@ -45,8 +43,7 @@ def assemble_ptx(text: str, arch: str, name: str) -> Cubin:
         what = f"{name} is for {found[1]} and does not run on {arch}."
         raise LabError(what, "PTX runs where it is for, and on what is newer", "another --gpu")
     arch = target if target.endswith("a") else arch
-    data, limit_s = text.encode(), allowed_s(OWN_LIMIT_S)
-    image, log, missing = run_compiler(lambda: link_ptx([data], arch, name), name, limit_s)
+    image, log, missing = link_ptx([text], arch, name)
     if missing:
         what, still = "PTX cannot be assembled here.", f"{NO_COMPILER_STILL_WORKS}; the package "
         raise CompilerMissing(what, missing, f"{still}nvidia-nvjitlink assembles it")

@@ -6,9 +6,7 @@ from __future__ import annotations
 import ast
 import base64
 import dataclasses
-import functools
 import json
-import pickle
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -160,12 +158,7 @@ def _together(texts: Sequence[str], name: str) -> tuple[bytes, str]:
     assert target is not None  # Triton wrote it
 
     def make() -> tuple[bytes, str]:
-        data = [text.encode() for text in texts]
-        work = functools.partial(link_ptx, data, target[1], name)
-        packed = work_apart(
-            lambda: pickle.dumps(work()), limit_s=allowed_s(OWN_LIMIT_S), limit_bytes=2**31
-        )
-        image, log, missing = pickle.loads(packed)
+        image, log, missing = link_ptx(texts, target[1], name)
         if missing:
             what = "Several Triton kernels cannot be put together here."
             raise CompilerMissing(what, missing, "each of them by itself")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from live_fake import use_fake_gpu
 
-from labtools.cli import main
 from labtools.measure.check import check_rung
 from labtools.measure.gpu.job import make_job, rung_candidate
 from labtools.measure.gpu.runner import run_on_gpu
@@ -38,17 +37,6 @@ LINES = {
 }
 needs_nvcc = pytest.mark.skipif(find_tool("nvcc") is None, reason="nvcc is not here")
 needs_triton = pytest.mark.skipif(not triton_version(), reason="Triton is not here")
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs a command in this process: its status, and what it wrote to each stream."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        status = main(arguments)
-        return int(status), *capsys.readouterr()
-
-    return call
 
 
 # ---- nvcc ----

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labtools.cli import main
 from labtools.predict import forecast, load_gpu
 from labtools.predict.launched import forecast_asked, forecast_launch, signatures
 from labtools.problem import KernelError, LabError, Rung, Workload, load_rung, operation_of
@@ -62,17 +61,6 @@ ARGS = ("x=f32[4096,n]", "out=f32[4096,n]:out", "n=i32:1024")
 @pytest.fixture
 def softmax(tmp_path: Path) -> Path:
     return write(tmp_path / "softmax.cu", SOFTMAX)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs a command in this process: its status, and what it wrote to each stream."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        status = main(arguments)
-        return int(status), *capsys.readouterr()
-
-    return call
 
 
 def write(path: Path, text: str) -> Path:

@@ -16,7 +16,7 @@ from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.page import summary_html
 from labtools.optimize.state import LoopState, RoundKept
 from labtools.optimize.summary import SummaryTable, best_so_far, summarise, summary_text
-from labtools.toolchain.compiler import stopped_compiling
+from labtools.toolchain.apart import stopped_compiling
 
 UNCLOSED = {"meta", "link", "img", "br", "hr"}
 

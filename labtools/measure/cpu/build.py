@@ -36,15 +36,17 @@ from labtools.toolchain import (
     compile_cubin,
     find_cxx_compiler,
 )
-from labtools.toolchain.apart import threads
+from labtools.toolchain.apart import (
+    OWN_LIMIT_S,
+    allowed_s,
+    stopped_compiling,
+    threads,
+    was_stopped,
+)
 from labtools.toolchain.cache import check_room, in_folder, kept, prune_kept, size_of
 from labtools.toolchain.compiler import (
     KERNEL_LIMIT_S,
-    OWN_LIMIT_S,
-    allowed_s,
     refuse_odd_includes,
-    stopped_compiling,
-    was_stopped,
 )
 from labtools.toolchain.cubin import no_kernel
 from labtools.toolchain.options import OF_HOST
