@@ -144,6 +144,8 @@ class ForecastAnswer(Answer):
         if made.band_us is not None:
             band = "band {:.2f} to {:.2f}".format(*made.band_us)
         why = "nobody knows how far this is off; --verbose says why"
+        if made.faults:
+            why = f"a GPU does not run this to its end: {'; '.join(made.faults)}"
         if details:
             why = "; ".join(made.doubts)
         knobs = say_knobs(self.knobs, " ")

@@ -14,6 +14,7 @@ from labtools.toolchain.operands import BOX_COPIES, GLOBAL_ATOMICS
 from labtools.toolchain.sass import Sass
 
 from .counts import TripCounts, compare_counts, decided_lines
+from .faults import address_faults
 from .lanes import lanes_of_block, lanes_of_blocks
 from .machine import unit_of
 from .memory import CallMemory
@@ -67,6 +68,14 @@ class LaunchBlocks:
         """Jumps on data that may make the launch execute something else."""
         of_grid = self._profile.doubts() if self._told_apart else self._spread_doubts
         both = (*of_grid, *self.classes[self.main_class].trace.doubts(), *self._agreement[1])
+        return tuple(dict.fromkeys(both))
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Addresses that a GPU refuses, of thread 0 of every block and of the main class's."""
+        buffers = self.memory.buffers
+        of_grid = address_faults(self._profile, buffers) if self._told_apart else ()
+        both = (*of_grid, *address_faults(self.classes[self.main_class].trace, buffers))
         return tuple(dict.fromkeys(both))
 
     @cached_property

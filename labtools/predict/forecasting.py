@@ -71,7 +71,8 @@ def forecast(
     call = _Call.of(rung, workload, gpu, knobs, code, machine)
 
     def make() -> Forecast:
-        return call.with_doubts(call.predict(call.models(), scale or {}))
+        models = call.models()
+        return call.with_doubts(call.predict(models, scale or {}), models)
 
     content = (*call.content, scale or {})
     if counts is None:
@@ -89,7 +90,7 @@ def forecast(
         if isinstance(first, Forecast) and any(model.blocks.undecided for model in models):
             return first
         made = call.predict(models, scale or {})
-        return dataclasses.replace(call.with_doubts(made), counted=True)
+        return dataclasses.replace(call.with_doubts(made, models), counted=True)
 
     doubt = "nor do the inputs and a run on the CPU say it"
     try:
@@ -263,10 +264,12 @@ class _Call:
         """That no call can do without, as they are stored."""
         return least_call_bytes(self.workload, self.launches)
 
-    def with_doubts(self, made: Forecast) -> Forecast:
-        """The forecast, without a band where something says that the model does not know."""
+    def with_doubts(self, made: Forecast, models: Sequence[LaunchModel]) -> Forecast:
+        """The forecast, without a band where something says that the model does not know, or that a
+        GPU does not run it to its end."""
         workload, launches, gpu = self.workload, self.launches, self.gpu
-        doubts = [f"nobody said what {name} holds" for name in workload.unknown_contents]
+        faults = tuple(fault for one in models for fault in one.blocks.faults)
+        doubts = [*faults, *(f"nobody said what {one} holds" for one in workload.unknown_contents)]
         doubts += [doubt for launch in made.launches for doubt in launch.doubts]
         floor = made.floor
         if made.time_us < floor.time_us <= floor.least_us:
@@ -296,7 +299,8 @@ class _Call:
         doubts = list(dict.fromkeys(doubts))
         notes = ("no band: nobody knows how far this is off", made.note)
         note = "; ".join(filter(None, notes))
-        return dataclasses.replace(made, band_us=None, doubts=tuple(doubts), note=note)
+        said = tuple(doubts)
+        return dataclasses.replace(made, band_us=None, doubts=said, faults=faults, note=note)
 
 
 @no_collection()

@@ -80,11 +80,13 @@ class LaunchModel:
         different = sum(union for union, _ in self.blocks.footprint.values())
         from_dram: dict[int, float] = {}
         share: dict[int, float] = {}
-        warm_miss = machine.l2_miss(max(different, self.blocks.memory.total_bytes))
+        memory = self.blocks.memory
+        warm_miss = machine.l2_miss(max(different, memory.total_bytes))
+        past_l2 = {one: machine.l2_miss(size) for one, size in memory.scratch.items()}
         for buffer, (union, total) in self.blocks.footprint.items():
             share[buffer] = min(1.0, union / total) if total else 1.0
-            if buffer in self.blocks.memory.scratch:
-                from_dram[buffer] = 0.0  # written by this call, so it is in the L2
+            if buffer in memory.scratch:  # written by this call, so it is in the L2 if it fits
+                from_dram[buffer] = past_l2[buffer]
             else:
                 from_dram[buffer] = warm_miss if self.warm else 1.0
         on_sm = self.start_blocks
@@ -99,7 +101,7 @@ class LaunchModel:
             l2_bytes,
             min(self.launch.num_blocks, on_sm * self.sms),
             on_sm,
-            frozenset(self.blocks.memory.workspaces),
+            {one: past_l2[one] for one in memory.workspaces},
         )
 
     @property

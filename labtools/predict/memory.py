@@ -29,9 +29,15 @@ class CallMemory:
         self.buffers: Buffers = dataclasses.replace(buffers, data=data) if data else buffers
         prepared = {name for launch in launches if launch.prepare for name in launch.named}
         scratch = {one.name for launch in timed for one in launch.workspace} - prepared
-        numbered = list(enumerate(self.buffers.names))
         written = set(workload.outputs) - set(workload.inputs)
+        size_of = {name: self.buffers.bytes.get(name, 0) for name in self.buffers.names}
+        together = sum(size for name, size in size_of.items() if name in scratch)
+        numbered = list(enumerate(self.buffers.names))
         self.workspaces = {number for number, name in numbered if name in scratch}
-        self.scratch = self.workspaces | {number for number, name in numbered if name in written}
-        sizes_of = [(number, self.buffers.bytes.get(name, 0)) for number, name in numbered]
-        self.total_bytes = sum(size for number, size in sizes_of if number not in self.scratch)
+        # what the call writes, with the bytes that the L2 must keep until they are read
+        self.scratch = dict.fromkeys(self.workspaces, together) | {
+            number: size_of[name] for number, name in numbered if name in written
+        }
+        self.total_bytes = sum(
+            size_of[name] for number, name in numbered if number not in self.scratch
+        )

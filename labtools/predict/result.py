@@ -127,6 +127,7 @@ class Forecast:
     # of kernels, whose errors the band is as wide as (`bands.FAMILIES`); None for one of no family
     family: str | None = None
     doubts: tuple[str, ...] = ()  # reasons for which there is no band
+    faults: tuple[str, ...] = ()  # those of ``doubts`` for which a GPU ends it with an error
     # data decide trip counts; it was followed with the inputs, and blocks were run on the CPU
     counted: bool = False
 

@@ -41,8 +41,9 @@ class Where:
     # resident_blocks_on_gpu, resident_blocks_on_sm: blocks that share them
     resident_blocks_on_gpu: int = 1
     resident_blocks_on_sm: int = 1
-    # buffers that a later launch or pass reads; what is stored there stays in the L2
-    stay_in_l2: frozenset[int] = frozenset()
+    # by buffer that a later launch or pass reads, the share of what is stored there that the L2
+    # does not keep; what is stored elsewhere goes to memory
+    stored_past_l2: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -340,8 +341,8 @@ class _Encoder:
             code.map = op.request.buffer
         elif op.request is not None and code.kind == sm_loop.STORE:
             stored = op.request.sectors * SECTOR_BYTES
-            stays = op.request.buffer in self.where.stay_in_l2
-            code.l2_bytes, code.dram_bytes = stored, 0.0 if stays else stored
+            past_l2 = self.where.stored_past_l2.get(op.request.buffer, 1.0)
+            code.l2_bytes, code.dram_bytes = stored, stored * past_l2
             if self.sass.has_roles:
                 code.drain = machine.store_drain * self.factor("memory")
                 taken = machine.store_interval(op.request) * self.share

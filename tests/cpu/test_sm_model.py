@@ -295,7 +295,7 @@ def test_what_is_stored_for_a_later_pass_stays_in_the_l2() -> None:
     sass = listing(line("STG.E [R2.64], R1", 1), EXIT)
     nodes = [Op(0, True, False, Request("store", 4, 4.0, 4.0, 1)), Op(1, True)]
     assert run(sass, nodes).dram_bytes == 128
-    kept = run(sass, nodes, where=Where(stay_in_l2=frozenset({1})))
+    kept = run(sass, nodes, where=Where(stored_past_l2={1: 0.0}))
     assert (kept.dram_bytes, kept.l2_bytes) == (0, 128)
 
 
