@@ -61,8 +61,8 @@ CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
 _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
 """``live`` takes CuPy's NVRTC, as `cupy.RawKernel` does, where it is there."""
 
-KERNEL_LIMIT_S = 5.0
-"""Seconds of processor time for a kernel that somebody wrote; the slowest shipped one takes 1.4."""
+KERNEL_LIMIT_S = 15.0
+"""Seconds of processor time for a kernel that somebody wrote; shipped ones take up to 4."""
 _LOADED = Path("/proc/self/maps")
 """Linux lists the libraries of this process there."""
 _cubins: Recent[Cubin] = Recent(256)

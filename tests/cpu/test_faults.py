@@ -96,10 +96,10 @@ from labtools.problem import Launch, Rung, Workspace
 def launch(problem, limits, knobs):
     n = problem.rows * problem.columns
     held = (Workspace("tmp", (n,), "float32"),)
-    blocks = (-(-n // 256),)
+    shape = {"grid": (-(-n // 256),), "block": (256,), "workspace": held}
     return [
-        Launch("square", blocks, (256,), ("x", "tmp", np.int32(n)), workspace=held),
-        Launch("give", blocks, (256,), ("tmp", "out", np.int32(n)), workspace=held),
+        Launch(entry="square", args=("x", "tmp", np.int32(n)), **shape),
+        Launch(entry="give", args=("tmp", "out", np.int32(n)), **shape),
     ]
 
 

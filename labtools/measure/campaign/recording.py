@@ -164,9 +164,6 @@ def record_rung(
     reason = rung.supports(workload)
     if reason:
         raise LabError(f"{rung.id} cannot run {workload}.", reason, "choose another workload")
-    device = require_device()
-    folder = Path(out_dir) if out_dir is not None else own_records_dir()
-    path = folder / slug_of_gpu(device.name) / f"{rung.id}.jsonl.gz"
     mine = rung_candidate(rung, knobs)
     usual = operation_of(workload).baseline
     beside = baselines if baselines is not None else [usual] if usual else []
@@ -175,11 +172,29 @@ def record_rung(
     watched = {mine.label: mine}
     timed = watched | {one.label: one for one in fitting}
     group = Group(workload, timed, ceiling=True, profile=watched, sanitize=watched)
-    report = _Campaign(path, rung.id, device, effort, progress).measure([group], {})
+    report = record_groups(rung.id, [group], out_dir, effort, progress=progress)
     if why := report.failures.get(f"{workload}: {mine.label}"):
         said = "`labtools run --on cpu` names what is wrong with file and line"
         raise KernelError(f"{mine.label} was not recorded.", why, said)
     return report
+
+
+def record_groups(
+    name: str,
+    groups: Sequence[Group],
+    out_dir: Path | str | None = None,
+    effort: Effort = Effort(),
+    *,
+    progress: Progress = silent,
+) -> CampaignReport:
+    """Record some groups as `record_campaign` does a plan, in the reader's own ``name.jsonl.gz``.
+
+    Raises LabError: there is no GPU here, or the records cannot be written.
+    """
+    device = require_device()
+    folder = Path(out_dir) if out_dir is not None else own_records_dir()
+    path = folder / slug_of_gpu(device.name) / f"{name}.jsonl.gz"
+    return _Campaign(path, name, device, effort, progress).measure(groups, {})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,86 @@
+"""Forecast the kernels of ``tests/public``, and record them on a GPU.
+
+    python -m research.measure_public                 the forecasts, tests/public/forecasts.json
+    python -m research.measure_public --out FOLDER    on a GPU: a record of each in FOLDER
+
+No fit of the model saw these kernels. The forecasts are committed before anything is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from labtools.measure.campaign.plan import Group
+from labtools.measure.campaign.recording import record_groups
+from labtools.measure.gpu.job import rung_candidate
+from labtools.predict import forecast, model_name
+from labtools.problem import Problem, Rung, load_rung, operation_of
+
+PUBLIC_DIR = Path(__file__).parents[1] / "tests" / "public"
+FORECASTS = PUBLIC_DIR / "forecasts.json"
+GPU = "h200"
+
+
+def public_rungs() -> dict[str, Rung]:
+    """The kernels by name, in order."""
+    rungs = {path.stem: path for path in sorted(PUBLIC_DIR.glob("*.py"))}
+    return {name: load_rung(path) for name, path in rungs.items()}
+
+
+def timed_problem(rung: Rung) -> Problem:
+    """What a kernel is timed on: the first of its operation's sizes."""
+    problem: Problem = operation_of(rung.operation).headline
+    return problem
+
+
+def write_forecasts(names: Sequence[str]) -> None:
+    """Forecast the named kernels, or all, and keep what is said of the others."""
+    known = json.loads(FORECASTS.read_text("utf-8")) if names and FORECASTS.exists() else {}
+    for name, rung in public_rungs().items():
+        if names and name not in names:
+            continue
+        made = forecast(rung, timed_problem(rung), GPU)
+        known[name] = {
+            "problem": str(timed_problem(rung)),
+            "time_us": round(made.time_us, 4),
+            "floor_us": round(made.floor.least_us, 4),
+            "bound": made.bound,
+            "model": model_name(),
+        }
+        print(f"{name:24} {made.time_us:10.2f} us  {made.bound}")
+    FORECASTS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def record_all(folder: Path, names: Sequence[str]) -> bool:
+    """Check, time and profile the named kernels, or all; whether each is right and has a time."""
+    groups = []
+    for name, rung in public_rungs().items():
+        mine = {rung.id: rung_candidate(rung)}
+        if not names or name in names:
+            groups.append(Group(timed_problem(rung), mine, ceiling=False, profile=mine))
+    report = record_groups("public", groups, folder)
+    for one in report.records:
+        print(f"{one.candidate:24} {one.median_us:10.2f} us")
+    for label, why in report.failures.items():
+        print(f"{label}: {why}")
+    return report.ok
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and do one of the two."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="some of the kernels")
+    parser.add_argument("--out", type=Path, help="folder of the records, on a GPU")
+    chosen = parser.parse_args(arguments)
+    if chosen.out is None:
+        write_forecasts(chosen.names)
+        return 0
+    return 0 if record_all(chosen.out, chosen.names) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
