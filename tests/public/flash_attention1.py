@@ -18,7 +18,7 @@ OPERATION = from_reference(
         **{"O": "f16[heads,keys*128]:out", "len": "i32:keys", "scale": "f32:0.08838835"},
     },
     attention,
-    sizes=[(1, 128), (2, 64), (32, 2048)],
+    sizes=[(1, 128), (1, 64), (32, 2048)],
     rows="heads",
     flops="4*heads*keys*keys*128",
 )
