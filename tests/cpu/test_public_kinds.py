@@ -1,0 +1,106 @@
+"""Kernels of the kinds that stand in public repositories: what the tools say of each, and that a
+variant which is wrong is found."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_compilers import H200, needs_triton
+
+from labtools.measure.check import check_rung
+from labtools.measure.cpu import run_on_cpu
+from labtools.predict import forecast
+from labtools.problem import load_rung, operation_of
+
+PUBLIC = Path(__file__).parents[1] / "public"
+FILES = sorted(path for path in PUBLIC.glob("*.py") if "\nRUNG = " in path.read_text())
+MOST_LINES = 12
+each_file = pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[needs_triton] * path.stem.startswith("triton"))
+        for path in FILES
+    ],
+)
+
+
+@each_file
+def test_each_is_forecast_and_not_below_its_floor(path: Path) -> None:
+    rung = load_rung(path)
+    found = forecast(rung, operation_of(rung).headline, H200)
+    assert found.time_us > found.floor.least_us > 0
+
+
+@each_file
+@pytest.mark.slow
+def test_each_is_right(path: Path) -> None:
+    rung = load_rung(path)
+    report = check_rung(rung, operation_of(rung).small, quick=True)
+    assert report.ok, report.summary
+
+
+def longest_function(text: str) -> int:
+    """Lines of its body."""
+    made = [one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef)]
+    return max(((one.end_lineno or 0) - one.body[0].lineno + 1 for one in made), default=0)
+
+
+def test_a_reference_is_short() -> None:
+    assert longest_function("def f():\n    x = 1\n    return x") == 2
+    assert len(FILES) >= 30
+    lengths = {path.stem: longest_function(path.read_text()) for path in FILES}
+    assert max(lengths.values()) <= MOST_LINES, lengths
+
+
+BARRIER = "    __syncthreads();\n"
+WRONG = {
+    "sgemm03_shared": ("b_tile[k * BLOCK + tx];\n" + BARRIER, "b_tile[k * BLOCK + tx];\n", "race"),
+    "sgemm10_warptiled": (
+        "B += BK * N;\n" + BARRIER + "  }\n  for",
+        "B += BK * N;\n  }\n  for",
+        "race",
+    ),
+    "softmax3_block": ("  __syncthreads();\n\n  float sum", "\n  float sum", "race"),
+    "softmax4_online": ("larger.sum + smaller.sum *", "larger.sum + larger.sum *", ""),
+    "rms_norm_add": ("r[i] = z;", "r[i] = x[i];", ""),
+    "layer_norm": ("if (row >= N) return;", "", "out_of_bounds"),
+    "transpose2_tiled": ("  __syncthreads();\n", "", "race"),
+    "reduction1_atomic": ("atomicAdd(out, sum)", "*out += sum", "race"),
+    "reduction2_groups": ("    cg::sync(block);\n  }", "  }", "race"),
+    "histogram": ("atomicAdd(&local[values[i]], 1)", "local[values[i]]++", "race"),
+    "row_scan": (BARRIER + "  }\n}", "  }\n}", "race"),
+    "paged_attention": (
+        "i < seq_len; i += NUM_THREADS) {",
+        "i < seq_len - 1; i += NUM_THREADS) {",
+        "",
+    ),
+    "decode_attention": (
+        "  __syncthreads();\n  if (threadIdx.x < H",
+        "  if (threadIdx.x < H",
+        "race",
+    ),
+    "flash_attention1": (BARRIER + "  }\n  rows.store", "  }\n  rows.store", "race"),
+    "flash_attention2": (
+        '1;");\n    __syncthreads();\n    rows',
+        '2;");\n    __syncthreads();\n    rows',
+        "async_copy",
+    ),
+    "gelu": ("v.w", "v.z", ""),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_variant_is_found(tmp_path: Path, name: str) -> None:
+    old, new, kind = WRONG[name]
+    rung: Any = load_rung(shutil.copytree(PUBLIC, tmp_path / "public") / f"{name}.py")
+    text = rung.source.read_text()
+    assert text.count(old) >= 1
+    rung.source.write_text(text.replace(old, new))
+    rung = load_rung(tmp_path / "public" / f"{name}.py")
+    run = run_on_cpu(rung, operation_of(rung).small)
+    assert not run.ok
+    assert not kind or kind in {one.kind for one in run.faults}, run
