@@ -25,10 +25,14 @@ FORECASTS = PUBLIC_DIR / "forecasts.json"
 GPU = "h200"
 
 
+def rung_files() -> list[Path]:
+    """The files of which each has one."""
+    return sorted(one for one in PUBLIC_DIR.glob("*.py") if "\nRUNG = " in one.read_text())
+
+
 def public_rungs() -> dict[str, Rung]:
     """The kernels by name, in order."""
-    rungs = {path.stem: path for path in sorted(PUBLIC_DIR.glob("*.py"))}
-    return {name: load_rung(path) for name, path in rungs.items()}
+    return {path.stem: load_rung(path) for path in rung_files()}
 
 
 def timed_problem(rung: Rung) -> Problem:

@@ -15,9 +15,9 @@ from labtools.measure.check import check_rung
 from labtools.measure.cpu import run_on_cpu
 from labtools.predict import forecast
 from labtools.problem import load_rung, operation_of
+from research.measure_public import PUBLIC_DIR, rung_files
 
-PUBLIC = Path(__file__).parents[1] / "public"
-FILES = sorted(path for path in PUBLIC.glob("*.py") if "\nRUNG = " in path.read_text())
+FILES = rung_files()
 MOST_LINES = 12
 each_file = pytest.mark.parametrize(
     "path",
@@ -96,7 +96,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_variant_is_found(tmp_path: Path, name: str) -> None:
     old, new, kind = WRONG[name]
-    rung: Any = load_rung(shutil.copytree(PUBLIC, tmp_path / "public") / f"{name}.py")
+    rung: Any = load_rung(shutil.copytree(PUBLIC_DIR, tmp_path / "public") / f"{name}.py")
     text = rung.source.read_text()
     assert text.count(old) >= 1
     rung.source.write_text(text.replace(old, new))
