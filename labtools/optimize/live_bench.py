@@ -152,7 +152,7 @@ class LiveBench(TimingBench):
         keys = {one: check_key(said.label, self.problem) for one, said in named.items()}
         try:
             wanted = {keys[one]: (named[one], self.problem) for one in left}
-            found = check_batteries(wanted) if wanted else {}
+            found = check_batteries(wanted, self.limits) if wanted else {}
         except LabError as error:
             for one in left:  # which of them cannot be compiled, it says alone
                 self._checked |= {one: error.clause} if len(left) == 1 else self.check([one])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 
 import pytest
@@ -10,7 +11,7 @@ from live_fake import use_fake_gpu
 from labtools.measure.campaign import recording as campaign
 from labtools.measure.campaign.plan import Plan, Section
 from labtools.measure.campaign.recording import Effort, record_campaign, record_rung
-from labtools.measure.case import Fault
+from labtools.measure.case import Fault, checked_limits
 from labtools.measure.gpu.job import rung_candidate
 from labtools.measure.gpu.runner import GpuRun
 from labtools.measure.profiler import sanitize
@@ -184,10 +185,24 @@ def test_a_kernel_that_kills_the_checks_process_fails_alone():
         return runs
 
     wanted = {("bad", 64): (bad, SMALL), ("good", 64): (good, SMALL)}
-    results = campaign.check_batteries(wanted, run_jobs)
+    results = campaign.check_batteries(wanted, checked_limits(), run_jobs)
     assert not results[("bad", 64)].ok
     assert "misaligned" in results[("bad", 64)].problems[0]
     assert results[("good", 64)].ok
     cases = len(campaign.small_cases(SMALL, good.supports))
     assert asked == [2 * cases, cases]
     assert results[("good", 64)].cases == cases
+
+
+def test_what_a_gpu_cannot_launch_is_no_case():
+    """Where a block has less shared memory, some cases of r09 do not fit."""
+    one, asked = rung_candidate("r09"), []
+
+    def run_jobs(jobs):
+        asked.extend(workload for _, workload, _ in jobs)
+        return [GpuRun(workload, True) for _, workload, _ in jobs]
+
+    limits = dataclasses.replace(checked_limits(), smem_per_block_bytes=49152)
+    campaign.check_batteries({("r09", 64): (one, SMALL)}, limits, run_jobs)
+    assert asked
+    assert 0 < len(asked) < len(campaign.small_cases(SMALL, one.supports))

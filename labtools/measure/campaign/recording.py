@@ -248,7 +248,8 @@ class _Campaign:
                     wanted.setdefault(key, (candidate, task.workload))
         self.progress("checking the kernels on small workloads")
         said = words_of(self.progress)
-        self.checks = check_batteries(wanted, functools.partial(run_jobs_on_gpu, progress=said))
+        run_jobs = functools.partial(run_jobs_on_gpu, progress=said)
+        self.checks = check_batteries(wanted, self.limits, run_jobs)
 
     def _why_wrong(self, candidate: Candidate, workload: Problem) -> str:
         """Why a candidate may not be timed; empty where it may."""
@@ -372,9 +373,10 @@ def check_key(label: str, workload: Problem) -> CheckKey:
 
 def check_batteries(
     wanted: Mapping[CheckKey, tuple[Candidate, Problem]],
+    limits: Limits,
     run_jobs: Callable[..., list[GpuRun]] = run_jobs_on_gpu,
 ) -> dict[CheckKey, Comparison]:
-    """Check rungs on the GPU, each on small workloads like its workload.
+    """Check rungs on the GPU, each on small workloads like its workload that it can launch there.
 
     All run in one child process. One that kills it is reported, and the others go on in the next.
     """
@@ -384,7 +386,8 @@ def check_batteries(
         takes = workload.key(), getattr(one.target, "supports", None)
         if takes not in cases:
             cases[takes] = small_cases(workload, one.supports)
-        jobs += [(key, (one.target, case, one.knobs)) for case in cases[takes]]
+        here = [case for case in cases[takes] if _can_launch(one, case, limits)]
+        jobs += [(key, (one.target, case, one.knobs)) for case in here]
     runs: dict[CheckKey, list[GpuRun]] = {key: [] for key in wanted}
     while jobs:
         done = run_jobs([job for _, job in jobs])
@@ -396,6 +399,14 @@ def check_batteries(
         culprit = jobs[max(len(done), 1) - 1][0]
         jobs = [(key, job) for key, job in jobs[max(len(done), 1) :] if key != culprit]
     return {key: _summarise_check(found) for key, found in runs.items()}
+
+
+def _can_launch(candidate: Candidate, workload: Problem, limits: Limits) -> bool:
+    try:
+        candidate.launches(workload, limits)
+    except LabError:
+        return False
+    return True
 
 
 def _summarise_check(runs: Sequence[GpuRun]) -> Comparison:
