@@ -14,6 +14,7 @@ from live_fake import use_fake_gpu
 from labtools.measure.check import check_rung
 from labtools.measure.gpu.job import make_job, rung_candidate
 from labtools.measure.gpu.runner import run_on_gpu
+from labtools.notebook.book.triton_kernel.lines import draw_lines
 from labtools.predict import forecast, load_gpu
 from labtools.predict.launched import forecast_asked, forecast_launch
 from labtools.problem import load_rung, operation_of
@@ -27,7 +28,12 @@ from labtools.toolchain.host_launch import host_launches, launch_of
 from labtools.toolchain.listings import machine_code
 from labtools.toolchain.ptx import ptx_parameter_bytes
 from labtools.toolchain.tools import find_tool
-from labtools.toolchain.triton_code import triton_parameters, triton_version
+from labtools.toolchain.triton_code import (
+    portable_answer,
+    stored_answers,
+    triton_parameters,
+    triton_version,
+)
 
 H200 = load_gpu("h200")
 TRITON = Path(__file__).parents[1] / "triton" / "rows_softmax.py"
@@ -433,6 +439,58 @@ def test_without_triton_the_extra_is_named(cli: Any, monkeypatch: pytest.MonkeyP
         told = [*triton("forecast", "softmax", "64", args, []), option]
         status, out, said = cli(*told)
         assert (status, out) == (2, "") and "num_warps" in said
+
+
+def page_files(folder: Path) -> Path:
+    """The files that the page about a Triton kernel writes, in a folder; its rung."""
+    page = Path(__file__).parents[2] / "book" / "triton_kernel.md"
+    for name, text in re.findall(r"^%%writefile (\S+)\n(.*?)^```$", page.read_text(), re.S | re.M):
+        (folder / name).write_text(text)
+    return folder / "rows.py"
+
+
+def test_the_kernel_of_the_page_is_read_without_triton(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_code, "triton_version", lambda: "")
+    rung = load_rung(page_files(tmp_path))
+    problem = operation_of(rung).headline
+    for columns, knobs, loads in (
+        (4096, {}, "8 LDG"),
+        (4094, {}, "32 LDG"),
+        (4096, {"num_warps": 16}, "2 LDG"),
+    ):
+        code = machine_code(rung, problem.replace(columns=columns), H200.limits, knobs)
+        assert code.origin.startswith("assembled here from stored PTX of Triton 3"), code.origin
+        drawn = draw_lines(code, "softmax", rung)
+        assert f"{loads};" in drawn.text and "value = tl.load" in drawn.text
+        assert not code.resources["softmax"].spill_store_bytes
+    status, out, said = cli("forecast", str(rung.own_file))
+    assert status == 0 and "bound: chain" in out, said
+    rung.source.write_text(rung.source_text.replace("- tl.max", "- 1 * tl.max"))
+    status, out, said = cli("forecast", str(rung.own_file))
+    assert not out and status == 3 and "make triton" in said and "pages' own kernels" in said
+
+
+def test_stored_ptx_is_of_the_locked_triton_and_names_no_machine() -> None:
+    lock = Path(__file__).parents[2] / "requirements-triton.lock"
+    for told in stored_answers():
+        assert f"triton=={told['version']} " in lock.read_text(), "python -m tools.write_triton"
+        files = re.findall(r'\.file\s+\d+ "([^"]*)"', told["ptx"])
+        assert files == ["source.py", "triton/language/standard.py"]
+        spelt = bytes(int(one) for one in re.findall(r"^\.b8 (\d+)", told["ptx"], re.M))
+        assert b"/" not in spelt.replace(b"triton/language/", b"")
+
+
+@needs_triton
+def test_triton_still_makes_the_stored_ptx(tmp_path: Path) -> None:
+    text = page_files(tmp_path).with_name("softmax.py").read_text()
+    found = [one for one in stored_answers() if one["asked"]["text"] == text]
+    assert found, "the page's kernel has changed: python -m tools.write_triton"
+    one = found[0]
+    assert portable_answer(one["asked"]) == one
+    other = {**one["asked"], "text": text.replace("- tl.max", "- 2 * tl.max")}
+    assert portable_answer(other)["ptx"] != one["ptx"]
 
 
 def test_adopt_reads_the_parameters_of_triton(cli: Any, tmp_path: Path) -> None:
