@@ -14,14 +14,14 @@ from labtools.toolchain.cache import kept_values
 from labtools.toolchain.triton_code import portable_answer, stored_answers_path
 from tools.execute import PageRunError, run_page
 
-PAGE = "book/triton_kernel"
+TRITON_PAGE = "book/triton_kernel"
 
 
 def main() -> int:
     """Execute the page with Triton and write the file; 0 where every cell ran."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder  # of the page's questions alone
-        run = run_page(PAGE, solutions=True)
+        run = run_page(TRITON_PAGE, solutions=True)
         if said := run.error or run.solution_error:
             raise PageRunError(said)
         asked = sorted(json.dumps(told["asked"]) for told in kept_values("triton"))

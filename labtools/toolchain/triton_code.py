@@ -155,17 +155,24 @@ def compile_triton(
     arch = arch or limits.arch
     launches = rung.told_launches(problem, limits, knobs)
     made = _compiled(rung, problem, limits, knobs, arch, launches)
-    symbols = {one.entry: told["name"] for one, told in zip(launches, made, strict=True)}
-    every = list({told["ptx"]: told for told in made}.values())
-    if len({told["name"] for told in every}) < len(every):
-        what = f"{rung.source.name} is launched twice as kernels of one name."
-        why = "with other constants, or numbers that Triton compiles in, it is other machine code"
-        raise LabError(what, why, "each of these launches by itself")
-    if len(every) == 1 and "cubin" in every[0]:
-        image, log = base64.b64decode(every[0]["cubin"]), every[0]["log"]
+    of_texts: dict[str, str] = {}  # kernels of one name that differ need names of their own
+    symbols: dict[str, str] = {}
+    for one, told in zip(launches, made, strict=True):
+        free = told["name"] not in of_texts.values()
+        name = told["name"] if free else f"{told['name']}_{len(of_texts)}"
+        symbol = of_texts.setdefault(told["ptx"], name)
+        if symbols.setdefault(one.entry, symbol) != symbol:
+            what = f"{rung.source.name} launches two kernels as {one.entry}."
+            why = "with other numbers that Triton compiles in, it is other machine code"
+            still = f"name a constant behind one of them, such as {one.entry}<num_warps=4>"
+            raise LabError(what, why, still)
+    if len(of_texts) == 1 and "cubin" in made[0]:
+        image, log = base64.b64decode(made[0]["cubin"]), made[0]["log"]
+        texts = [*of_texts]
     else:
-        image, log = _together([told["ptx"] for told in every], rung.source.name)
-    ptx = "\n".join(told["ptx"] for told in every)
+        texts = [re.sub(r"(\.entry\s+)\w+", rf"\1{of}", one) for one, of in of_texts.items()]
+        image, log = _together(texts, rung.source.name)
+    ptx = "\n".join(texts)
     of = f"Triton {made[0]['version']}"
     cubin = Cubin(image, arch, log, of, read_entries(image, arch, log), str(rung.source), ptx=ptx)
     return named_by(cubin, {one: name for one, name in symbols.items() if one != name})
@@ -206,7 +213,7 @@ def _complete(launch: Launch, told: Mapping[str, Any]) -> Launch:
     for place, one in enumerate(told["params"]):
         if one["type"] == "scratch":
             size = one["size"] * launch.num_blocks * told["num_ctas"]
-            name = f"{launch.entry}_scratch_{place}"
+            name = f"{'_'.join(re.findall(r'[a-zA-Z0-9]+', launch.entry))}_scratch_{place}"
             spaces += [Workspace(name, (size,), "uint8")] if size else []
             args.append(name if size else np.uint64(0))
         else:
@@ -237,19 +244,30 @@ def _compiled(
     major, minor = split_arch(arch)
     made = []
     for launch in launches:
+        entry, own = _split_entry(launch.entry)
         told: dict[str, Any] = {
             "path": str(rung.source.resolve()),
             "text": rung.source_text,
-            "entry": launch.entry,
+            "entry": entry,
             "capability": 10 * major + minor,
             "args": [_told_argument(one, launch, problem) for one in launch.args],
-            "constants": defines,
+            "constants": {**defines, **own},
             "others": len(launches) > 1,  # kernels, which the constants may be of
         }
         if "heuristics" not in rung.source_text:  # which may ask for the numbers themselves
             told["args"] = [{**one, **_alike(one)} for one in told["args"]]
         made.append(_ask(told, rung.source))
     return made
+
+
+def _split_entry(entry: str) -> tuple[str, dict[str, str]]:
+    """A kernel's name, and constants of this launch alone: ``softmax<BLOCK=64, num_warps=2>``."""
+    name, _, inside = entry.removesuffix(">").partition("<")
+    own = re.findall(r"(\w+)\s*=\s*([^,]+)", inside)
+    if inside.count(",") + bool(inside) != len(own):
+        why = "behind a Triton kernel's name stand its constants, as in softmax<BLOCK=64>"
+        raise KernelError(f"{entry} names no kernel.", why, "the name alone, with -D for constants")
+    return name, {key: value.strip() for key, value in own}
 
 
 def _told_argument(arg: Any, launch: Launch, problem: Problem) -> dict[str, Any]:

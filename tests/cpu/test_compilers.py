@@ -17,7 +17,7 @@ from labtools.measure.gpu.runner import run_on_gpu
 from labtools.notebook.book.triton_kernel.lines import draw_lines
 from labtools.predict import forecast, load_gpu
 from labtools.predict.launched import forecast_asked, forecast_launch
-from labtools.problem import load_rung, operation_of
+from labtools.problem import LabError, load_rung, operation_of
 from labtools.problem.launched import read_launches
 from labtools.problem.rung import argument_bytes
 from labtools.record.staleness import _named_source
@@ -354,9 +354,62 @@ def test_several_kernels_of_triton_are_put_together(cli: Any, tmp_path: Path) ->
     for launch in rung.launches(problem, H200.limits):
         sizes = [argument_bytes(one)[0] for one in launch.args]
         assert parameter_bytes(cubin.image, cubin.symbol_of(launch.entry)) == sizes
-    toml.write_text(toml.read_text().replace('"attention"\ngrid', '"softmax"\ngrid'))
+    text = toml.read_text()
+    toml.write_text(text.replace('"attention"\ngrid', '"softmax"\ngrid'))
     status, out, said = cli("compile", str(toml))
     assert not out and status in (1, 2) and "takes 5 arguments" in said
+
+
+TWO_PASSES = """
+import numpy as np
+from labtools.problem import from_reference
+
+def twice(x):
+    for _ in range(2):
+        x = np.exp(x - x.max(1, keepdims=True))
+        x = x / x.sum(1, keepdims=True)
+    return x
+
+OPERATION = from_reference(
+    "triton_twice:R,C",
+    {"out": "f32[R,C]:out", "x": "f32[R,C]", "n": "i32:C"}, twice, sizes=[(5, 48)], rows="R",
+)
+RUNG = OPERATION.rung(
+    __file__, source="rows_softmax.py", workspace={"made": "f32[R,C]"},
+    defines_extra=lambda problem, limits, knobs: {"BLOCK": 1 << (problem.C - 1).bit_length()},
+    launches=[
+        {"entry": "softmax", "grid": "R", "args": ["made", "x", "n", "n", "n"]},
+        {
+            "entry": "softmax<num_warps=2, by=1.0>", "grid": "R",
+            "args": ["out", "made", "n", "n", "n"],
+        },
+    ],
+)
+"""
+
+
+@needs_triton
+def test_a_launch_may_have_constants_of_its_own(stranger: Path) -> None:
+    path = stranger.with_name("twice.py")
+    path.write_text(TWO_PASSES)
+    rung = load_rung(path)
+    problem = operation_of(rung).headline
+    first, second = rung.launches(problem, H200.limits)
+    assert (first.num_threads, second.num_threads) == (128, 64)
+    cubin = compile_rung(rung, problem, H200.limits)
+    assert cubin.symbol_of(first.entry) == "softmax" != cubin.symbol_of(second.entry)
+    assert {first.entry, second.entry} <= {*machine_code(rung, problem, H200.limits).entries}
+    assert len(forecast(rung, problem, H200).launches) == 2
+    report = check_rung(rung, problem, quick=True)
+    assert report.ok and report.by_ptx, report.summary
+    for given, told in (("softmax<2>", "names no kernel"), ("softmax<BLOCK=48>", "power of 2")):
+        path.write_text(TWO_PASSES.replace("softmax<num_warps=2, by=1.0>", given))
+        with pytest.raises(LabError, match=told):
+            load_rung(path).launches(problem, H200.limits)
+    other = TWO_PASSES.replace("<num_warps=2, by=1.0>", "").replace('n", "n"]}', 'n", "R"]}', 1)
+    path.write_text(other)
+    with pytest.raises(LabError, match="launches two kernels as softmax"):
+        compile_rung(load_rung(path), problem.replace(C=4096), H200.limits)
 
 
 @needs_triton
