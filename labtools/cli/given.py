@@ -381,11 +381,14 @@ def check_supported(
             raise LabError(f"{target.id} cannot run {workload}.", reason, "choose another workload")
     if isinstance(target, Rung):
         from labtools.predict import DEFAULT_GPU, load_gpu
+        from labtools.toolchain import CompilerMissing
 
         try:
             limits = load_gpu(DEFAULT_GPU).limits
             target.launches(workload, limits, knobs)
             target.defines(workload, limits, knobs)
             target.scheme(workload, knobs)
+        except CompilerMissing:
+            raise
         except LabError as error:
             raise KernelError(error.what, error.why, error.still_works) from error

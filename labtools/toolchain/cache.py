@@ -414,6 +414,15 @@ def is_kept(kind: str, parts: Iterable[Any]) -> bool:
     return files is not None and bool(files.contains_item([kind, content_key(*parts)[:32]]))
 
 
+def kept_values(kind: str) -> list[Any]:
+    """All of one kind that `kept` has kept and can be read."""
+    files, found = _files(), []
+    for file in sorted(Path(files.location, kind).glob("*/output.pkl")) if files else ():
+        with contextlib.suppress(Exception):  # damaged: as if it were not there
+            found.append(_read(zlib.decompress(_read(file.read_bytes()))))
+    return found
+
+
 def cache_state() -> CacheState:
     """Where the cache is and how large; makes nothing but the folder."""
     most = limit_bytes()

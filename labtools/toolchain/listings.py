@@ -49,7 +49,7 @@ from .sass import (
     parse_listings,
 )
 from .sources import hash_source
-from .triton_code import is_of_triton
+from .triton_code import is_of_triton, is_triton_here
 
 INSTRUCTION_BYTES = 16
 """Length of one instruction from Volta on."""
@@ -138,7 +138,8 @@ def machine_code(
     arch = check_arch(arch or limits.arch)
     if is_of_triton(rung):
         cubin = compile_rung(rung, workload, limits, knobs, arch)
-        origin = f"compiled here with {say_compiler(cubin.nvrtc_version)}"
+        how = "compiled here with" if is_triton_here() else "assembled here from stored PTX of"
+        origin = f"{how} {say_compiler(cubin.nvrtc_version)}"
         return dataclasses.replace(code_of_cubin(cubin), rung_id=rung.id, origin=origin)
     defines = rung.defines(workload, limits, knobs)
     # The text itself and not what it says: an added comment moves the line numbers.

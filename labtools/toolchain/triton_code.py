@@ -6,9 +6,11 @@ from __future__ import annotations
 import ast
 import base64
 import dataclasses
+import gzip
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from labtools.problem import KernelError, LabError, Launch, Limits, Problem, Rung, Workspace
+from labtools.problem import (
+    KernelError,
+    LabError,
+    Launch,
+    Limits,
+    Problem,
+    Rung,
+    Workspace,
+    kernels_dir,
+)
 from labtools.problem.launched import OF_TRITON
 from labtools.problem.rung import COMPLETES
 from labtools.problem.text import is_file
@@ -45,6 +56,8 @@ _NUMBERS = {
     **{"i1": "uint8", "u1": "uint8", "fp32": "float32", "fp64": "float64"},
 }
 _OURS = code_digest("toolchain")
+_OWN_FILE, _LIBRARY = "source.py", "triton/language/"
+"""What stored PTX calls a kernel's file, and the folder of Triton's own functions."""
 _made: Recent[dict[str, Any]] = Recent(64)
 
 
@@ -56,6 +69,11 @@ def is_of_triton(rung: Rung) -> bool:
 def triton_version() -> str:
     """The version that is installed; empty: none."""
     return _package_version("triton") if find_spec("triton") else ""
+
+
+def is_triton_here() -> bool:
+    """Whether Triton can be asked here. Where it cannot, what `stored_answers` holds is taken."""
+    return bool(triton_version()) and can_work_apart()
 
 
 def _package_version(name: str) -> str:
@@ -137,31 +155,40 @@ def compile_triton(
     arch = arch or limits.arch
     launches = rung.told_launches(problem, limits, knobs)
     made = _compiled(rung, problem, limits, knobs, arch, launches)
-    symbols = {one.entry: told["name"] for one, told in zip(launches, made, strict=True)}
-    every = list({told["cubin"]: told for told in made}.values())
-    if len({told["name"] for told in every}) < len(every):
-        what = f"{rung.source.name} is launched twice as kernels of one name."
-        why = "with other constants, or numbers that Triton compiles in, it is other machine code"
-        raise LabError(what, why, "each of these launches by itself")
-    image, log = base64.b64decode(every[0]["cubin"]), every[0]["log"]
-    if len(every) > 1:
-        image, log = _together([told["ptx"] for told in every], rung.source.name)
-    ptx = "\n".join(told["ptx"] for told in every)
+    of_texts: dict[str, str] = {}  # kernels of one name that differ need names of their own
+    symbols: dict[str, str] = {}
+    for one, told in zip(launches, made, strict=True):
+        free = told["name"] not in of_texts.values()
+        name = told["name"] if free else f"{told['name']}_{len(of_texts)}"
+        symbol = of_texts.setdefault(told["ptx"], name)
+        if symbols.setdefault(one.entry, symbol) != symbol:
+            what = f"{rung.source.name} launches two kernels as {one.entry}."
+            why = "with other numbers that Triton compiles in, it is other machine code"
+            still = f"name a constant behind one of them, such as {one.entry}<num_warps=4>"
+            raise LabError(what, why, still)
+    if len(of_texts) == 1 and "cubin" in made[0]:
+        image, log = base64.b64decode(made[0]["cubin"]), made[0]["log"]
+        texts = [*of_texts]
+    else:
+        texts = [re.sub(r"(\.entry\s+)\w+", rf"\1{of}", one) for one, of in of_texts.items()]
+        image, log = _together(texts, rung.source.name)
+    ptx = "\n".join(texts)
     of = f"Triton {made[0]['version']}"
     cubin = Cubin(image, arch, log, of, read_entries(image, arch, log), str(rung.source), ptx=ptx)
     return named_by(cubin, {one: name for one, name in symbols.items() if one != name})
 
 
 def _together(texts: Sequence[str], name: str) -> tuple[bytes, str]:
-    """Kernels that were compiled one by one as one file of machine code, and what was said."""
+    """Kernels that were compiled one by one, or stored, as one file of machine code, and what was
+    said."""
     target = re.search(r"\.target\s+(\w+)", texts[0])
     assert target is not None  # Triton wrote it
 
     def make() -> tuple[bytes, str]:
         image, log, missing = link_ptx(texts, target[1], name)
         if missing:
-            what = "Several Triton kernels cannot be put together here."
-            raise CompilerMissing(what, missing, "each of them by itself")
+            what = "PTX of Triton's cannot be assembled here."
+            raise CompilerMissing(what, missing, "one kernel by itself, where Triton is installed")
         return image, log
 
     return kept("triton_together", (*texts, target[1], _package_version("nvidia-nvjitlink")), make)
@@ -186,7 +213,7 @@ def _complete(launch: Launch, told: Mapping[str, Any]) -> Launch:
     for place, one in enumerate(told["params"]):
         if one["type"] == "scratch":
             size = one["size"] * launch.num_blocks * told["num_ctas"]
-            name = f"{launch.entry}_scratch_{place}"
+            name = f"{'_'.join(re.findall(r'[a-zA-Z0-9]+', launch.entry))}_scratch_{place}"
             spaces += [Workspace(name, (size,), "uint8")] if size else []
             args.append(name if size else np.uint64(0))
         else:
@@ -217,19 +244,30 @@ def _compiled(
     major, minor = split_arch(arch)
     made = []
     for launch in launches:
+        entry, own = _split_entry(launch.entry)
         told: dict[str, Any] = {
             "path": str(rung.source.resolve()),
             "text": rung.source_text,
-            "entry": launch.entry,
+            "entry": entry,
             "capability": 10 * major + minor,
             "args": [_told_argument(one, launch, problem) for one in launch.args],
-            "constants": defines,
+            "constants": {**defines, **own},
             "others": len(launches) > 1,  # kernels, which the constants may be of
         }
         if "heuristics" not in rung.source_text:  # which may ask for the numbers themselves
             told["args"] = [{**one, **_alike(one)} for one in told["args"]]
         made.append(_ask(told, rung.source))
     return made
+
+
+def _split_entry(entry: str) -> tuple[str, dict[str, str]]:
+    """A kernel's name, and constants of this launch alone: ``softmax<BLOCK=64, num_warps=2>``."""
+    name, _, inside = entry.removesuffix(">").partition("<")
+    own = re.findall(r"(\w+)\s*=\s*([^,]+)", inside)
+    if inside.count(",") + bool(inside) != len(own):
+        why = "behind a Triton kernel's name stand its constants, as in softmax<BLOCK=64>"
+        raise KernelError(f"{entry} names no kernel.", why, "the name alone, with -D for constants")
+    return name, {key: value.strip() for key, value in own}
 
 
 def _told_argument(arg: Any, launch: Launch, problem: Problem) -> dict[str, Any]:
@@ -257,11 +295,10 @@ def _alike(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ask(asked: dict[str, Any], source: Path) -> dict[str, Any]:
-    made_by = triton_version()
-    if not made_by or not can_work_apart():
-        why = f"{source.name} is Python of Triton's, and the package triton is not installed"
-        raise CompilerMissing("There is no Triton here.", why, NEEDS_TRITON)
-    key = content_key(_OURS, made_by, json.dumps(asked), _own_modules(asked["text"], source))
+    if not is_triton_here():
+        return _stored(asked, source)
+    modules = _own_modules(asked["text"], source)
+    key = content_key(_OURS, triton_version(), json.dumps(asked), modules)
     if (known := _made.get(key)) is None:
         known = kept("triton", [key], lambda: _run(asked, source))
         _made.put(key, known)
@@ -282,7 +319,41 @@ def _run(asked: dict[str, Any], source: Path) -> dict[str, Any]:
     told: dict[str, Any] = json.loads(data)
     if "refused" in told:
         raise _refusal(told, asked, source)
-    return told
+    return {**told, "asked": {name: one for name, one in asked.items() if name != "path"}}
+
+
+def stored_answers_path() -> Path:
+    """The file of what Triton made of the pages' kernels, by `tools.write_triton`."""
+    return kernels_dir() / "listings" / "triton.json.gz"
+
+
+@lru_cache(maxsize=1)
+def stored_answers() -> list[dict[str, Any]]:
+    """What that file holds: of each question what `portable_answer` says."""
+    answers: list[dict[str, Any]] = json.loads(gzip.decompress(stored_answers_path().read_bytes()))
+    return answers
+
+
+def portable_answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    """What `compile_kernel` says to a question without a path, which is in the answer as ``asked``;
+    PTX alone, with the same names of files on every machine."""
+    told = _run({**question, "path": _OWN_FILE}, Path(_OWN_FILE))
+    library = re.compile(rf'(\.file\s+\d+ ")[^"]*/({re.escape(_LIBRARY)})')
+    answer = {name: one for name, one in told.items() if name not in ("cubin", "log")}
+    return {**answer, "ptx": library.sub(r"\1\2", told["ptx"])}
+
+
+def _stored(asked: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    question = {name: one for name, one in asked.items() if name != "path"}
+    for told in stored_answers():
+        if told["asked"] == question:
+            path = asked["path"].replace("\\", "/")
+            return {**told, "ptx": told["ptx"].replace(f'"{_OWN_FILE}"', f'"{path}"')}
+    why = (
+        f"{source.name} is Python of Triton's, the package triton is not installed, and PTX is "
+        "kept of the pages' own kernels alone"
+    )
+    raise CompilerMissing("There is no Triton here.", why, NEEDS_TRITON)
 
 
 def _refusal(told: Mapping[str, Any], asked: Mapping[str, Any], source: Path) -> LabError:

@@ -14,9 +14,10 @@ from live_fake import use_fake_gpu
 from labtools.measure.check import check_rung
 from labtools.measure.gpu.job import make_job, rung_candidate
 from labtools.measure.gpu.runner import run_on_gpu
+from labtools.notebook.book.triton_kernel.lines import draw_lines
 from labtools.predict import forecast, load_gpu
 from labtools.predict.launched import forecast_asked, forecast_launch
-from labtools.problem import load_rung, operation_of
+from labtools.problem import LabError, load_rung, operation_of
 from labtools.problem.launched import read_launches
 from labtools.problem.rung import argument_bytes
 from labtools.record.staleness import _named_source
@@ -27,7 +28,12 @@ from labtools.toolchain.host_launch import host_launches, launch_of
 from labtools.toolchain.listings import machine_code
 from labtools.toolchain.ptx import ptx_parameter_bytes
 from labtools.toolchain.tools import find_tool
-from labtools.toolchain.triton_code import triton_parameters, triton_version
+from labtools.toolchain.triton_code import (
+    portable_answer,
+    stored_answers,
+    triton_parameters,
+    triton_version,
+)
 
 H200 = load_gpu("h200")
 TRITON = Path(__file__).parents[1] / "triton" / "rows_softmax.py"
@@ -348,9 +354,62 @@ def test_several_kernels_of_triton_are_put_together(cli: Any, tmp_path: Path) ->
     for launch in rung.launches(problem, H200.limits):
         sizes = [argument_bytes(one)[0] for one in launch.args]
         assert parameter_bytes(cubin.image, cubin.symbol_of(launch.entry)) == sizes
-    toml.write_text(toml.read_text().replace('"attention"\ngrid', '"softmax"\ngrid'))
+    text = toml.read_text()
+    toml.write_text(text.replace('"attention"\ngrid', '"softmax"\ngrid'))
     status, out, said = cli("compile", str(toml))
     assert not out and status in (1, 2) and "takes 5 arguments" in said
+
+
+TWO_PASSES = """
+import numpy as np
+from labtools.problem import from_reference
+
+def twice(x):
+    for _ in range(2):
+        x = np.exp(x - x.max(1, keepdims=True))
+        x = x / x.sum(1, keepdims=True)
+    return x
+
+OPERATION = from_reference(
+    "triton_twice:R,C",
+    {"out": "f32[R,C]:out", "x": "f32[R,C]", "n": "i32:C"}, twice, sizes=[(5, 48)], rows="R",
+)
+RUNG = OPERATION.rung(
+    __file__, source="rows_softmax.py", workspace={"made": "f32[R,C]"},
+    defines_extra=lambda problem, limits, knobs: {"BLOCK": 1 << (problem.C - 1).bit_length()},
+    launches=[
+        {"entry": "softmax", "grid": "R", "args": ["made", "x", "n", "n", "n"]},
+        {
+            "entry": "softmax<num_warps=2, by=1.0>", "grid": "R",
+            "args": ["out", "made", "n", "n", "n"],
+        },
+    ],
+)
+"""
+
+
+@needs_triton
+def test_a_launch_may_have_constants_of_its_own(stranger: Path) -> None:
+    path = stranger.with_name("twice.py")
+    path.write_text(TWO_PASSES)
+    rung = load_rung(path)
+    problem = operation_of(rung).headline
+    first, second = rung.launches(problem, H200.limits)
+    assert (first.num_threads, second.num_threads) == (128, 64)
+    cubin = compile_rung(rung, problem, H200.limits)
+    assert cubin.symbol_of(first.entry) == "softmax" != cubin.symbol_of(second.entry)
+    assert {first.entry, second.entry} <= {*machine_code(rung, problem, H200.limits).entries}
+    assert len(forecast(rung, problem, H200).launches) == 2
+    report = check_rung(rung, problem, quick=True)
+    assert report.ok and report.by_ptx, report.summary
+    for given, told in (("softmax<2>", "names no kernel"), ("softmax<BLOCK=48>", "power of 2")):
+        path.write_text(TWO_PASSES.replace("softmax<num_warps=2, by=1.0>", given))
+        with pytest.raises(LabError, match=told):
+            load_rung(path).launches(problem, H200.limits)
+    other = TWO_PASSES.replace("<num_warps=2, by=1.0>", "").replace('n", "n"]}', 'n", "R"]}', 1)
+    path.write_text(other)
+    with pytest.raises(LabError, match="launches two kernels as softmax"):
+        compile_rung(load_rung(path), problem.replace(C=4096), H200.limits)
 
 
 @needs_triton
@@ -433,6 +492,58 @@ def test_without_triton_the_extra_is_named(cli: Any, monkeypatch: pytest.MonkeyP
         told = [*triton("forecast", "softmax", "64", args, []), option]
         status, out, said = cli(*told)
         assert (status, out) == (2, "") and "num_warps" in said
+
+
+def page_files(folder: Path) -> Path:
+    """The files that the page about a Triton kernel writes, in a folder; its rung."""
+    page = Path(__file__).parents[2] / "book" / "triton_kernel.md"
+    for name, text in re.findall(r"^%%writefile (\S+)\n(.*?)^```$", page.read_text(), re.S | re.M):
+        (folder / name).write_text(text)
+    return folder / "rows.py"
+
+
+def test_the_kernel_of_the_page_is_read_without_triton(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_code, "triton_version", lambda: "")
+    rung = load_rung(page_files(tmp_path))
+    problem = operation_of(rung).headline
+    for columns, knobs, loads in (
+        (4096, {}, "8 LDG"),
+        (4094, {}, "32 LDG"),
+        (4096, {"num_warps": 16}, "2 LDG"),
+    ):
+        code = machine_code(rung, problem.replace(columns=columns), H200.limits, knobs)
+        assert code.origin.startswith("assembled here from stored PTX of Triton 3"), code.origin
+        drawn = draw_lines(code, "softmax", rung)
+        assert f"{loads};" in drawn.text and "value = tl.load" in drawn.text
+        assert not code.resources["softmax"].spill_store_bytes
+    status, out, said = cli("forecast", str(rung.own_file))
+    assert status == 0 and "bound: chain" in out, said
+    rung.source.write_text(rung.source_text.replace("- tl.max", "- 1 * tl.max"))
+    status, out, said = cli("forecast", str(rung.own_file))
+    assert not out and status == 3 and "make triton" in said and "pages' own kernels" in said
+
+
+def test_stored_ptx_is_of_the_locked_triton_and_names_no_machine() -> None:
+    lock = Path(__file__).parents[2] / "requirements-triton.lock"
+    for told in stored_answers():
+        assert f"triton=={told['version']} " in lock.read_text(), "python -m tools.write_triton"
+        files = re.findall(r'\.file\s+\d+ "([^"]*)"', told["ptx"])
+        assert files == ["source.py", "triton/language/standard.py"]
+        spelt = bytes(int(one) for one in re.findall(r"^\.b8 (\d+)", told["ptx"], re.M))
+        assert b"/" not in spelt.replace(b"triton/language/", b"")
+
+
+@needs_triton
+def test_triton_still_makes_the_stored_ptx(tmp_path: Path) -> None:
+    text = page_files(tmp_path).with_name("softmax.py").read_text()
+    found = [one for one in stored_answers() if one["asked"]["text"] == text]
+    assert found, "the page's kernel has changed: python -m tools.write_triton"
+    one = found[0]
+    assert portable_answer(one["asked"]) == one
+    other = {**one["asked"], "text": text.replace("- tl.max", "- 2 * tl.max")}
+    assert portable_answer(other)["ptx"] != one["ptx"]
 
 
 def test_adopt_reads_the_parameters_of_triton(cli: Any, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from labtools.toolchain.cache import (
     in_folder,
     is_kept,
     kept,
+    kept_values,
     limit_bytes,
     prune_folder,
     prune_kept,
@@ -162,6 +163,15 @@ def test_a_file_of_the_cache_runs_nothing(folder, tmp_path):
         assert kept("thing", (1,), lambda: 2) == 2
         assert not trace.exists()
         assert kept("thing", (1,), never) == 2
+
+
+def test_all_of_a_kind_is_read_and_what_is_damaged_left_out(folder):
+    assert kept_values("told") == []
+    for value in ("a", "b", "c"):
+        kept("told", [value], lambda value=value: {"is": value})
+    kept("other", ["d"], lambda: "d")
+    next(folder.rglob("told/*/output.pkl")).write_bytes(b"damaged")
+    assert len(kept_values("told")) == 2 and all(one["is"] in "abc" for one in kept_values("told"))
 
 
 def test_what_fails_is_not_kept(folder):

@@ -1,0 +1,1 @@
+"""Drawn for `book/triton_kernel.md`."""
