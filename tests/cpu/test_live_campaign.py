@@ -195,14 +195,20 @@ def test_a_kernel_that_kills_the_checks_process_fails_alone():
 
 
 def test_what_a_gpu_cannot_launch_is_no_case():
-    """Where a block has less shared memory, some cases of r09 do not fit."""
-    one, asked = rung_candidate("r09"), []
+    """A kernel that asks for more shared memory the longer its sequences are."""
+    plain, asked = load_rung("r03"), []
+
+    def launch(problem, limits, knobs):
+        made = plain.launch(problem, limits, knobs)
+        return [dataclasses.replace(one, smem_bytes=1024 * problem.kv_len) for one in made]
 
     def run_jobs(jobs):
-        asked.extend(workload for _, workload, _ in jobs)
+        asked.extend(workload.kv_len for _, workload, _ in jobs)
         return [GpuRun(workload, True) for _, workload, _ in jobs]
 
-    limits = dataclasses.replace(checked_limits(), smem_per_block_bytes=49152)
-    campaign.check_batteries({("r09", 64): (one, SMALL)}, limits, run_jobs)
-    assert asked
-    assert 0 < len(asked) < len(campaign.small_cases(SMALL, one.supports))
+    one = dataclasses.replace(
+        rung_candidate("r03"), target=dataclasses.replace(plain, launch=launch)
+    )
+    campaign.check_batteries({("r03", 64): (one, SMALL)}, checked_limits(), run_jobs)
+    assert 0 < max(asked) <= checked_limits().smem_per_block_bytes // 1024
+    assert any(case.kv_len > max(asked) for case in campaign.small_cases(SMALL, one.supports))

@@ -28,7 +28,7 @@ OPERATION = from_reference(
         "scale": "f32:0.08838835",
     },
     decode,
-    sizes=[(3, 1, 70), (2, 1, 150), (64, 8, 2048)],
+    sizes=[(3, 1, 70), (2, 1, 150), (32, 8, 1024)],
     rows="batch",
     flops="16*batch*groups*most*128",
 )

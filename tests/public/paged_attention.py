@@ -34,7 +34,7 @@ OPERATION = from_reference(
         "kv_head_stride": "i32:2048",
     },
     paged,
-    sizes=[(3, 1, 5), (2, 1, 12), (64, 8, 128)],
+    sizes=[(3, 1, 5), (2, 1, 12), (32, 8, 64)],
     rows="seqs",
     flops="256*seqs*groups*pages*128",
 )

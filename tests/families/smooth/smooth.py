@@ -19,7 +19,7 @@ OPERATION = from_reference(
         "near": "f32:0.25",
     },
     smooth,
-    sizes=[(9, 300), (3, 64), (4096, 16384)],
+    sizes=[(9, 300), (3, 64), (4096, 4096)],
     rows="rows",
 )
 RUNG = OPERATION.rung(__file__, entry="smooth", grid="cdiv(n, 256), rows", block=256)
