@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from labtools.measure.campaign.plan import Group
-from labtools.measure.campaign.recording import record_groups
+from labtools.measure.campaign.recording import Effort, record_groups
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import forecast, model_name
 from labtools.problem import Problem, Rung, load_rung, operation_of
@@ -59,14 +59,14 @@ def write_forecasts(names: Sequence[str]) -> None:
     FORECASTS.write_text(json.dumps(known, indent=1) + "\n")
 
 
-def record_all(folder: Path, names: Sequence[str]) -> bool:
+def record_all(folder: Path, names: Sequence[str], effort: Effort) -> bool:
     """Check, time and profile the named kernels, or all; whether each is right and has a time."""
     groups = []
     for name, rung in public_rungs().items():
         mine = {rung.id: rung_candidate(rung)}
         if not names or name in names:
             groups.append(Group(timed_problem(rung), mine, ceiling=False, profile=mine))
-    report = record_groups("public", groups, folder)
+    report = record_groups("public", groups, folder, effort)
     for one in report.records:
         print(f"{one.candidate:24} {one.median_us:10.2f} us")
     for label, why in report.failures.items():
@@ -79,11 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="some of the kernels")
     parser.add_argument("--out", type=Path, help="folder of the records, on a GPU")
+    parser.add_argument("--no-profile", action="store_true", help="no hardware counters")
     chosen = parser.parse_args(arguments)
     if chosen.out is None:
         write_forecasts(chosen.names)
         return 0
-    return 0 if record_all(chosen.out, chosen.names) else 1
+    return 0 if record_all(chosen.out, chosen.names, Effort(profile=not chosen.no_profile)) else 1
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def test_five_branches_of_an_agent_are_classed_as_they_are(tmp_path: Path) -> No
     assert [one.point for one in state.current.branches if one.failure] == ["wrong@1.3"]
     assert state.point == "faster@1.1"
     classes = dict(state.current.classes or {})
-    assert classes.pop("memory.vectorize") == "effective"
+    # It is faster because a thread takes four points, and not because it takes them in one load.
+    assert classes.pop("memory.vectorize") in ("ineffective", "undecided")
     assert classes.pop("compute.reversed_bits") in ("ineffective", "undecided")
     assert set(classes.values()) == {"implementation_failed"}
 
