@@ -142,22 +142,27 @@ def compare_output(
     return Comparison(*seen, pairs=len(parts), bias=None if problems else _bias(found, wanted))
 
 
+def _share_of_limit(one: Comparison) -> float:
+    return -1.0 if one.worst_error is None else one.worst_error / (one.tolerance or 1.0)
+
+
 def merge_outputs(found: Sequence[Comparison]) -> Comparison:
     """The comparisons of several outputs of one run: what is said of its worst one, and every
     problem."""
-    worst = max(found, key=lambda one: (not one.ok, one.worst_error or 0.0))
+    worst = max(found, key=lambda one: (not one.ok, _share_of_limit(one)))
     problems = [problem for one in found for problem in one.problems]
     return replace(worst, problems=problems, pairs=found[0].pairs)
 
 
 def merge_comparisons(found: Sequence[Comparison]) -> Comparison:
-    """Several comparisons, at least one, as one: right when all are, with the worst error."""
-    errors = [one.worst_error for one in found if one.worst_error is not None]
-    limits = [one.tolerance for one in found if one.tolerance is not None]
+    """Several comparisons, at least one, as one: right when all are, with the error that is nearest
+    to what it was held against."""
+
+    worst = max(found, key=_share_of_limit)
     return Comparison(
         ok=all(one.ok for one in found),
-        worst_error=max(errors, default=None),
-        tolerance=limits[0] if limits else None,
+        worst_error=worst.worst_error,
+        tolerance=worst.tolerance,
         problems=[problem for one in found for problem in one.problems],
         cases=sum(one.cases for one in found),
         pairs=sum(one.pairs for one in found),

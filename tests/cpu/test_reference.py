@@ -20,6 +20,7 @@ from labtools.problem import (
     operation_of,
     parse_problem,
 )
+from labtools.problem.compare import Comparison, merge_comparisons, merge_outputs
 from labtools.problem.isolated import OtherValues
 from labtools.record import RecordStore, freshness, median_problems
 
@@ -430,3 +431,13 @@ def test_it_is_checked_timed_and_recorded_beside_its_reference(
     assert {*named} == {"measured", "rms_torch_torch"}
     for one in records:
         assert median_problems(one) == [] and freshness(one).fresh
+
+
+def test_what_is_merged_keeps_the_error_with_its_own_limit() -> None:
+    """Outputs and cases of other types are held against other limits."""
+    near = Comparison(True, worst_error=1e-5, tolerance=2e-5)
+    far = Comparison(True, worst_error=1e-4, tolerance=1e-3)
+    for merge in (merge_comparisons, merge_outputs):
+        for order in ([near, far], [far, near], [Comparison(True), far, near]):
+            merged = merge(order)
+            assert (merged.worst_error, merged.tolerance) == (1e-5, 2e-5)

@@ -141,10 +141,15 @@ def show_model(*rungs: str, gpu: Gpu | str = DEFAULT_GPU) -> Shown:
             peer = next(iter(fair_peers(beside)), None)
             ratio = paired_ratio(peer, record).ratio if peer else None
             times = (model_us, said, RecordedTime.of(record))
-            named = (rung.id.split("_")[0], record.problem.short(), say_knobs(record.knobs, " "))
-            rows.append((ratio, (*named, *times, ratio, peer and peer.name)))
+            named = (
+                rung.id.split("_")[0],
+                record.problem.short().split(":", 1)[-1],
+                say_knobs(record.knobs, " "),
+            )
+            library = f"{ratio:.3g} of {peer.name}" if peer and ratio else None
+            rows.append((ratio, (*named, *times, library)))
     rows.sort(key=lambda row: row[0] or math.inf)
-    columns = ("model us", "forecast us", "recorded us", "library / recorded", "fastest library")
+    columns = ("model us", "forecast us", "recorded us", "fastest library / recorded")
     table = show_table(
         ("kernel", "problem", "knobs", *columns),
         [row for _, row in rows],
