@@ -82,7 +82,11 @@ class LaunchModel:
         share: dict[int, float] = {}
         memory = self.blocks.memory
         warm_miss = machine.l2_miss(max(different, memory.total_bytes))
-        past_l2 = {one: machine.l2_miss(size) for one, size in memory.scratch.items()}
+        # What fits is still there for the launch that reads it.
+        past_l2 = {
+            one: machine.l2_miss(size) if size > self.gpu.l2_bytes else 0.0
+            for one, size in memory.scratch.items()
+        }
         for buffer, (union, total) in self.blocks.footprint.items():
             share[buffer] = min(1.0, union / total) if total else 1.0
             if buffer in memory.scratch:  # written by this call, so it is in the L2 if it fits
