@@ -501,7 +501,8 @@ class Timer:
         rung = self.family.rung
         made = {number: rung_candidate(rung, self.plan.knobs_of(number)) for number in points}
         keys = {number: check_key(one.label, workload) for number, one in made.items()}
-        results = check_batteries({keys[number]: (one, workload) for number, one in made.items()})
+        wanted = {keys[number]: (one, workload) for number, one in made.items()}
+        results = check_batteries(wanted, self.limits)
         found = {number: results[key] for number, key in keys.items()}
         return {n: "; ".join(one.problems) for n, one in found.items() if not one.ok}
 

@@ -432,7 +432,7 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
     """One run of the checks and one of ncu; a point that does not compile costs itself alone."""
     narrow, asked = FAMILY.remove(TOP, LARGER), []
 
-    def check(wanted):
+    def check(wanted, limits):
         asked.append(len(wanted))
         if any(one.knobs == dict(narrow.knobs) for one, _ in wanted.values()):
             raise LabError("It does not compile.", "a semicolon is missing", "what compiles")
@@ -461,7 +461,9 @@ def test_the_live_bench_times_a_call_together_and_tells_identical_kernels(monkey
     use_fake_gpu(monkeypatch, tmp_path, sample_us=100.0)
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(live_bench, "require_device", lambda: DEVICE)
-    monkeypatch.setattr(live_bench, "check_batteries", lambda wanted: dict.fromkeys(wanted, RIGHT))
+    monkeypatch.setattr(
+        live_bench, "check_batteries", lambda wanted, limits: dict.fromkeys(wanted, RIGHT)
+    )
     with LiveBench(FAMILY, Rows(64, 256), processes=2, rounds=5) as bench:
         narrow = FAMILY.remove(TOP, LARGER)
         timed = bench.time([TOP, narrow])
