@@ -36,7 +36,7 @@ def public_rungs() -> dict[str, Rung]:
 
 
 def timed_problem(rung: Rung) -> Problem:
-    """What a kernel is timed on: the first of its operation's sizes."""
+    """What a kernel is timed on: the largest of its operation's sizes."""
     problem: Problem = operation_of(rung.operation).headline
     return problem
 
