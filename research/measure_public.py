@@ -16,7 +16,7 @@ from pathlib import Path
 
 from labtools.measure.campaign.plan import Group
 from labtools.measure.campaign.recording import Effort, record_groups
-from labtools.measure.gpu.job import rung_candidate
+from labtools.measure.gpu.job import Candidate, rung_candidate
 from labtools.predict import forecast, model_name
 from labtools.problem import Problem, Rung, load_rung, operation_of
 
@@ -60,12 +60,18 @@ def write_forecasts(names: Sequence[str]) -> None:
 
 
 def record_all(folder: Path, names: Sequence[str], effort: Effort) -> bool:
-    """Check, time and profile the named kernels, or all; whether each is right and has a time."""
-    groups = []
+    """Check, time and profile the named kernels, or all, those of one problem together; whether
+    each is right and has a time."""
+    together: dict[str, dict[str, Candidate]] = {}
+    problems: dict[str, Problem] = {}
     for name, rung in public_rungs().items():
-        mine = {rung.id: rung_candidate(rung)}
         if not names or name in names:
-            groups.append(Group(timed_problem(rung), mine, ceiling=False, profile=mine))
+            problem = timed_problem(rung)
+            problems[problem.key()] = problem
+            together.setdefault(problem.key(), {})[rung.id] = rung_candidate(rung)
+    groups = [
+        Group(problems[key], mine, ceiling=False, profile=mine) for key, mine in together.items()
+    ]
     report = record_groups("public", groups, folder, effort)
     for one in report.records:
         print(f"{one.candidate:24} {one.median_us:10.2f} us")

@@ -2,11 +2,13 @@
 
 Shared memory has 32 banks of 4 bytes and serves one word of each a turn (a *wavefront*). Wide
 accesses go in parts: 8 bytes a lane in halves of the warp, 16 bytes in quarters, and a matrix load
-reads the 8 rows of one 8 x 8 matrix at a time. An access of n bytes needs an address that is a
-multiple of n; one that is not faults.
+reads the 8 rows of one 8 x 8 matrix at a time. Two neighbouring parts of a load go in one turn
+where lanes read in pairs what the other reads (`word_turns`). An access of n bytes needs an address
+that is a multiple of n; one that is not faults.
 
 Source: NVIDIA, CUDA C++ Programming Guide 13.0, sections on shared memory and on ``ldmatrix``; the
-turns of each width are measured by the microbenchmarks ``pipe.lds32`` to ``pipe.ldsm``.
+turns of each width are measured by the microbenchmarks ``pipe.lds32`` to ``pipe.ldsm``, and those
+of drawn addresses by ``research.measure_banks``.
 """
 
 from __future__ import annotations
@@ -136,6 +138,38 @@ def bank_turns(words: np.ndarray, group: int, each: int) -> list[int]:
         used = np.unique(words[first : first + group, None] + np.arange(each))
         found.append(int(np.bincount(used % BANKS).max()))
     return found
+
+
+def word_turns(words: np.ndarray, lanes: np.ndarray, width: int, loads: bool) -> int:
+    """Turns of a warp's access of ``width`` bytes by the ``lanes`` that are on, bool [32], of which
+    ``words`` numbers the first 4-byte word of each.
+
+    Two parts of a load that are half a warp or less go together if lane i reads what lane i ^ 1
+    reads, for every i of them, or what lane i ^ 2 reads.
+    """
+    each = max(1, width // BANK_BYTES)
+    place = np.full(len(lanes), -1, np.int64)
+    place[lanes] = words
+    part = len(place) // each
+    groups = [place[first : first + part] for first in range(0, len(place), part)]
+    if loads and each > 1:
+        pairs = [np.concatenate(groups[first : first + 2]) for first in range(0, each, 2)]
+        groups = [
+            one
+            for number, pair in enumerate(pairs)
+            for one in ([pair] if _in_pairs(pair) else groups[2 * number : 2 * number + 2])
+        ]
+    used = (one[one >= 0] for one in groups)
+    return sum(max(bank_turns(one, len(one), each)) for one in used if len(one))
+
+
+def _in_pairs(place: np.ndarray) -> bool:
+    """Whether lanes read the same in pairs; one that is off (-1) reads what any other does."""
+    lane = np.arange(len(place))
+    return any(
+        bool(((place == place[lane ^ apart]) | (place < 0) | (place[lane ^ apart] < 0)).all())
+        for apart in (1, 2)
+    )
 
 
 def check_access(tile: Tile, access: Access) -> AccessReport:

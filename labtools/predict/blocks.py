@@ -18,7 +18,16 @@ from .faults import address_faults
 from .lanes import lanes_of_block, lanes_of_blocks
 from .machine import unit_of
 from .memory import CallMemory
-from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, each_op, union_bytes
+from .streams import (
+    SECTOR_BYTES,
+    BlockStreams,
+    LoopNode,
+    Node,
+    block_spans,
+    block_streams,
+    each_op,
+    union_bytes,
+)
 from .trace import Assumption, Trace, TraceError, each_execution, run_trace
 
 MOST_BLOCKS = 8192
@@ -248,6 +257,18 @@ class LaunchBlocks:
         return found
 
     @cached_property
+    def stored_bytes(self) -> dict[int, float]:
+        """By buffer what the grid stores there."""
+        found: dict[int, float] = {}
+        for one, worth in zip(self.classes, self.worth, strict=True):
+            for stream in one.streams.warps:
+                for op, times in each_op(stream):
+                    if op.on and op.request is not None and op.request.kind == "store":
+                        size = SECTOR_BYTES * op.request.sectors * times * float(worth)
+                        found[op.request.buffer] = found.get(op.request.buffer, 0.0) + size
+        return found
+
+    @cached_property
     def main_class(self) -> int:
         """The class whose blocks execute most, all together."""
         issued = [sum(one.streams.issued) for one in self.classes]
@@ -313,7 +334,8 @@ def _new_bytes(warps: Sequence[Sequence[Node]], buffer: int) -> float:
 
 
 def _chunk_bytes(streams: BlockStreams) -> float:
-    """Bytes of one buffer that a block brings in a trip of its busiest loop, side by side."""
+    """Bytes of one buffer that a block brings in a trip of its busiest loop, side by side; 0
+    without a loop, where neighbouring blocks read at once what mostly adjoins."""
     best, chunk = 0.0, 0.0
     by_place: dict[int, dict[int, float]] = {}
     work: dict[int, float] = {}
@@ -331,6 +353,4 @@ def _chunk_bytes(streams: BlockStreams) -> float:
     for place, sizes in by_place.items():
         if sizes and work[place] > best:
             best, chunk = work[place], max(sizes.values())
-    if not best:  # no loop: what the block reads at all
-        chunk = max(streams.buffer_bytes.values(), default=0.0)
     return chunk

@@ -162,17 +162,17 @@ def pipe_shares(
 ) -> dict[str, float]:
     """Share of its time in which each pipe of an SM works, 0..1, while ``blocks`` share it: its
     cycles for all instructions over those that the SM takes; ``working`` is a factor on each."""
-    parts, instructions = machine.sub_partitions, streams.sass.instructions
+    parts, sass = machine.sub_partitions, streams.sass
     spent = dict.fromkeys(("lsu", *PIPE_OF_UNIT.values()), 0.0)
     equal = Counter(map(id, streams.warps))
     for stream in {id(one): one for one in streams.warps}.values():
         for op, times in each_op(stream):
             if not op.on:
                 continue
-            one = instructions[op.index]
+            one = sass.instructions[op.index]
             unit, count = unit_of(one), times * equal[id(stream)]
             if unit in PIPE_OF_UNIT:
-                spent[PIPE_OF_UNIT[unit]] += count * machine.interval(unit, one) / parts
+                spent[PIPE_OF_UNIT[unit]] += count * machine.interval(unit, one, sass) / parts
             spent["lsu"] += count * machine.shared_interval(one, op.request)
     whole = max(1.0, run.cycles) / blocks
     found = {name: working * min(1.0, cycles / whole) for name, cycles in spent.items()}

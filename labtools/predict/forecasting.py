@@ -219,7 +219,7 @@ class _Call:
             models = [model.scaled(scale) for model in models]
         machine = models[0].machine
         results = [model.result for model in models]
-        overhead_us = machine.start_us + sum(machine.launch_us(result.blocks) for result in results)
+        overhead_us = machine.start_us + sum(result.dispatch_us for result in results)
         time_us = overhead_us + sum(result.time_us for result in results)
         main = max(results, key=lambda result: result.time_us)
         empty_us = machine.launch_us(1) + machine.start_us

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.record.bound import FULL_SHARES, busiest_unit
 from labtools.toolchain.cubin import Resources
 
 from . import explain
@@ -26,6 +27,9 @@ from .streams import BlockStreams
 
 COMPETING = 1.06
 """Blocks that take this many times as long together as alone compete for the SM."""
+
+QUEUED = ("lsu", "tensor")
+"""Pipes that are asked for more than they can do at once."""
 
 ClassRuns = Sequence[tuple[BlockClass, tuple[SmRun, int]]]
 """Classes of blocks with a simulation of each, and its blocks on an SM."""
@@ -186,9 +190,18 @@ class LaunchModel:
 
     @cached_property
     def _dram_ceiling(self) -> float:
-        """Bytes a cycle that memory gives to this kernel's pattern of reads."""
-        share = self.machine.chunk_share(self.blocks.chunk_bytes)
-        return self.machine.dram_bytes_per_cycle * share
+        """Bytes a cycle that memory gives to this kernel's pattern of reads, and takes of what it
+        stores."""
+        share, where = self.machine.chunk_share(self.blocks.chunk_bytes), self.where
+        read = sum(
+            union * where.from_dram[buffer] for buffer, (union, _) in self.blocks.footprint.items()
+        )
+        stored = sum(
+            size * where.stored_past_l2.get(buffer, 1.0)
+            for buffer, size in self.blocks.stored_bytes.items()
+        )
+        weight = (read + self.machine.stored * stored) / (read + stored) if read else 1.0
+        return self.machine.dram_bytes_per_cycle * share / weight
 
     def _rate(self, read: float, result: SmRun, sms: float, dram: bool) -> float:
         """Share of a ceiling that all SMs together use; of memory's while it works: the blocks of
@@ -231,7 +244,7 @@ class LaunchModel:
         slots = self.resident.blocks_per_sm * self.sms
         total = len(classes)
         if len(self.blocks.classes) == 1 and float(work.max() - work.min()) < 1e-9:
-            return self._uniform_cycles(total, slots)
+            return self._uniform_cycles
         clock, done, started = 0.0, 0, 0
         progress = [0.0] * len(self.blocks.classes)
         heaps: list[list[float]] = [[] for _ in self.blocks.classes]
@@ -261,16 +274,23 @@ class LaunchModel:
                     active -= 1
         return clock
 
-    def _uniform_cycles(self, total: int, slots: int) -> float:
-        """Equal blocks come and go together: full waves, then the rest. What competing for issue
-        slots costs is taken from the model whose latencies are not scaled."""
-        on_sm = self.start_blocks
+    @property
+    def _uniform_cycles(self) -> float:
+        """Cycles of equal blocks. What competing for issue slots costs is taken from the model
+        whose latencies are not scaled."""
+        total, on_sm = self.launch.num_blocks, self.start_blocks
         run, _ = self.run_at(0, on_sm, min(total, on_sm * self.sms))
         stretch = self.plain._stretch
-        if stretch is not None:
-            return run.cycles * stretch
+        return self._in_waves if stretch is None else run.cycles * stretch
+
+    @cached_property
+    def _in_waves(self) -> float:
+        """Cycles of equal blocks that come and go together: full waves, then the rest."""
+        total, slots = self.launch.num_blocks, self.resident.blocks_per_sm * self.sms
         full, rest = divmod(total, slots)
-        cycles = full * run.cycles if full else 0.0
+        cycles = 0.0
+        if full:
+            cycles = full * self.run_at(0, self.start_blocks, slots)[0].cycles
         if rest:
             cycles += self.run_at(0, -(-rest // self.sms), rest)[0].cycles
         return cycles
@@ -278,15 +298,21 @@ class LaunchModel:
     @cached_property
     def _stretch(self) -> float | None:
         """Cycles of all blocks over those of one wave that advances together; None where blocks do
-        not compete. Where they do some end early and waiting ones start, so all are simulated."""
+        not compete. Where they do some end early and waiting ones start, so all are simulated. They
+        end no later for it where they do not wait to issue, but for a unit with a queue, which
+        serves whoever comes."""
         total, on_sm = self.launch.num_blocks, self.start_blocks
         run, pressure = self.run_at(0, on_sm, min(total, on_sm * self.sms))
         streams = self.blocks.classes[0].streams
         alone = self._slow_sm(streams, 1, 6).simulate(pressure, watch=False).cycles
         if run.cycles <= COMPETING * alone:
             return None
-        through = -(-total // self.sms)
-        return self._competing_cycles(streams, on_sm, through, pressure) / run.cycles
+        cycles = self._competing_cycles(streams, on_sm, -(-total // self.sms), pressure)
+        shares = explain.pipe_shares(streams, run, on_sm, self.machine, 1.0)
+        issuing = run.issued / (self.machine.sub_partitions * run.cycles)
+        if busiest_unit("pipe", shares) in QUEUED and issuing < FULL_SHARES["pipe"]:
+            cycles = min(cycles, self._in_waves)
+        return cycles / run.cycles
 
     def _competing_cycles(
         self, streams: BlockStreams, on_sm: int, through: int, pressure: Pressure
@@ -341,7 +367,10 @@ class LaunchModel:
         slots = machine.sub_partitions * max(1.0, run.cycles)
         main = explain.find_main_loop(self.sass, run.events)
         clock_ghz = machine.clock_at(run.tensor_share)
-        busy_us = cycles / clock_ghz / 1e3
+        # Blocks are dispatched while others work, which takes as long as in an empty launch.
+        blocks = self.launch.num_blocks
+        first_us = machine.dispatch_us(min(blocks, self.resident.blocks_per_sm * self.sms))
+        busy_us = max(cycles / clock_ghz / 1e3, machine.dispatch_us(blocks) - first_us)
         # The L2 does atomic operations on one address one after another. While they queue up,
         # nothing else is done.
         atomics_us = self.blocks.one_address_atomics * machine.atomic_ns / 1e3
@@ -349,9 +378,10 @@ class LaunchModel:
         account = self._account_us(per_block, busy_us, busy_us * (makespan / cycles))
         return LaunchForecast(
             entry=self.launch.entry,
-            blocks=self.launch.num_blocks,
+            blocks=blocks,
             threads=self.launch.num_threads,
             time_us=busy_us + atomics_us,
+            dispatch_us=first_us,
             clock_ghz=clock_ghz,
             occupancy=self.resident,
             resident_blocks=on_sm,

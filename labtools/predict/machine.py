@@ -40,14 +40,24 @@ READ_EFFICIENCY = 0.95
 reads at 97 % of its sheet's rate)."""
 USUAL_CODE_KIB, CACHED_CODE_KIB = 16, 32
 """Code as large as kernels mostly are, and as an SM's instruction caches hold."""
-FITTED = {"h200": {"start_us": 0.28, "dram_scale": 1.03, "scattered": 0.88, "atomic_ns": 0.58}}
+FITTED = {
+    "h200": {
+        "start_us": 0.28,
+        "dram_scale": 1.03,
+        "scattered": 0.88,
+        "atomic_ns": 0.58,
+        "stored": 1.17,
+        "fresh_product": 8.93,
+    }
+}
 """By GPU, what no microbenchmark isolates; fitted on its calibration kernels of ``points.toml``
 alone. A GPU without any takes those of the GPU whose curves it has, else the reference's.
 
 `start_us`: what a kernel costs beyond an empty one before its first load; on the launch points.
 `dram_scale`: latency of a kernel's loads from memory over that of the microbenchmark's single
 stream; on the chain points of two runs. `scattered`: see `Machine`; on the bandwidth points of
-r02. `atomic_ns`: on the read sweep."""
+r02. `atomic_ns`: on the read sweep. `stored`: see `Machine`; on the copies of
+``research.measure_units``. `fresh_product`: see `Machine`; measured there."""
 _L1_SHARE_BYTES = 256 * 1024
 
 _OPCODES = {
@@ -159,7 +169,8 @@ class Machine:
     sub_partitions: int
     # latency of shuffles, shared loads, conversions and the like, by class
     variable: dict[str, float]
-    # cycles between two instructions on one pipe of a sub-partition, by unit
+    # cycles between two instructions on one pipe of a sub-partition, by unit; ``fresh_product`` of
+    # a product of a warp that reads both factors from registers (`Sass.fresh_products`)
     intervals: dict[str, float]
     shared_intervals: dict[str, float]  # cycles that the SM's one load/store unit needs, by class
     l1: dict[int, float]  # latency of an L1 hit
@@ -205,6 +216,8 @@ class Machine:
     # share of the memory's ceiling that a kernel reaches whose blocks each read one row after
     # another, 1 KiB at a time, instead of a large piece
     scattered: float
+    # of a kernel that reads memory too, time of a byte stored there over that of a byte read
+    stored: float
     atomic_ns: float  # one atomic operation on an address that all blocks use, nanoseconds
     l2_miss: Curve  # share of warm reads that miss the L2, by bytes read again and again
     l1_bytes: float
@@ -217,6 +230,10 @@ class Machine:
     numbers_of: str = ""  # whose latencies these are, where they are not the GPU's own
     # where each number comes from
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def dispatch_us(self, blocks: int) -> float:
+        """What an empty launch of so many blocks takes; of more than were measured, in proportion."""
+        return self.launch_us(blocks) * max(1.0, blocks / self.launch_us.x[-1])
 
     def chunk_share(self, chunk_bytes: float) -> float:
         """Share of the memory's ceiling by the bytes that a block reads side by side: it rises with
@@ -286,12 +303,15 @@ class Machine:
         """SM clock in GHz while products of warpgroups keep a share of the tensor cores busy."""
         return self.clock_ghz - share * (self.clock_ghz - self.product_clock_ghz)
 
-    def interval(self, unit: str, one: Instruction) -> float:
-        """Cycles until the same pipe of the sub-partition takes another instruction."""
+    def interval(self, unit: str, one: Instruction, sass: Sass) -> float:
+        """Cycles until the same pipe of the sub-partition takes another instruction than one of
+        ``sass``."""
         if one.base in ("HADD2",) and "F32" in one.modifiers:
             return self.intervals["half_to_float"]
         if unit == "tensor" and "1688" in one.modifiers:
             return self.intervals["tensor"] / 2  # half the products of the one measured
+        if one.index in sass.fresh_products:
+            return self.intervals["fresh_product"]
         if unit == "lsu" and (one.base in GLOBAL_LOADS or one.base in GLOBAL_STORES):
             return self.intervals["global"]
         return self.intervals.get(unit, 1.0)
@@ -387,7 +407,7 @@ def machine_of(gpu: Gpu) -> Machine:
         sm_count=gpu.sm_count,
         sub_partitions=gpu.sub_partitions,
         variable=_variable(known),
-        intervals=_intervals(known, gpu),
+        intervals=_intervals(known, gpu, fitted["fresh_product"]),
         shared_intervals={
             name: known.interval(f"{of}_sm")
             for name, of in (("shuffle", "shfl"), ("shared", "lds32"), ("global", "ldg32"))
@@ -418,6 +438,7 @@ def machine_of(gpu: Gpu) -> Machine:
         dram_queue=_load_curve(known.curve("hbm"), known),
         l2_queue=_load_curve([one for one in known.curve("l2") if one.get("mib") == 16], known),
         scattered=fitted["scattered"],
+        stored=fitted["stored"],
         atomic_ns=fitted["atomic_ns"],
         l2_miss=_miss_curve(known.curve("l2_footprint"), scale),
         l1_bytes=_L1_SHARE_BYTES if known.calibrated else float(gpu.smem_per_sm_bytes),
@@ -455,7 +476,7 @@ def _variable(known: Latencies) -> dict[str, float]:
     return found
 
 
-def _intervals(known: Latencies, gpu: Gpu) -> dict[str, float]:
+def _intervals(known: Latencies, gpu: Gpu, fresh_product: float) -> dict[str, float]:
     """Cycles between two instructions of a pipe. Where they were not measured on the GPU itself, a
     pipe is no faster than its data sheet says: GeForce multiplies at half the rate where it adds up
     in fp32."""
@@ -471,6 +492,7 @@ def _intervals(known: Latencies, gpu: Gpu) -> dict[str, float]:
             least = flops * gpu.sub_partitions * clock / (tflops * 1e12)
             found[name] = max(found.get(name, known.interval(name, 1.0)), least)
     found["fp64"] = FP64_CYCLES.get(known.arch.rstrip("af"), 64.0)
+    found["fresh_product"] = max(found["tensor"], fresh_product)
     return {**{name: known.interval(name) for name in same}, **found, "control": 1.0}
 
 

@@ -11,7 +11,7 @@ from labtools.toolchain.sass import SourceLine
 from .residency import Occupancy
 from .roofline import Floors
 
-MODEL_VERSION = 5
+MODEL_VERSION = 6
 """The number of the model, raised by hand whenever a rule or a number of it moves any forecast. The
 goldens keep it, and refuse a forecast that moved under an unchanged number."""
 MEMORY_SLICE = "memory: "
@@ -61,6 +61,7 @@ class LaunchForecast:
     blocks: int
     threads: int
     time_us: float  # from the first block's start to the last one's end, launch overhead left out
+    dispatch_us: float  # launch overhead: until as many blocks as fit have started
     clock_ghz: float  # of the SMs while it runs
     occupancy: Occupancy  # blocks and warps that fit on an SM
     resident_blocks: int  # blocks an SM really holds at the start

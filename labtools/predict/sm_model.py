@@ -313,7 +313,7 @@ class _Encoder:
         if one.control.read_barrier is not None:
             code.sets_read = one.control.read_barrier
         unit = unit_of(one)
-        code.unit, code.interval = UNITS.index(unit), machine.interval(unit, one)
+        code.unit, code.interval = UNITS.index(unit), machine.interval(unit, one, self.sass)
         code.sm_interval = machine.shared_interval(one, op.request) * self.share
         factor = self.factor(machine.latency_class(one))
         if code.kind == sm_loop.DEPBAR:

@@ -16,7 +16,7 @@ from labtools.toolchain import operands
 from labtools.toolchain.operands import BOX_COPIES, GLOBAL_ACCESSES, GLOBAL_LOADS, SHARED_ACCESSES
 from labtools.toolchain.sass import Instruction, Sass
 
-from .banks import bank_turns
+from .banks import bank_turns, word_turns
 from .lanes import BUFFER_SPACING, Buffers
 from .trace import Executed, Execution, Repeat, Trace, TraceError
 
@@ -356,15 +356,6 @@ def _per_warp(coded: np.ndarray) -> np.ndarray:
     return np.bincount((coded & np.uint64(63)).astype(np.int64), minlength=64)
 
 
-def _word_turns(words: np.ndarray, lanes: np.ndarray, width: int) -> int:
-    """Turns of the banks for accesses of ``width`` bytes by some of a warp's ``lanes``: all lanes
-    go together, with 64 bits in halves of a warp and with 128 in quarters."""
-    parts = max(1, width // 4)
-    together = np.flatnonzero(lanes) * parts // 32
-    pieces = (words[together == part] for part in range(parts))
-    return sum(max(bank_turns(piece, len(piece), parts)) for piece in pieces if len(piece))
-
-
 class _Requests:
     """Walks a trace once in program order, with an L1 that forgets nothing within a loop."""
 
@@ -493,7 +484,8 @@ class _Requests:
                 if address is not None and bool(lanes.all()):
                     least = self._turns_of("matrix", least, address[mine], lanes)
             elif address is not None and width <= 16:
-                least = max(1, self._turns_of("word", width, address[mine][lanes], lanes))
+                kind = "load" if one.base == "LDS" else "other"
+                least = max(1, self._turns_of(kind, width, address[mine][lanes], lanes))
             else:
                 least = max(1, int(lanes.sum()) * width // 128)
             found[warp] = least
@@ -509,7 +501,7 @@ class _Requests:
             if kind == "matrix":  # lanes 8i to 8i+7 name the rows of matrix i, read together
                 found = sum(bank_turns(words[: 8 * size], 8, 4))
             else:
-                found = _word_turns(words, lanes, size)
+                found = word_turns(words, lanes, size, loads=kind == "load")
             self._turns[key] = found
         return found
 

@@ -269,6 +269,24 @@ class Sass:
         return any(one.base in BOX_COPIES or one.base == "HGMMA" for one in self.instructions)
 
     @cached_property
+    def fresh_products(self) -> frozenset[int]:
+        """Products of a warp that read both factors from registers: the instruction before kept
+        neither in the reuse cache."""
+
+        def kept(before: Instruction, one: Instruction) -> bool:
+            pairs = zip(before.operands[1:3], one.operands[1:3], strict=False)
+            return any(
+                before.control.reuse >> slot & 1 and old.name == new.name
+                for slot, (old, new) in enumerate(pairs)
+            )
+
+        return frozenset(
+            one.index
+            for before, one in itertools.pairwise(self.instructions)
+            if one.base == "HMMA" and not kept(before, one)
+        )
+
+    @cached_property
     def loops(self) -> tuple[Loop, ...]:
         """All loops, outer before inner, in program order.
 

@@ -1,9 +1,11 @@
-"""Count the turns that shared memory takes for drawn addresses of a warp.
+"""Measure what the model takes of a GPU that no microbenchmark has.
 
-    python -m research.measure_banks --out FOLDER
+    python -m research.measure_units --out FOLDER
 
-Run on a GPU; the table that it writes, ``banks.json``, is ``tests/bounds/banks_<gpu>.json``: by
-bytes a lane and direction the turns (wavefronts) of each of `drawn_places`, as ncu counts them.
+Run on a GPU; the table that it writes, ``units.json``, is ``tests/bounds/units_<gpu>.json``:
+`turns` that shared memory takes for the addresses of `drawn_places`, as ncu counts them; `mixes`,
+microseconds of kernels that read and store so many float4 a thread, of two sizes; `products`,
+cycles of a sub-partition for one ``mma`` whose factors the one before used (`same`), or not.
 """
 
 from __future__ import annotations
@@ -29,11 +31,13 @@ WORDS = 2048
 """Words of shared memory that the lanes choose from."""
 DRAWN = 60
 TRIPS = 64
+SAMPLES, LAUNCHES = 7, 20
 METRIC = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
-KERNEL = """
+TURNS_KERNEL = """
 extern "C" __global__ void {name}(const int* places, float* out, int trips) {{
   __shared__ float4 held[512];
-  const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(held)) + 4 * places[threadIdx.x];
+  const unsigned base = static_cast<unsigned>(__cvta_generic_to_shared(held));
+  const unsigned at = base + 4 * places[threadIdx.x];
   float {declared};
   for (int k = 0; k < trips; ++k) asm volatile("{code}" {operands} : "memory");
   out[threadIdx.x] = {result} + held[0].x;
@@ -47,6 +51,7 @@ def drawn_places(width: int) -> np.ndarray:
     rng = np.random.default_rng(width)
     found = [0 * lane, lane, lane // 2, lane // 4, lane // 8, lane // 16, lane % 2, lane % 4]
     found += [lane % 8, lane % 16, lane ^ 1, lane ^ 5, 2 * lane, 4 * lane, 8 * lane, 32 * lane]
+    found += [np.where(lane < 16, 0, lane), np.where(lane < 16, lane, 0)]
     found += [
         lane // 2 % 2,
         lane // 2 % 8,
@@ -69,7 +74,7 @@ def drawn_places(width: int) -> np.ndarray:
     return np.array([each * (one % most) for one in found], np.int32)
 
 
-def kernel_source() -> str:
+def turns_source() -> str:
     """One kernel a width and direction."""
     parts = []
     for width in WIDTHS:
@@ -88,7 +93,7 @@ def kernel_source() -> str:
                 code = f"st.volatile.shared{vector}.f32 [%0], {{{places}}};"
                 operands = f': : "r"(at), {marks}'
             parts.append(
-                KERNEL.format(
+                TURNS_KERNEL.format(
                     name=f"{direction}{8 * width}",
                     declared=", ".join(f"{name} = threadIdx.x" for name in names),
                     code=code if vector else code.replace("{", "").replace("}", ""),
@@ -103,7 +108,7 @@ def launch_watched() -> None:
     """Each kernel on each pattern, between a profiler's start and its stop."""
     import cupy
 
-    module = cupy.RawModule(code=kernel_source(), backend="nvrtc")
+    module = cupy.RawModule(code=turns_source(), backend="nvrtc")
     out = cupy.zeros(32, np.float32)
     cupy.cuda.profiler.start()
     for width in WIDTHS:
@@ -120,7 +125,7 @@ def count_turns() -> dict[str, list[int]]:
     command = [find_ncu().path, "--profile-from-start", "off", "--csv", "--page", "raw"]
     command += ["--kernel-name", "regex:^(ld|st)[0-9]+$"]
     command += ["--metrics", ",".join(METRIC.format(one) for one in DIRECTIONS)]
-    command += [sys.executable, "-m", "research.measure_banks", "--watched"]
+    command += [sys.executable, "-m", "research.measure_units", "--watched"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     table = said[said.index('"ID"') :]
     found: dict[str, list[int]] = {}
@@ -133,8 +138,109 @@ def count_turns() -> dict[str, list[int]]:
     return found
 
 
+MIXES = {
+    "read": (1, 0),
+    "store": (0, 1),
+    "1:1": (1, 1),
+    "2:1": (2, 1),
+    "3:1": (3, 1),
+    "1:3": (1, 3),
+}
+"""Float4 that a thread reads and stores."""
+SIZES = (1 << 23, 1 << 24)
+"""Threads of a mix."""
+MIX_KERNEL = """
+extern "C" __global__ void mix(const float4* x, float4* out, size_t n) {{
+  const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+  float4 sum = make_float4(1, 2, 3, i);
+  for (int k = 0; k < {reads}; ++k) {{
+    const float4 v = x[i + k * n];
+    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+  }}
+  if ({stores} || sum.x > 1e30f)
+    for (int k = 0; k < {stores} + !{stores}; ++k) out[i + k * n] = sum;
+}}
+"""
+FACTORS = {"same": (1, 1), "a": (2, 1), "b": (1, 2), "both": (2, 2)}
+"""How many left and right factors products take in turn."""
+PRODUCTS, PRODUCT_TRIPS, PRODUCT_WARPS = 16, 200, 16
+PRODUCT_KERNEL = """
+extern "C" __global__ void products(const unsigned* in, float* out, long long* cycles) {{
+  unsigned a[2][4], b[2][2];
+  float c[4][4] = {{}}, sum = 0;
+  for (int i = 0; i < 2; ++i) {{
+    for (int j = 0; j < 4; ++j) a[i][j] = in[32 * (4 * i + j) + threadIdx.x];
+    for (int j = 0; j < 2; ++j) b[i][j] = in[32 * (8 + 2 * i + j) + threadIdx.x];
+  }}
+  __syncthreads();
+  const long long start = clock64();
+  for (int k = 0; k < {trips}; ++k) {{
+    {code}
+  }}
+  const long long end = clock64();
+  for (int i = 0; i < 4; ++i) for (int j = 0; j < 4; ++j) sum += c[i][j];
+  for (int i = 0; i < 2; ++i) sum += a[i][0] + b[i][0];
+  out[threadIdx.x] = sum;
+  if (threadIdx.x == 0) *cycles = end - start;
+}}
+"""
+
+
+def products_source(left: int, right: int) -> str:
+    """A kernel of products that take so many factors in turn."""
+    form = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    places = "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    code = []
+    for i in range(PRODUCTS):
+        sums = ", ".join(f'"+f"(c[{i % 4}][{j}])' for j in range(4))
+        factors = [f'"r"(a[{i % left}][{j}])' for j in range(4)]
+        factors += [f'"r"(b[{i % right}][{j}])' for j in range(2)]
+        code.append(f'asm volatile("{form} {places}" : {sums} : {", ".join(factors)});')
+    return PRODUCT_KERNEL.format(trips=PRODUCT_TRIPS, code="\n    ".join(code))
+
+
+def time_mixes() -> dict[str, list[float]]:
+    """Microseconds of a launch of each mix and size, the middle of `SAMPLES`."""
+    import cupy
+
+    found: dict[str, list[float]] = {}
+    events = [cupy.cuda.Event() for _ in range(2)]
+    for name, (reads, stores) in MIXES.items():
+        module = cupy.RawModule(code=MIX_KERNEL.format(reads=reads, stores=stores))
+        kernel = module.get_function("mix")
+        for size in SIZES:
+            given = cupy.zeros((max(1, reads) * size, 4), np.float32)
+            out = cupy.zeros((max(1, stores) * size, 4), np.float32)
+            times = []
+            for _ in range(SAMPLES + 1):
+                events[0].record()
+                for _ in range(LAUNCHES):
+                    kernel((size // 256,), (256,), (given, out, np.uint64(size)))
+                events[1].record()
+                events[1].synchronize()
+                times.append(1e3 * cupy.cuda.get_elapsed_time(*events) / LAUNCHES)
+            found.setdefault(name, []).append(float(np.median(times[1:])))
+    return found
+
+
+def time_products() -> dict[str, float]:
+    """Cycles of a sub-partition for a product, by the factors that they take."""
+    import cupy
+
+    found = {}
+    given, out = cupy.zeros(4096, np.uint32), cupy.zeros(1024, np.float32)
+    cycles = cupy.zeros(1, np.int64)
+    for name, (left, right) in FACTORS.items():
+        module = cupy.RawModule(code=products_source(left, right))
+        kernel = module.get_function("products")
+        for _ in range(2):
+            kernel((1,), (32 * PRODUCT_WARPS,), (given, out, cycles))
+        found[name] = int(cycles[0]) / (PRODUCTS * PRODUCT_TRIPS * PRODUCT_WARPS / 4)
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line and count."""
+    """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, help="folder of the table")
     parser.add_argument("--watched", action="store_true", help="launch each once, under a profiler")
@@ -146,8 +252,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = {"gpu": device.name, "driver": device.driver_version or ""}
     about["date"] = datetime.now(UTC).date().isoformat()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    path = chosen.out / "banks.json"
-    path.write_text(json.dumps({**about, "turns": count_turns()}) + "\n")
+    path = chosen.out / "units.json"
+    measured = {"products": time_products(), "mixes": time_mixes(), "turns": count_turns()}
+    path.write_text(json.dumps({**about, **measured}) + "\n")
     print(f"written: {path}")
     return 0
 
