@@ -5,7 +5,8 @@
 Run on a GPU; the table that it writes, ``units.json``, is ``tests/bounds/units_<gpu>.json``:
 `turns` that shared memory takes for the addresses of `drawn_places`, as ncu counts them; `mixes`,
 microseconds of kernels that read and store so many float4 a thread, of two sizes; `products`,
-cycles of a sub-partition for one ``mma`` whose factors the one before used (`same`), or not.
+cycles of a sub-partition for one ``mma`` whose factors the one before used (`same`), or not, or
+in front of which they are moved (`moved`).
 """
 
 from __future__ import annotations
@@ -161,8 +162,9 @@ extern "C" __global__ void mix(const float4* x, float4* out, size_t n) {{
     for (int k = 0; k < {stores} + !{stores}; ++k) out[i + k * n] = sum;
 }}
 """
-FACTORS = {"same": (1, 1), "a": (2, 1), "b": (1, 2), "both": (2, 2)}
-"""How many left and right factors products take in turn."""
+FACTORS = {"same": (1, 1), "a": (2, 1), "b": (1, 2), "both": (2, 2), "moved": (2, 0)}
+"""How many left and right factors products take in turn; 0 right ones are halves of the left one,
+which the compiler moves to where a product can read them."""
 PRODUCTS, PRODUCT_TRIPS, PRODUCT_WARPS = 16, 200, 16
 PRODUCT_KERNEL = """
 extern "C" __global__ void products(const unsigned* in, float* out, long long* cycles) {{
@@ -194,7 +196,10 @@ def products_source(left: int, right: int) -> str:
     for i in range(PRODUCTS):
         sums = ", ".join(f'"+f"(c[{i % 4}][{j}])' for j in range(4))
         factors = [f'"r"(a[{i % left}][{j}])' for j in range(4)]
-        factors += [f'"r"(b[{i % right}][{j}])' for j in range(2)]
+        if right:
+            factors += [f'"r"(b[{i % right}][{j}])' for j in range(2)]
+        else:
+            factors += [f'"r"(a[{i % left}][{2 * j}])' for j in range(2)]
         code.append(f'asm volatile("{form} {places}" : {sums} : {", ".join(factors)});')
     return PRODUCT_KERNEL.format(trips=PRODUCT_TRIPS, code="\n    ".join(code))
 
