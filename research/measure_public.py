@@ -2,6 +2,7 @@
 
     python -m research.measure_public                 the forecasts, tests/public/forecasts.json
     python -m research.measure_public --out FOLDER    on a GPU: a record of each in FOLDER
+    python -m research.measure_public --read FILE     tests/public/<gpu>.json of such records
 
 No fit of the model saw these kernels. The forecasts are committed before anything is measured.
 """
@@ -13,12 +14,15 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from labtools.measure.campaign.plan import Group
 from labtools.measure.campaign.recording import Effort, record_groups
 from labtools.measure.gpu.job import Candidate, rung_candidate
 from labtools.predict import forecast, model_name
 from labtools.problem import Problem, Rung, load_rung, operation_of
+from labtools.record import read_records
 
 PUBLIC_DIR = Path(__file__).parents[1] / "tests" / "public"
 FORECASTS = PUBLIC_DIR / "forecasts.json"
@@ -80,13 +84,36 @@ def record_all(folder: Path, names: Sequence[str], effort: Effort) -> bool:
     return report.ok
 
 
+def write_table(file: Path) -> None:
+    """Write ``tests/public/<gpu>.json``: of each record in a file the median of each process in
+    microseconds, and its hardware counters."""
+    public_rungs()  # so that the problems are known
+    records, _ = read_records(file)
+    about = records[0].provenance
+    found: dict[str, Any] = {"gpu": about.gpu, "driver": about.driver, "commit": about.commit}
+    found["kernels"] = {
+        one.name: {
+            "us": [round(median(process.us), 4) for process in one.samples.processes],
+            "counters": {name: value for name, value in one.counters.values.items() if value},
+        }
+        for one in sorted(records, key=lambda one: one.name)
+        if one.counters is not None
+    }
+    path = PUBLIC_DIR / f"{about.gpu_slug}.json"
+    path.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and do one of the two."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="some of the kernels")
     parser.add_argument("--out", type=Path, help="folder of the records, on a GPU")
+    parser.add_argument("--read", type=Path, help="file of records, of which the table is made")
     parser.add_argument("--no-profile", action="store_true", help="no hardware counters")
     chosen = parser.parse_args(arguments)
+    if chosen.read:
+        write_table(chosen.read)
+        return 0
     if chosen.out is None:
         write_forecasts(chosen.names)
         return 0

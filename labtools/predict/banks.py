@@ -144,21 +144,14 @@ def word_turns(words: np.ndarray, lanes: np.ndarray, width: int, loads: bool) ->
     """Turns of a warp's access of ``width`` bytes by the ``lanes`` that are on, bool [32], of which
     ``words`` numbers the first 4-byte word of each.
 
-    Two parts of a load that are half a warp or less go together if lane i reads what lane i ^ 1
-    reads, for every i of them, or what lane i ^ 2 reads.
+    Of a load two neighbouring parts go together if lane i reads what lane i ^ 1 reads, for every i,
+    or what lane i ^ 2 reads.
     """
     each = max(1, width // BANK_BYTES)
     place = np.full(len(lanes), -1, np.int64)
     place[lanes] = words
-    part = len(place) // each
-    groups = [place[first : first + part] for first in range(0, len(place), part)]
-    if loads and each > 1:
-        pairs = [np.concatenate(groups[first : first + 2]) for first in range(0, each, 2)]
-        groups = [
-            one
-            for number, pair in enumerate(pairs)
-            for one in ([pair] if _in_pairs(pair) else groups[2 * number : 2 * number + 2])
-        ]
+    together = 2 if loads and each > 1 and _in_pairs(place) else 1
+    groups = place.reshape(each // together, -1)
     used = (one[one >= 0] for one in groups)
     return sum(max(bank_turns(one, len(one), each)) for one in used if len(one))
 

@@ -170,7 +170,7 @@ class Machine:
     # latency of shuffles, shared loads, conversions and the like, by class
     variable: dict[str, float]
     # cycles between two instructions on one pipe of a sub-partition, by unit; ``fresh_product`` of
-    # a product of a warp that reads both factors from registers (`Sass.fresh_products`)
+    # a product of a warp of which no factor was kept (`Sass.fresh_products`)
     intervals: dict[str, float]
     shared_intervals: dict[str, float]  # cycles that the SM's one load/store unit needs, by class
     l1: dict[int, float]  # latency of an L1 hit
@@ -232,7 +232,7 @@ class Machine:
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def dispatch_us(self, blocks: int) -> float:
-        """What an empty launch of so many blocks takes; of more than were measured, in proportion."""
+        """What an empty launch of so many blocks takes; in proportion beyond those measured."""
         return self.launch_us(blocks) * max(1.0, blocks / self.launch_us.x[-1])
 
     def chunk_share(self, chunk_bytes: float) -> float:

@@ -4,17 +4,22 @@ variant which is wrong is found."""
 from __future__ import annotations
 
 import ast
+import json
+import math
 import shutil
+import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_compilers import H200, needs_triton
 
 from labtools.measure.check import check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.predict import forecast
+from labtools.predict import forecast, load_gpu
 from labtools.problem import load_rung, operation_of
+from labtools.record.bound import counted_bound
 from research.measure_public import PUBLIC_DIR, rung_files
 
 FILES = rung_files()
@@ -41,6 +46,54 @@ def test_each_is_right(path: Path) -> None:
     rung = load_rung(path)
     report = check_rung(rung, operation_of(rung).small, quick=True)
     assert report.ok, report.summary
+
+
+FORECASTS: dict[str, Any] = json.loads((PUBLIC_DIR / "forecasts.json").read_text("utf-8"))
+MEASURED: dict[str, Any] = json.loads((PUBLIC_DIR / "h200.json").read_text("utf-8"))["kernels"]
+"""What was said before, and what was measured then."""
+
+
+def _ratios() -> dict[str, float]:
+    return {
+        name: FORECASTS[name]["time_us"] / statistics.median(row["us"])
+        for name, row in MEASURED.items()
+    }
+
+
+def test_what_was_said_before_is_near_to_what_was_measured() -> None:
+    assert len(MEASURED) >= 25
+    off = {name: abs(math.log(ratio)) for name, ratio in _ratios().items()}
+    assert statistics.median(off.values()) <= math.log(1.12)
+    far = {name for name, one in off.items() if one > math.log(1.35)}
+    assert far == FAR
+
+
+FAR = {"row_scan", "softmax1_naive", "softmax2_warp", "transpose1_naive"}
+"""Of which the forecast was off by more than 1.35: each reads or writes memory in small pieces that
+lie far apart, or scans."""
+
+
+def test_the_ladder_of_products_stands_in_its_order() -> None:
+    ladder = [name for name in MEASURED if name.startswith("sgemm")]
+    said = [FORECASTS[name]["time_us"] for name in ladder]
+    measured = [statistics.median(MEASURED[name]["us"]) for name in ladder]
+    assert len(ladder) == 10
+    places = [np.argsort(np.argsort(times)) for times in (said, measured)]
+    assert np.corrcoef(*places)[0, 1] >= 0.92
+
+
+def test_counters_show_the_bound_that_was_said() -> None:
+    shown = {}
+    for name, row in MEASURED.items():
+        counted = counted_bound(
+            row["counters"],
+            empty_launch_us=row["counters"]["empty_launch_us"],
+            max_warps_per_sm=load_gpu("h200").max_warps_per_sm,
+        )
+        if counted.bound:
+            shown[name] = counted.bound
+    right = [name for name, bound in shown.items() if FORECASTS[name]["bound"] == bound]
+    assert len(shown) >= 15 and len(right) >= 0.85 * len(shown)
 
 
 def longest_function(text: str) -> int:
