@@ -75,7 +75,7 @@ from .storage import element_dtype, largest_of
 
 _NAME = re.compile(r"([a-z][a-z0-9_]*):([A-Za-z]\w*(?:,[A-Za-z]\w*)*)")
 _BUFFER = re.compile(r"(\w+)\[([^\]]*)\](:(?:in|out|inout|part))?(=.+)?")
-_RANGE = re.compile(r"=(?:arange|uniform:([^,]+),(.+))")
+_RANGE = re.compile(r"=(?:arange|uniform:((?:[^,()]|\([^()]*\))+),(.+))")
 _ABOUT_BLOCKS = tuple(2**power + more for power in range(5, 11) for more in (-1, 0, 1))
 """Below, at and above what a warp or a block takes at a time: of each size there is a case."""
 _CHOSEN_SIZES = (

@@ -353,7 +353,7 @@ TYPES = """
 OPERATION = from_reference(
     "kinds:N,M",
     {"a": "f8e4m3[N,M]", "b": "f8e5m2[N]", "c": "u8[N]", "d": "i32[N,2]=uniform:-3,M",
-     "e": "i64[N]=arange", "f": "f64[N]", "g": "f16[M]=uniform:1,2", "out": "f64[N,M]:out",
+     "e": "i64[N]=arange", "f": "f64[N]", "g": "f16[M]=uniform:min(N,1),2", "out": "f64[N,M]:out",
      "low": "f8e4m3[N,M]:out", "count": "i32[1]:out", "h": "bf16[N,M]:inout"},
     lambda a, b, c, d, e, f, g, h, N: (
         a * g + (b + c + d.sum(1) + e + f)[:, None], a / 2, (c > 7).sum(), h + N),
