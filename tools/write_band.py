@@ -16,11 +16,11 @@ from labtools.predict import forecast_each, load_gpu
 from labtools.predict.bands import BANDS, FAMILIES, Band, family_of
 from labtools.predict.result import model_name
 from labtools.problem import load_rung
-from labtools.record import Record, read_records, shipped_records_dir
+from labtools.record import Record, freshness, read_records, shipped_records_dir
 from labtools.toolchain.listings import machine_code
 
 GPUS = ("h200",)
-KEPT = 0.95
+KEPT = 0.98
 MOST_POINTS = 80
 """Of a family, drawn: each takes about a second."""
 FRESH = "families"
@@ -44,7 +44,9 @@ def _by_family(gpu: str) -> dict[str, list[Record]]:
     newest: dict[tuple[str, str, str], Record] = {}
     for path in sorted((shipped_records_dir() / gpu).glob("*.jsonl.gz")):
         for one in read_records(path)[0]:
-            if one.kind == "rung" and one.problem.operation in FAMILIES and one.forecast:
+            if one.kind != "rung" or one.problem.operation not in FAMILIES or not one.forecast:
+                continue
+            if freshness(one).fresh:  # of code as it stands
                 newest[one.name, str(sorted(one.knobs.items())), one.problem.key()] = one
     found: dict[str, list[Record]] = {name: [] for name in FAMILIES}
     families: dict[tuple[str, str], str | None] = {}
