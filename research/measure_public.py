@@ -84,7 +84,7 @@ def record_all(folder: Path, names: Sequence[str], effort: Effort) -> bool:
     return report.ok
 
 
-def write_table(file: Path) -> None:
+def write_measured(file: Path) -> None:
     """Write ``tests/public/<gpu>.json``: of each record in a file the median of each process in
     microseconds, and its hardware counters."""
     public_rungs()  # so that the problems are known
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-profile", action="store_true", help="no hardware counters")
     chosen = parser.parse_args(arguments)
     if chosen.read:
-        write_table(chosen.read)
+        write_measured(chosen.read)
         return 0
     if chosen.out is None:
         write_forecasts(chosen.names)

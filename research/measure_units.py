@@ -28,11 +28,11 @@ from labtools.measure.profiler.ncu import find_ncu
 
 WIDTHS = (4, 8, 16)
 DIRECTIONS = ("ld", "st")
-WORDS = 2048
+WORDS_TO_CHOOSE = 2048
 """Words of shared memory that the lanes choose from."""
-DRAWN = 60
-TRIPS = 64
-SAMPLES, LAUNCHES = 7, 20
+PLACES_DRAWN = 60
+ACCESSES_COUNTED = 64
+MIX_SAMPLES, LAUNCHES = 7, 20
 METRIC = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 TURNS_KERNEL = """
 extern "C" __global__ void {name}(const int* places, float* out, int trips) {{
@@ -67,8 +67,8 @@ def drawn_places(width: int) -> np.ndarray:
         lane // 8 * 32,
         33 * lane % 256,
     ]
-    most = WORDS // each
-    for number in range(DRAWN):
+    most = WORDS_TO_CHOOSE // each
+    for number in range(PLACES_DRAWN):
         different = 1 << number % 6  # so many places at most
         choice = rng.integers(0, min(most, 4 * different * (1 + number % 3)), different)
         found.append(choice[rng.integers(0, different, 32)])
@@ -116,7 +116,7 @@ def launch_watched() -> None:
         for direction in DIRECTIONS:
             kernel = module.get_function(f"{direction}{8 * width}")
             for places in drawn_places(width):
-                kernel((1,), (32,), (cupy.asarray(places), out, np.int32(TRIPS)))
+                kernel((1,), (32,), (cupy.asarray(places), out, np.int32(ACCESSES_COUNTED)))
     cupy.cuda.Device().synchronize()
     cupy.cuda.profiler.stop()
 
@@ -135,7 +135,7 @@ def count_turns() -> dict[str, list[int]]:
         if not row["ID"]:  # the line of units
             continue
         counted = float(row[METRIC.format(name[:2])].replace(",", ""))
-        found.setdefault(name, []).append(round(counted / TRIPS))
+        found.setdefault(name, []).append(round(counted / ACCESSES_COUNTED))
     return found
 
 
@@ -148,7 +148,7 @@ MIXES = {
     "1:3": (1, 3),
 }
 """Float4 that a thread reads and stores."""
-SIZES = (1 << 23, 1 << 24)
+MIX_THREADS = (1 << 23, 1 << 24)
 """Threads of a mix."""
 MIX_KERNEL = """
 extern "C" __global__ void mix(const float4* x, float4* out, size_t n) {{
@@ -162,10 +162,10 @@ extern "C" __global__ void mix(const float4* x, float4* out, size_t n) {{
     for (int k = 0; k < {stores} + !{stores}; ++k) out[i + k * n] = sum;
 }}
 """
-FACTORS = {"same": (1, 1), "a": (2, 1), "b": (1, 2), "both": (2, 2), "moved": (2, 0)}
+FACTORS_IN_TURN = {"same": (1, 1), "a": (2, 1), "b": (1, 2), "both": (2, 2), "moved": (2, 0)}
 """How many left and right factors products take in turn; 0 right ones are halves of the left one,
 which the compiler moves to where a product can read them."""
-PRODUCTS, PRODUCT_TRIPS, PRODUCT_WARPS = 16, 200, 16
+PRODUCTS_A_LOOP, PRODUCT_LOOPS, PRODUCT_WARPS = 16, 200, 16
 PRODUCT_KERNEL = """
 extern "C" __global__ void products(const unsigned* in, float* out, long long* cycles) {{
   unsigned a[2][4], b[2][2];
@@ -193,7 +193,7 @@ def products_source(left: int, right: int) -> str:
     form = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     places = "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
     code = []
-    for i in range(PRODUCTS):
+    for i in range(PRODUCTS_A_LOOP):
         sums = ", ".join(f'"+f"(c[{i % 4}][{j}])' for j in range(4))
         factors = [f'"r"(a[{i % left}][{j}])' for j in range(4)]
         if right:
@@ -201,11 +201,11 @@ def products_source(left: int, right: int) -> str:
         else:
             factors += [f'"r"(a[{i % left}][{2 * j}])' for j in range(2)]
         code.append(f'asm volatile("{form} {places}" : {sums} : {", ".join(factors)});')
-    return PRODUCT_KERNEL.format(trips=PRODUCT_TRIPS, code="\n    ".join(code))
+    return PRODUCT_KERNEL.format(trips=PRODUCT_LOOPS, code="\n    ".join(code))
 
 
 def time_mixes() -> dict[str, list[float]]:
-    """Microseconds of a launch of each mix and size, the middle of `SAMPLES`."""
+    """Microseconds of a launch of each mix and size, the middle of `MIX_SAMPLES`."""
     import cupy
 
     found: dict[str, list[float]] = {}
@@ -213,11 +213,11 @@ def time_mixes() -> dict[str, list[float]]:
     for name, (reads, stores) in MIXES.items():
         module = cupy.RawModule(code=MIX_KERNEL.format(reads=reads, stores=stores))
         kernel = module.get_function("mix")
-        for size in SIZES:
+        for size in MIX_THREADS:
             given = cupy.zeros((max(1, reads) * size, 4), np.float32)
             out = cupy.zeros((max(1, stores) * size, 4), np.float32)
             times = []
-            for _ in range(SAMPLES + 1):
+            for _ in range(MIX_SAMPLES + 1):
                 events[0].record()
                 for _ in range(LAUNCHES):
                     kernel((size // 256,), (256,), (given, out, np.uint64(size)))
@@ -235,12 +235,12 @@ def time_products() -> dict[str, float]:
     found = {}
     given, out = cupy.zeros(4096, np.uint32), cupy.zeros(1024, np.float32)
     cycles = cupy.zeros(1, np.int64)
-    for name, (left, right) in FACTORS.items():
+    for name, (left, right) in FACTORS_IN_TURN.items():
         module = cupy.RawModule(code=products_source(left, right))
         kernel = module.get_function("products")
         for _ in range(2):
             kernel((1,), (32 * PRODUCT_WARPS,), (given, out, cycles))
-        found[name] = int(cycles[0]) / (PRODUCTS * PRODUCT_TRIPS * PRODUCT_WARPS / 4)
+        found[name] = int(cycles[0]) / (PRODUCTS_A_LOOP * PRODUCT_LOOPS * PRODUCT_WARPS / 4)
     return found
 
 

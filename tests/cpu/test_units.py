@@ -13,7 +13,7 @@ from labtools.predict import load_gpu
 from labtools.predict.banks import word_turns
 from labtools.predict.machine import machine_of
 from research.measure_bounds import BOUNDS_DIR
-from research.measure_units import DIRECTIONS, MIXES, SIZES, WIDTHS, drawn_places
+from research.measure_units import DIRECTIONS, MIX_THREADS, MIXES, WIDTHS, drawn_places
 
 H200 = machine_of(load_gpu("h200"))
 
@@ -42,7 +42,7 @@ def test_lanes_that_are_off_ask_for_no_turn() -> None:
 
 def test_a_byte_stored_beside_reads_takes_longer() -> None:
     rows = [(reads, stores, *_measured()["mixes"][name]) for name, (reads, stores) in MIXES.items()]
-    threads = 16 * (SIZES[1] - SIZES[0])
+    threads = 16 * (MIX_THREADS[1] - MIX_THREADS[0])
     # What the larger size takes more: nothing of a launch's start is in it.
     more = {(reads, stores): (large - small) / threads for reads, stores, small, large in rows}
     of_read = more.pop((1, 0))
