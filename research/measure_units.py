@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from labtools.measure.gpu.job import require_device
-from labtools.measure.profiler.ncu import find_ncu
+from labtools.measure.profiler.counters import Counter
+from labtools.measure.profiler.ncu import find_ncu, ncu_command
 
 WIDTHS = (4, 8, 16)
 DIRECTIONS = ("ld", "st")
@@ -121,21 +122,23 @@ def launch_watched() -> None:
     cupy.cuda.profiler.stop()
 
 
-def count_turns() -> dict[str, list[int]]:
+def count_turns(folder: Path) -> dict[str, list[int]]:
     """The turns of a launch's access by kernel, in the order of its patterns."""
-    command = [find_ncu().path, "--profile-from-start", "off", "--csv", "--page", "raw"]
-    command += ["--kernel-name", "regex:^(ld|st)[0-9]+$"]
-    command += ["--metrics", ",".join(METRIC.format(one) for one in DIRECTIONS)]
+    ncu, report = find_ncu(), folder / "units.ncu-rep"
+    metrics = [METRIC.format(one) for one in DIRECTIONS]
+    wanted = [Counter(metric, "", (metric,), "") for metric in metrics]
+    command = ncu_command(ncu, report, counters="chosen", warm=True, wanted=wanted)
     command += [sys.executable, "-m", "research.measure_units", "--watched"]
+    subprocess.run(command, check=True, capture_output=True)
+    command = [ncu.path, "--import", str(report), "--page", "raw", "--csv"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    table = said[said.index('"ID"') :]
+    report.unlink()
     found: dict[str, list[int]] = {}
-    for row in csv.DictReader(io.StringIO(table)):
+    for row in csv.DictReader(io.StringIO(said[said.index('"ID"') :])):
         name = row["Kernel Name"].partition("(")[0]
-        if not row["ID"]:  # the line of units
-            continue
-        counted = float(row[METRIC.format(name[:2])].replace(",", ""))
-        found.setdefault(name, []).append(round(counted / ACCESSES_COUNTED))
+        if row["ID"]:  # the line of units has none
+            counted = float(row[METRIC.format(name[:2])].replace(",", ""))
+            found.setdefault(name, []).append(round(counted / ACCESSES_COUNTED))
     return found
 
 
@@ -258,7 +261,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about["date"] = datetime.now(UTC).date().isoformat()
     chosen.out.mkdir(parents=True, exist_ok=True)
     path = chosen.out / "units.json"
-    measured = {"products": time_products(), "mixes": time_mixes(), "turns": count_turns()}
+    measured = {
+        "products": time_products(),
+        "mixes": time_mixes(),
+        "turns": count_turns(chosen.out),
+    }
     path.write_text(json.dumps({**about, **measured}) + "\n")
     print(f"written: {path}")
     return 0
