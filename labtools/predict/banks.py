@@ -8,7 +8,7 @@ that is a multiple of n; one that is not faults.
 
 Source: NVIDIA, CUDA C++ Programming Guide 13.0, sections on shared memory and on ``ldmatrix``; the
 turns of each width are measured by the microbenchmarks ``pipe.lds32`` to ``pipe.ldsm``, and those
-of drawn addresses by ``research.measure_banks``.
+of drawn addresses by ``research.measure_units``.
 """
 
 from __future__ import annotations

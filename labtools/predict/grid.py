@@ -29,7 +29,7 @@ COMPETING = 1.06
 """Blocks that take this many times as long together as alone compete for the SM."""
 
 QUEUED = ("lsu", "tensor")
-"""Pipes that are asked for more than they can do at once."""
+"""Pipes with a queue of their own."""
 
 ClassRuns = Sequence[tuple[BlockClass, tuple[SmRun, int]]]
 """Classes of blocks with a simulation of each, and its blocks on an SM."""

@@ -120,8 +120,6 @@ class BlockStreams:
     sass: Sass  # the kernel
     # the stream of each warp; equal ones are the same object
     warps: tuple[tuple[Node, ...], ...] = field(repr=False)
-    # bytes between the first and the last one that the block touches, by buffer
-    buffer_bytes: Mapping[int, float]
 
     @cached_property
     def issued(self) -> tuple[int, ...]:
@@ -266,7 +264,7 @@ def block_streams(trace: Trace, buffers: Buffers) -> BlockStreams:
     requests = _Requests(trace, buffers)
     requests.walk(trace.items)
     streams = _Streams(requests, trace.sass).of(trace.items)
-    return BlockStreams(trace.sass, tuple(streams), requests.touched_bytes())
+    return BlockStreams(trace.sass, tuple(streams))
 
 
 class _Streams:
@@ -581,13 +579,6 @@ class _Requests:
                 if (one[first.executing] != two[first.executing]).any():
                     what = f"A loop of {self.trace.sass.entry} meets at another barrier each trip."
                     raise TraceError(what, f"at {self.code[first.index].text}")
-
-    def touched_bytes(self) -> dict[int, float]:
-        """Bytes from the first to the last touched one, by buffer."""
-        ends: dict[int, list[int]] = {}
-        for one in self.intervals:
-            ends.setdefault(one.buffer, []).extend((one.low, one.high))
-        return {buffer: float(max(some) - min(some)) for buffer, some in ends.items()}
 
     # ---------------------------------------------------------------------------------- result
 

@@ -65,7 +65,7 @@ def run(
     streams = [tuple(nodes)] * warps if isinstance(nodes[0], Op | LoopNode) else map(tuple, nodes)  # type: ignore[arg-type]
     machine = options.pop("machine", MACHINE)
     where = options.pop("where", HBM)
-    block = BlockStreams(sass, tuple(streams), {0: 1e6})  # type: ignore[arg-type]
+    block = BlockStreams(sass, tuple(streams))  # type: ignore[arg-type]
     filled = {name: options.pop(name) for name in ("trips", "scale") if name in options}
     sm = OccupiedSm(block, blocks, machine, where, **filled)  # type: ignore[arg-type]
     return sm.simulate(**options)  # type: ignore[arg-type]
