@@ -4,7 +4,8 @@
     python -m research.measure_public --out FOLDER    on a GPU: a record of each in FOLDER
     python -m research.measure_public --read FILE     tests/public/<gpu>.json of such records
 
-No number of the model was fitted on these kernels. The forecasts are committed before anything is measured.
+No number of the model was fitted on these kernels. The forecasts are committed before anything is
+measured.
 """
 
 from __future__ import annotations
