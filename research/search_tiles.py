@@ -155,22 +155,14 @@ def tried_tiles(
 
 
 def search(
-    bench: LayoutBench,
-    problems: Sequence[Problem],
-    until: float,
-    before: Mapping[str, SearchedProblem] | None = None,
+    bench: LayoutBench, wanted: Sequence[tuple[Problem, Sequence[Wanted]]], until: float
 ) -> tuple[SearchedProblem, ...]:
-    """Time every problem's tiles until the monotonic clock says so, beside the best and derived
-    ones of an earlier search, and print how the derived one stands.
+    """Time each problem's tiles until the monotonic clock says so, and print how the first, the
+    derived one, stands.
     """
-    rows = [(before or {}).get(one.short()) for one in problems]
-    wanted = [
-        tried_tiles(one, derived_tile(one), (row.best, row.derived) if row else ())
-        for one, row in zip(problems, rows, strict=True)
-    ]
-    compiling = [bench.compile(one, tiles) for one, tiles in zip(problems, wanted, strict=True)]
+    compiling = [bench.compile(*one) for one in wanted]
     found: list[SearchedProblem] = []
-    for problem, tiles, pending in zip(problems, wanted, compiling, strict=True):
+    for (problem, tiles), pending in zip(wanted, compiling, strict=True):
         if time.monotonic() > until:
             print(f"{problem} and what follows it: no time was left")
             break
@@ -304,9 +296,15 @@ def _measured(
     until: float,
     before: Mapping[str, SearchedProblem] | None = None,
 ) -> TileSearch:
+    """Beside the best and derived tiles of an earlier search, if there was one."""
     device = require_device()
+    rows = [(before or {}).get(one.short()) for one in problems]
+    wanted = [
+        (one, tried_tiles(one, derived_tile(one), (row.best, row.derived) if row else ()))
+        for one, row in zip(problems, rows, strict=True)
+    ]
     with LayoutBench(limits_of(device), chosen.processes, chosen.rounds) as bench:
-        found = search(bench, problems, until, before)
+        found = search(bench, wanted, until)
     kernels = {tile.kernel for one in found for tile in (one.derived, *one.others)}
     return TileSearch(
         gpu=device.name,

@@ -107,6 +107,11 @@ def search_path(gpu: str, seed: int | None = None) -> Path:
     return kernels_dir() / "grids" / f"tiles.{gpu}{drawn}.json"
 
 
+def layout_search_path(gpu: str) -> Path:
+    """Where the table of the layouts of r09 to r11 stands, of a GPU's short name."""
+    return kernels_dir() / "grids" / f"layouts.{gpu}.json"
+
+
 def search_paths(gpu: str) -> list[Path]:
     """Every table of a GPU: its own, then those of other draws."""
     own = search_path(gpu)
