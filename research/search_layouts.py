@@ -34,7 +34,7 @@ DRAWN_COUNT = 40
 MOST_LAYOUTS = 30
 """Of a problem, the rule's among them."""
 BEST_DIVISIONS = 8
-"""Divisions that the rule's own times put first; the first three of them with each number of warps."""
+"""Divisions that the rule's own times put first; three of them with each number of warps."""
 LEAST_BLOCKS = 0.4
 """Of the multiprocessors: the rest is drawn from layouts whose blocks are no fewer."""
 CACHE_BYTES = (1e6, 4e8)
