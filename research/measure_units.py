@@ -6,7 +6,8 @@ Run on a GPU; the table that it writes, ``units.json``, is ``tests/bounds/units_
 `turns` that shared memory takes for the addresses of `drawn_places`, as ncu counts them; `mixes`,
 microseconds of kernels that read and store so many float4 a thread, of two sizes; `products`,
 cycles of a sub-partition for one ``mma`` whose factors the one before used (`same`), or not, or
-in front of which they are moved (`moved`).
+in front of which they are moved (`moved`); `stores`, cycles of an SM for a store of each
+of `STORE_PATTERNS` by one SM and by all.
 """
 
 from __future__ import annotations
@@ -207,6 +208,59 @@ def products_source(left: int, right: int) -> str:
     return PRODUCT_KERNEL.format(trips=PRODUCT_LOOPS, code="\n    ".join(code))
 
 
+STORE_PATTERNS = [
+    (width, stride, advance)
+    for width in (4, 16)
+    for stride in (4, 8, 16, 32, 64, 128, 512, 2048)
+    if stride >= width
+    for advance in (0, width, 128)
+]
+"""Bytes of a lane's store, bytes from a lane's to the next one's, and bytes by which a warp's next
+store is further on: until it begins anew after 128, or after 4096 if they are whole lines."""
+STORE_WARPS, STORES_TIMED = 8, 512
+STORE_KERNEL = """
+extern "C" __global__ void stores(char* room, long long* cycles, int stride, int advance) {{
+  const int warp = blockIdx.x * {warps} + threadIdx.x / 32;
+  char* here = room + (size_t)warp * (32 * stride + 4096) + threadIdx.x % 32 * stride;
+  __syncthreads();
+  const long long start = clock64();
+  for (int k = 0; k < {count}; ++k) {{
+    char* at = here + k * advance % (advance == 128 ? 4096 : 128);
+    asm volatile("st.global{form}" : : "l"(at), "r"(k) : "memory");
+  }}
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) cycles[blockIdx.x] = clock64() - start;
+}}
+"""
+STORE_FORMS = {4: ".u32 [%0], %1;", 16: ".v4.u32 [%0], {%1, %1, %1, %1};"}
+
+
+def time_stores() -> list[list[float]]:
+    """Of each pattern the bytes of `STORE_PATTERNS`, the SMs that store, and cycles of an SM for a
+    store of a warp: the median of the SMs, of the last of three launches."""
+    import cupy
+
+    found = []
+    sms = int(cupy.cuda.Device().attributes["MultiProcessorCount"])
+    room = cupy.zeros(128 << 20, np.uint8)
+    kernels = {
+        width: cupy.RawModule(
+            code=STORE_KERNEL.format(warps=STORE_WARPS, count=STORES_TIMED, form=form)
+        ).get_function("stores")
+        for width, form in STORE_FORMS.items()
+    }
+    for width, stride, advance in STORE_PATTERNS:
+        for blocks in (1, sms):
+            cycles = cupy.zeros(blocks, np.int64)
+            given = room, cycles, np.int32(stride), np.int32(advance)
+            for _ in range(3):
+                kernels[width]((blocks,), (32 * STORE_WARPS,), given)
+            each = float(np.median(cycles.get())) / (STORE_WARPS * STORES_TIMED)
+            found.append([width, stride, advance, blocks, round(each, 3)])
+    return found
+
+
 def time_mixes() -> dict[str, list[float]]:
     """Microseconds of a launch of each mix and size, the middle of `MIX_SAMPLES`."""
     import cupy
@@ -264,6 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measured = {
         "products": time_products(),
         "mixes": time_mixes(),
+        "stores": time_stores(),
         "turns": count_turns(chosen.out),
     }
     path.write_text(json.dumps({**about, **measured}) + "\n")
