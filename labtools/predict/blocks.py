@@ -258,13 +258,13 @@ class LaunchBlocks:
 
     @cached_property
     def stored_bytes(self) -> dict[int, float]:
-        """By buffer what the grid stores there."""
+        """By buffer what goes to memory of that which the grid stores there."""
         found: dict[int, float] = {}
         for one, worth in zip(self.classes, self.worth, strict=True):
             for stream in one.streams.warps:
                 for op, times in each_op(stream):
                     if op.on and op.request is not None and op.request.kind == "store":
-                        size = SECTOR_BYTES * op.request.sectors * times * float(worth)
+                        size = SECTOR_BYTES * op.request.new_sectors * times * float(worth)
                         found[op.request.buffer] = found.get(op.request.buffer, 0.0) + size
         return found
 

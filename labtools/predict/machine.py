@@ -25,7 +25,7 @@ from labtools.toolchain.sass import Instruction, Sass
 
 from .latencies import REFERENCE, Latencies, load_latencies
 from .sheets import Gpu
-from .streams import Request, matrices
+from .streams import SECTOR_BYTES, Request, matrices
 
 PRODUCT_OF_WARP_FLOPS = 4096
 """Operations of a product of m16 n8 k16 by a warp."""
@@ -47,6 +47,7 @@ FITTED = {
         "scattered": 0.88,
         "atomic_ns": 0.58,
         "stored": 1.17,
+        "stores_together": 1.8,
         "fresh_product": 8.93,
     }
 }
@@ -57,7 +58,7 @@ alone. A GPU without any takes those of the GPU whose curves it has, else the re
 `dram_scale`: latency of a kernel's loads from memory over that of the microbenchmark's single
 stream; on the chain points of two runs. `scattered`: see `Machine`; on the bandwidth points of
 r02. `atomic_ns`: on the read sweep. `stored`: see `Machine`; on the copies of
-``research.measure_units``. `fresh_product`: see `Machine`; measured there."""
+``research.measure_units``. `stores_together`, `fresh_product`: see `Machine`; measured there."""
 _L1_SHARE_BYTES = 256 * 1024
 
 _OPCODES = {
@@ -218,6 +219,8 @@ class Machine:
     scattered: float
     # of a kernel that reads memory too, time of a byte stored there over that of a byte read
     stored: float
+    # of a store of parts of sectors, cycles of an SM while all store over those of one alone
+    stores_together: float
     atomic_ns: float  # one atomic operation on an address that all blocks use, nanoseconds
     l2_miss: Curve  # share of warm reads that miss the L2, by bytes read again and again
     l1_bytes: float
@@ -324,6 +327,8 @@ class Machine:
             return table["shuffle"]
         if base in SHARED_ACCESSES:
             return table["shared"] * (request.wavefronts if request is not None else 1)
+        if request is not None and request.is_partial:
+            return self.store_path(request)
         if base in GLOBAL_ACCESSES:
             waves = request.wavefronts if request is not None else 1
             return table["global"] * waves
@@ -333,6 +338,20 @@ class Machine:
         """Cycles of an SM that a warp-wide store takes on its way to the L2."""
         side_by_side = 32.0 * request.bytes_per_lane / request.wavefronts
         return request.wavefronts * self.store_lines(side_by_side)
+
+    @staticmethod
+    def store_path(request: Request) -> float:
+        """Cycles of an SM for a partial store on its way to the L2, if no other SM stores: one a
+        line and one a sector, two of which go together where lanes share them
+        (``research.measure_units``)."""
+        return request.wavefronts + request.sectors * max(0.5, min(1.0, request.sectors / 32))
+
+    def stored_l2_bytes(self, request: Request) -> float:
+        """What the L2 takes of a store, as bytes at the rate at which it is read."""
+        if not request.is_partial:
+            return SECTOR_BYTES * request.sectors
+        taken = self.stores_together * self.store_path(request)
+        return taken * self.l2_bytes_per_cycle / self.sm_count
 
     def cold_line(self, sass: Sass) -> float:
         """First fetch of a line of instructions; a kernel whose warps have roles has many."""
@@ -439,6 +458,7 @@ def machine_of(gpu: Gpu) -> Machine:
         l2_queue=_load_curve([one for one in known.curve("l2") if one.get("mib") == 16], known),
         scattered=fitted["scattered"],
         stored=fitted["stored"],
+        stores_together=fitted["stores_together"],
         atomic_ns=fitted["atomic_ns"],
         l2_miss=_miss_curve(known.curve("l2_footprint"), scale),
         l1_bytes=_L1_SHARE_BYTES if known.calibrated else float(gpu.smem_per_sm_bytes),

@@ -340,9 +340,9 @@ class _Encoder:
             code.dram_bytes /= self.represents
             code.map = op.request.buffer
         elif op.request is not None and code.kind == sm_loop.STORE:
-            stored = op.request.sectors * SECTOR_BYTES
             past_l2 = self.where.stored_past_l2.get(op.request.buffer, 1.0)
-            code.l2_bytes, code.dram_bytes = stored, stored * past_l2
+            code.l2_bytes = machine.stored_l2_bytes(op.request)
+            code.dram_bytes = op.request.new_sectors * SECTOR_BYTES * past_l2
             if self.sass.has_roles:
                 code.drain = machine.store_drain * self.factor("memory")
                 taken = machine.store_interval(op.request) * self.share
@@ -392,7 +392,9 @@ class _Encoder:
         elif request.again is not None:
             if request.again * where.resident_blocks_on_sm < where.l1_bytes:
                 missing = 0.0
-            elif request.again * where.resident_blocks_on_gpu * share < where.l2_bytes:
+            else:
+                missing = min(1.0, request.again_sectors / request.sectors)
+            if request.again * where.resident_blocks_on_gpu * share < where.l2_bytes:
                 from_dram = 0.0
         size = request.sectors * SECTOR_BYTES
         factor = self.factor("memory")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -18,7 +18,7 @@ from labtools.toolchain.sass import Instruction, Sass
 
 from .banks import bank_turns, word_turns
 from .lanes import BUFFER_SPACING, Buffers
-from .trace import Executed, Execution, Repeat, Trace, TraceError
+from .trace import Executed, Execution, Repeat, Trace, TraceError, each_execution
 
 SECTOR_BYTES = 32
 SAMPLED_TRIPS = 5
@@ -34,7 +34,9 @@ class Request:
     kind: str
     bytes_per_lane: int  # width of one lane's access
     sectors: float  # 32-byte sectors asked for
-    new_sectors: float  # of those, the ones that no earlier request of the block brought to the L1
+    # of those, the ones that no earlier request of the block brought to the L1; of a store those
+    # that go to memory, where stores that fill one sector after each other meet in the L2
+    new_sectors: float
     buffer: int = -1  # position in `Buffers.names`, or -1
     # passes that shared memory needs (bank conflicts make it more than one), or 128-byte lines of a
     # global request
@@ -42,7 +44,14 @@ class Request:
     # the data were touched by an earlier part of the block, this many bytes (of the whole block)
     # ago; None for a first touch
     again: float | None = None
+    # sectors that an L1 must bring which has kept nothing of that earlier part
+    again_sectors: float = 0.0
     runs: float = 1.0  # stretches of adjoining sectors that a global load or copy asks for
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it stores less than the sectors that it touches, all lanes storing."""
+        return self.kind == "store" and self.sectors > self.bytes_per_lane
 
 
 @dataclass(frozen=True)
@@ -329,14 +338,16 @@ class _Tally:
     trips: int = 0
     sectors: int = 0
     new: int = 0
+    again: int = 0
     lines: int = 0
     runs: int = 0
 
-    def add(self, sectors: int, new: int, lines: int, runs: int = 1) -> None:
+    def add(self, sectors: int, new: int, again: int, lines: int, runs: int = 1) -> None:
         """One more trip."""
         self.trips += 1
         self.sectors += sectors
         self.new += new
+        self.again += again
         self.lines += lines
         self.runs += runs
 
@@ -366,7 +377,9 @@ class _Requests:
         self.shared: dict[int, dict[int, int]] = {}
         self.place: dict[int, int] = {}
         self.again: dict[int, float] = {}
-        self.seen: set[int] = set()
+        self.merged: dict[int, float] = {}  # of a store, sectors that go to memory over those asked
+        self.seen: dict[int, int] = {}  # the part of the block that touched a sector last
+        self.part = 0  # the loop, or what stands between two
         self.intervals: list[_Interval] = []
         self.total_bytes = 0.0
         self.firsts = np.arange(0, trace.lanes.count, 32)
@@ -393,11 +406,37 @@ class _Requests:
     def walk(self, items: Sequence[Executed]) -> None:
         """Follow the trace; the requests can be asked for afterwards."""
         self._mark_intervals(items)
+        looped = False
         for item in items:
+            self.part += looped or isinstance(item, Repeat)
+            looped = isinstance(item, Repeat)
             if isinstance(item, Repeat):
                 self._repeat(item)
             else:
                 self._touch(item, item.address, counted=True)
+        self._merge_stores(items)
+
+    def _merge_stores(self, items: Sequence[Executed]) -> None:
+        """Which part of the sectors that stores ask for goes to memory: of one loop, or of what
+        stands between two, no more than all the bytes from a lane's first to its last."""
+        for plain, group in groupby(items, lambda item: isinstance(item, Execution)):
+            for segment in [list(group)] if plain else ([item] for item in group):
+                asked: dict[int, float] = {}
+                steps: list[tuple[int, Execution]] = []
+                for step, times in each_execution(segment):
+                    if self.code[step.index].base in operands.GLOBAL_STORES:
+                        steps.append((self.place.get(id(step), -1), step))
+                        sectors = (
+                            tally.sectors / max(1, tally.trips)
+                            for tally in self.tally.get(id(step), {}).values()
+                        )
+                        size = SECTOR_BYTES * sum(sectors) * times
+                        asked[steps[-1][0]] = asked.get(steps[-1][0], 0.0) + size
+                spans = lane_spans(segment, self.code, self.trace.lanes.count, _stores)
+                for buffer, step in steps:
+                    if buffer in spans and asked[buffer] and not _is_nested(segment):
+                        union = union_bytes(*spans[buffer])
+                        self.merged[id(step)] = min(1.0, union / asked[buffer])
 
     def _repeat(self, loop: Repeat) -> None:
         trips = min(loop.count, SAMPLED_TRIPS)
@@ -434,7 +473,7 @@ class _Requests:
             for warp in np.unique(self.warp[lanes]):
                 count = int((lanes & (self.warp == warp)).sum())
                 asked = max(1, -(-count * width // SECTOR_BYTES))
-                tallies.setdefault(int(warp), _Tally()).add(asked, asked, max(1, asked // 4))
+                tallies.setdefault(int(warp), _Tally()).add(asked, asked, asked, max(1, asked // 4))
             return
         used = address[lanes]
         self.place.setdefault(id(step), int(used[0] // np.uint64(BUFFER_SPACING)) - 1)
@@ -453,17 +492,19 @@ class _Requests:
             # Of warps that ask for one sector the first brings it.
             sector_of = coded >> np.uint64(6)
             brings = np.flatnonzero(np.diff(sector_of, prepend=np.uint64(0)))
-            seen = self.seen
-            fresh = sector_of[brings].tolist()
-            new = _per_warp(coded[brings[[sector not in seen for sector in fresh]]])
-            seen.update(fresh)
+            last_in = [self.seen.get(sector, -1) for sector in sector_of[brings].tolist()]
+            known = np.array(last_in)
+            new = _per_warp(coded[brings[known < 0]])
+            again = _per_warp(coded[brings[known != self.part]])
+            self.seen.update(dict.fromkeys(sector_of[brings].tolist(), self.part))
         else:
-            new = wanted
+            new = again = wanted
         for warp in np.flatnonzero(wanted).tolist():
             tally = tallies.setdefault(warp, _Tally())
             if counted:
                 tally.trips = max(0, tally.trips)
-                tally.add(int(wanted[warp]), int(new[warp]), int(lines[warp]), int(runs[warp]))
+                counts = (each[warp] for each in (wanted, new, again, lines, runs))
+                tally.add(*map(int, counts))
             elif not tally.trips:  # the cold first trip only stands in until others follow
                 tally.trips = -1
 
@@ -601,11 +642,14 @@ class _Requests:
         kind = "async" if one.base == "LDGSTS" else "load"
         if one.base in operands.GLOBAL_STORES | operands.GLOBAL_ATOMICS:
             kind = "store" if one.base in operands.GLOBAL_STORES else "atomic"
-        sectors = max(1.0, tally.sectors / trips)
+        sectors, new = max(1.0, tally.sectors / trips), tally.new / trips
+        if kind == "store":
+            new = sectors * self.merged.get(id(step), 1.0)
         buffer, lines = self.place.get(id(step), -1), max(1, round(tally.lines / trips))
         again = self.again.get(id(step))
         runs = max(1.0, tally.runs / trips)
-        return Request(kind, width, sectors, tally.new / trips, buffer, lines, again, runs)
+        brought = 0.0 if again is None else tally.again / trips
+        return Request(kind, width, sectors, new, buffer, lines, again, brought, runs)
 
 
 def matrices(one: Instruction) -> int:
@@ -646,9 +690,33 @@ def _reach(one: Instruction, step: Execution) -> np.ndarray | int:
     return one.access_bytes
 
 
+def _stores(one: Instruction) -> bool:
+    """Whether an instruction writes global memory."""
+    return one.base in operands.GLOBAL_STORES
+
+
+def _is_nested(items: Sequence[Executed]) -> bool:
+    """Whether a loop has another one in it."""
+    return any(
+        isinstance(inner, Repeat)
+        for item in items
+        if isinstance(item, Repeat)
+        for inner in item.body
+    )
+
+
 def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """First byte and end that each lane's loads touch, by buffer: two arrays of uint64 [N]."""
-    lanes = trace.lanes.count
+    return lane_spans(trace.items, trace.sass.instructions, trace.lanes.count, _reads)
+
+
+def lane_spans(
+    items: Sequence[Executed],
+    code: Sequence[Instruction],
+    lanes: int,
+    wanted: Callable[[Instruction], bool],
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """First byte and end that each lane's wanted accesses touch, by buffer: uint64 [lanes] each."""
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def include(buffer: int, mask: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
@@ -666,8 +734,8 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
                 trips = item.count if item.counts is None else np.maximum(1, item.counts)
                 walk(item.body, item.second, trips - 1)
                 continue
-            one = trace.sass.instructions[item.index]
-            if not _reads(one) or item.address is None or not item.executing.any():
+            one = code[item.index]
+            if not wanted(one) or item.address is None or not item.executing.any():
                 continue
             address = item.address.view(np.int64)
             buffer = int(address[item.executing][0] // BUFFER_SPACING) - 1
@@ -679,7 +747,7 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
                     low, high = np.minimum(low, low + moved), np.maximum(high, high + moved)
             include(buffer, item.executing, low, high)
 
-    walk(trace.items, None, 0)
+    walk(items, None, 0)
     return {buffer: (np.where(end > 0, first, 0), end) for buffer, (first, end) in found.items()}
 
 
