@@ -247,6 +247,12 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         if inside := [one for one in read[0] if one.role == "struct"]:
             raise _no_problem(name, f"{inside[0].name} is a structure, which only a launch has")
         self._check_rows(name)
+        # buffers whose first axis is computed of the rows, which one row needs all the same
+        self._whole = {
+            one.name
+            for one in told
+            if rows and not self.has_rows(one.name) and re.search(rf"\b{rows}\b", one.shape)
+        }
         floats = [one for one in read[0] if one.shape is not None and "int" not in one.dtype]
         written = sorted(floats, key=lambda one: one.role not in ("out", "inout"))
         self.dtype = next((one.dtype for one in written if one.dtype in DTYPES), "float32")
@@ -460,7 +466,9 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             if one.shape is None:
                 given[name] = element_dtype(one.dtype).type(one.value).item()
                 continue
-            array = arrays[name].reshape(one.shape)
+            array = arrays[name]
+            if name not in self._whole:
+                array = array.reshape(one.shape)
             whole = array.dtype.kind in "iu"
             kept = np.dtype(np.uint64) if array.dtype == np.uint64 else np.dtype(np.int64)
             given[name] = array.astype(kept if whole else np.float64)
@@ -748,7 +756,8 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
             if not values.size:
                 continue
             place = tuple(int(rng.integers(n)) for n in values.shape)
-            where = (*before, *place[:-1], slice(place[-1], place[-1] + 1)) if place else before
+            *first, last = (*before, *place)
+            where = (*first, slice(last, last + 1))
             store(name, where, np.array([self._other(problem, name, values, place)], values.dtype))
 
     def _other(self, problem: Any, name: str, values: np.ndarray, place: tuple[int, ...]) -> Any:

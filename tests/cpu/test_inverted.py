@@ -243,8 +243,7 @@ def test_what_the_rule_chooses_is_near_the_least_time(
     ways = divisions(workload, limits, plan.kernel)
     chosen = choose_division(ways)
     least = min(way.time_us for way in ways)
-    near = 1.08 if chosen.whole else 1.05  # many pairs are cut for what is surely a gain
-    assert chosen.time_us <= max(near * (least + 2.2) - 2.2, least + 0.3) + 1e-6
+    assert chosen.time_us <= max(1.05 * (least + 2.2) - 2.2, least + 0.3) + 1e-6
     assert plan.cluster == chosen.cluster and plan.pieces <= chosen.pieces
     assert plan.pieces * plan.piece_len >= kv_len
     assert plan.cluster <= limits.largest_cluster

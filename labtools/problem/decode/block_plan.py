@@ -45,10 +45,9 @@ SCALING_BYTES = 2500
 CLOSE_FACTOR, NEAR_US = 1.05, 0.3
 """Times within such a factor or difference are not told apart: then the fewest clusters of a pair
 are taken, so that the least goes through memory, and after that the largest ones."""
-SURE_FACTOR = 1.08
-"""Times the least that a block for each of many pairs may take before they are cut. What a
-multiprocessor works through was timed with few pairs; of long pieces it is more, so that less is
-no sure gain."""
+HOLD_UP = 8
+"""Of many pairs memory and the multiprocessor with the most blocks hold each other up: their times
+are added to the power of so much. Measured on ``kernels/grids/layouts.h200.json``."""
 
 SPLIT_CHOICES = (*range(65), 66, 88, 96, 112, 120, 128, 132)
 """Any number of pieces that few pairs want, and some with which one pair has all SMs of a GPU."""
@@ -207,7 +206,6 @@ class Division:
     piece_len: int  # keys of a block
     blocks: int  # of the grid
     crowded: bool  # there are more blocks than multiprocessors
-    whole: bool  # a block for each of many pairs
     waves: int  # in which the blocks come; 1 if all can start at once
     sms: int  # multiprocessors counted on, as if each had as many blocks as the one with the most
     stream_us: float  # to read the cache: at the rate of memory, or of the SM with the most blocks
@@ -266,22 +264,22 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
     return list(found.values())
 
 
-def near_us(least: float, factor: float = CLOSE_FACTOR) -> float:
+def near_us(least: float) -> float:
     """The longest time to read and join that is not told apart from another one."""
-    return max(least + NEAR_US, factor * (least + REST_US) - REST_US)
+    return max(least + NEAR_US, CLOSE_FACTOR * (least + REST_US) - REST_US)
 
 
 def choose_division(ways: Sequence[Division]) -> Division:
     """The one that takes the least time, or one near to it that joins less through memory.
 
-    A block for each of many pairs is near to what is sooner by less than `SURE_FACTOR`. Of times
-    near to each other it has the fewest clusters of a pair, then the largest clusters whose blocks
-    are no more than the multiprocessors, so that the most of these read, or else the smallest.
+    Of times near to each other it has the fewest clusters of a pair, then the largest clusters
+    whose blocks are no more than the multiprocessors, so that the most of these read, or else the
+    smallest.
     """
-    least = min(way.time_us for way in ways)
+    latest = near_us(min(way.time_us for way in ways))
 
     def is_near(way: Division) -> bool:
-        return way.time_us <= near_us(least, SURE_FACTOR if way.whole else CLOSE_FACTOR)
+        return way.time_us <= latest
 
     def preference(way: Division) -> tuple[int, bool, int]:
         return way.clusters, way.crowded, way.cluster if way.crowded else -way.cluster
@@ -303,8 +301,8 @@ def _divide(
     rounds, rest = divmod(most, plan.blocks_per_sm)
     # Where memory is slower for the number of SMs, no fewer of them are trusted to keep it busy.
     memory = min(1.0, limits.dram_gb_per_s / (GB_PER_S_OF_SM * limits.num_sms)) * 1e3
-    whole = clusters * cluster == 1 and _are_many(pairs, limits)
-    longest = workload.kv_len if whole else piece_len
+    many = _are_many(pairs, limits)
+    longest = workload.kv_len if many and clusters * cluster == 1 else piece_len
 
     # The rates were measured with as many keys as can share scales.
     scaling = kernel.scaling(plan.run * kernel.tile) / kernel.scaling(kernel.scale_rows)
@@ -318,18 +316,20 @@ def _divide(
     join_us = CLUSTER_JOIN_US * math.log2(cluster)
     if clusters > 1:
         join_us += MEMORY_JOIN_US + RESULT_US * workload.group_size * clusters / cluster
+    memory_us = keys * kernel.key_bytes / (REACHED * limits.dram_gb_per_s * 1e3)
+    sm_us = rounds * through_us(plan.blocks_per_sm) + through_us(rest)
     return Division(
         *(cluster, clusters, piece_len, blocks),
         crowded=blocks > limits.num_sms,
-        whole=whole,
         waves=rounds + (rest > 0),
         sms=-(-blocks // most),
-        stream_us=max(
-            keys * kernel.key_bytes / (REACHED * limits.dram_gb_per_s * 1e3),
-            rounds * through_us(plan.blocks_per_sm) + through_us(rest),
-        ),
+        stream_us=_together(memory_us, sm_us) if many else max(memory_us, sm_us),
         join_us=join_us,
     )
+
+
+def _together(memory_us: float, sm_us: float) -> float:
+    return float((memory_us**HOLD_UP + sm_us**HOLD_UP) ** (1 / HOLD_UP))
 
 
 def _piece_len(kv_len: int, pieces: int, kernel: RingKernel, warps: int) -> int:
