@@ -217,7 +217,7 @@ STORE_PATTERNS = [
 ]
 """Bytes of a lane's store, bytes from a lane's to the next one's, and bytes by which a warp's next
 store is further on: until it begins anew after 128, or after 4096 if they are whole lines."""
-STORE_WARPS, STORES_TIMED = 8, 512
+STORING_WARPS, STORES_TIMED = 8, 512
 STORE_KERNEL = """
 extern "C" __global__ void stores(char* room, long long* cycles, int stride, int advance) {{
   const int warp = blockIdx.x * {warps} + threadIdx.x / 32;
@@ -246,7 +246,7 @@ def time_stores() -> list[list[float]]:
     room = cupy.zeros(128 << 20, np.uint8)
     kernels = {
         width: cupy.RawModule(
-            code=STORE_KERNEL.format(warps=STORE_WARPS, count=STORES_TIMED, form=form)
+            code=STORE_KERNEL.format(warps=STORING_WARPS, count=STORES_TIMED, form=form)
         ).get_function("stores")
         for width, form in STORE_FORMS.items()
     }
@@ -255,8 +255,8 @@ def time_stores() -> list[list[float]]:
             cycles = cupy.zeros(blocks, np.int64)
             given = room, cycles, np.int32(stride), np.int32(advance)
             for _ in range(3):
-                kernels[width]((blocks,), (32 * STORE_WARPS,), given)
-            each = float(np.median(cycles.get())) / (STORE_WARPS * STORES_TIMED)
+                kernels[width]((blocks,), (32 * STORING_WARPS,), given)
+            each = float(np.median(cycles.get())) / (STORING_WARPS * STORES_TIMED)
             found.append([width, stride, advance, blocks, round(each, 3)])
     return found
 

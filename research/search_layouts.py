@@ -33,7 +33,7 @@ LAYOUT_SEED = 36
 DRAWN_COUNT = 40
 MOST_LAYOUTS = 30
 """Of a problem, the rule's among them."""
-BEST_DIVISIONS = 8
+BEST_DIVISIONS = 6
 """Divisions that the rule's own times put first; three of them with each number of warps."""
 LEAST_BLOCKS = 0.4
 """Of the multiprocessors: the rest is drawn from layouts whose blocks are no fewer."""
@@ -41,16 +41,18 @@ CACHE_BYTES = (1e6, 4e8)
 """A drawn fp16 cache has between so many bytes."""
 FEW_HEADS = ((8, 1), (4, 1), (16, 1))
 
-Asked = tuple[str, Workload]
+AskedLayouts = tuple[str, Workload]
 """A rung and the problem that it is timed on."""
 
 
-def drawn_problems_of_rings(count: int = DRAWN_COUNT, seed: int = LAYOUT_SEED) -> list[Asked]:
+def drawn_problems_of_rings(
+    count: int = DRAWN_COUNT, seed: int = LAYOUT_SEED
+) -> list[AskedLayouts]:
     """Problems of head dimension 128, from a few pairs to many, each for one of the rungs in
     turn."""
     rng = np.random.default_rng([seed, 9])
     heads = (*DRAWN_HEADS, *FEW_HEADS)
-    made: list[Asked] = []
+    made: list[AskedLayouts] = []
     rungs = itertools.cycle(RING_RUNGS)
     while len(made) < count:
         batch = round(float(np.exp(rng.uniform(0, np.log(64)))))
@@ -61,19 +63,25 @@ def drawn_problems_of_rings(count: int = DRAWN_COUNT, seed: int = LAYOUT_SEED) -
     return made
 
 
+def _splits() -> tuple[int, ...]:
+    """Numbers of pieces that the knob has."""
+    return next(knob.choices for knob in load_rung("r09").knobs if knob.name == "split")
+
+
 def _layouts(workload: Workload, limits: Limits) -> list[dict[str, int]]:
     """Every number of pieces that has a knob, in clusters of each size and blocks of each."""
     pairs = workload.batch * workload.num_kv_heads
-    splits = next(knob.choices for knob in load_rung("r09").knobs if knob.name == "split")
     return [
         {"cluster": cluster, "split": split, "warps": warps}
-        for cluster, split, warps in itertools.product((1, 2, 4, 8), splits, (0, 2, 4, 8))
+        for cluster, split, warps in itertools.product((1, 2, 4, 8), _splits(), (0, 2, 4, 8))
         if split and split % cluster == 0
         if LEAST_BLOCKS * limits.num_sms <= pairs * split <= 4 * limits.num_sms or split == 1
     ]
 
 
-def tried_layouts(rung: str, workload: Workload, limits: Limits) -> list[Wanted]:
+def tried_layouts(
+    rung: str, workload: Workload, limits: Limits, most: int = MOST_LAYOUTS
+) -> list[Wanted]:
     """What is timed: the rule's choice, the divisions whose time it takes for the least, and
     others drawn by the problem; no two of them launch alike."""
     shipped = load_rung(rung)
@@ -84,9 +92,12 @@ def tried_layouts(rung: str, workload: Workload, limits: Limits) -> list[Wanted]
     rng = np.random.default_rng([LAYOUT_SEED, workload.batch, workload.kv_len])
     every = _layouts(workload, limits)
     drawn = [every[number] for number in rng.permutation(len(every))]
-    plans, tried = [chosen], [(rung, dict[str, int]())]
+    told = {"cluster": chosen.cluster, "split": chosen.pieces}
+    told |= {"warps": chosen.warps, "stages": chosen.stages}
+    same = told["split"] <= max(_splits()) and plan_of(shipped, workload, limits, told) == chosen
+    plans, tried = [chosen], [(rung, told if same else {})]
     for knobs in (*first, *warped, *drawn):
-        if len(tried) == MOST_LAYOUTS:
+        if len(tried) == most:
             break
         try:
             plan = plan_of(shipped, workload, limits, knobs)
@@ -98,7 +109,7 @@ def tried_layouts(rung: str, workload: Workload, limits: Limits) -> list[Wanted]
     return tried
 
 
-def _asked(text: str) -> Asked:
+def _asked(text: str) -> AskedLayouts:
     rung, _, problem = text.partition(":")
     return rung, Workload.parse(problem)
 
@@ -111,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=DRAWN_COUNT, help="problems that are drawn")
+    parser.add_argument("--layouts", type=int, default=MOST_LAYOUTS, help="of each, at most")
     parser.add_argument("--also", action="append", type=_asked, default=[], help="r10:PROBLEM")
     chosen = parser.parse_args(arguments)
     until = time.monotonic() + chosen.seconds
@@ -118,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         device = require_device()
         limits = limits_of(device)
-        tried = [(one, tried_layouts(rung, one, limits)) for rung, one in asked]
+        tried = [(one, tried_layouts(rung, one, limits, chosen.layouts)) for rung, one in asked]
         with LayoutBench(limits, chosen.processes, chosen.rounds) as bench:
             found = search(bench, tried, until)
     except LabError as error:
