@@ -143,6 +143,13 @@ WRONG = {
         "async_copy",
     ),
     "gelu": ("v.w", "v.z", ""),
+    "gemv3_split": ("atomicAdd(y + column, sum)", "y[column] += sum", "race"),
+    "cross_entropy": ("= value;\n  __syncthreads();\n", "= value;\n", "race"),
+    "conv1d": ("  __syncthreads();\n", "", "race"),
+    "conv2d": ("row < height &&", "row <= height &&", ""),
+    "bitonic_sort": ("low & size", "low & stride", ""),
+    "aos_to_soa": ("  if (i >= n) return;\n", "", "out_of_bounds"),
+    "embedding": ("place % T", "place / T", ""),
 }
 
 

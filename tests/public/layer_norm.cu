@@ -1,4 +1,4 @@
-// LayerNorm with the mean and the inverse deviation of each row, a warp a row.
+// LayerNorm: a warp a row, with the mean and the inverse deviation of each, and a thread a row.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 
@@ -36,5 +36,26 @@ __global__ void layernorm_forward(float* __restrict__ out,           // [N, C]
   for (int c = warp.thread_rank(); c < C; c += warp.size()) {
     const float n = s * (__ldcs(x + c) - m);
     __stcs(o + c, n * weight[c] + bias[c]);
+  }
+}
+
+__global__ void layernorm_naive(float* out,           // [N, C]
+                                const float* inp,     // [N, C]
+                                const float* weight,  // [C]
+                                const float* bias,    // [C]
+                                int N, int C) {
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < N) {
+    const float* x = inp + row * C;
+    float m = 0.0f;
+    for (int c = 0; c < C; c++) m += x[c];
+    m /= C;
+    float v = 0.0f;
+    for (int c = 0; c < C; c++) {
+      const float off = x[c] - m;
+      v += off * off;
+    }
+    const float s = 1.0f / sqrtf(v / C + 1e-5f);
+    for (int c = 0; c < C; c++) out[row * C + c] = s * (x[c] - m) * weight[c] + bias[c];
   }
 }

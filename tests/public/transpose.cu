@@ -1,4 +1,4 @@
-// Transposes of a float matrix by blocks of 32 by 8 threads on tiles of 32 by 32.
+// Transposes of a float matrix by blocks of 32 by 8 threads, the first two on tiles of 32 by 32.
 #define TILE_DIM 32
 #define BLOCK_ROWS 8
 
@@ -22,4 +22,10 @@ __global__ void transpose_tiled(float* out, const float* in, int width, int heig
   y = blockIdx.x * TILE_DIM + threadIdx.y;
   for (int j = 0; j < TILE_DIM; j += BLOCK_ROWS)
     if (x < height && y + j < width) out[(y + j) * height + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+
+__global__ void transpose_columns(float* out, const float* in, int width, int height) {
+  const int x = blockIdx.x * blockDim.x + threadIdx.x;
+  const int y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x < height && y < width) out[y * height + x] = in[x * width + y];
 }
