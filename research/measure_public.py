@@ -21,6 +21,7 @@ from typing import Any
 from labtools.measure.campaign.plan import Group
 from labtools.measure.campaign.recording import Effort, record_groups
 from labtools.measure.gpu.job import Candidate, rung_candidate
+from labtools.measure.gpu.measure import PROCESSES
 from labtools.predict import forecast, model_name
 from labtools.problem import Problem, Rung, load_rung, operation_of
 from labtools.record import read_records
@@ -111,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="folder of the records, on a GPU")
     parser.add_argument("--read", type=Path, help="file of records, of which the table is made")
     parser.add_argument("--no-profile", action="store_true", help="no hardware counters")
+    parser.add_argument("--processes", type=int, default=PROCESSES)
     chosen = parser.parse_args(arguments)
     if chosen.read:
         write_measured(chosen.read)
@@ -118,7 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.out is None:
         write_forecasts(chosen.names)
         return 0
-    return 0 if record_all(chosen.out, chosen.names, Effort(profile=not chosen.no_profile)) else 1
+    effort = Effort(processes=chosen.processes, profile=not chosen.no_profile)
+    return 0 if record_all(chosen.out, chosen.names, effort) else 1
 
 
 if __name__ == "__main__":

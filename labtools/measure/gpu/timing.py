@@ -230,7 +230,8 @@ class _Group:
         l2_bytes, free_bytes = self.device.l2_bytes, self.device.free_bytes()
         self.rotation = plan_rotation(self.workload, l2_bytes, free_bytes, least)
         self.failures: dict[str, str] = {}
-        self.altered: dict[int, list[Altered]] = {}  # by set: all inputs, then each by itself
+        # of one of the sets that are compared: all inputs, then each by itself
+        self.altered: dict[int, list[Altered]] = {}
         self.sets: list[BufferSet] = []
         self.prepared: dict[str, list[bytes]] = {}
         self.checksum: int | None = None  # what the read sweep must find, once that is known
@@ -243,9 +244,8 @@ class _Group:
             self.checked = self._choose_pairs()
             self.checked.of(None)
             if any(job.kind == "rung" for job in self.request.jobs):
-                self.altered = {
-                    one: self._alter(one, parts) for one, parts in self.checked.parts.items()
-                }
+                index = int(self.rng.choice(list(self.checked.parts)))
+                self.altered = {index: self._alter(index, self.checked.parts[index])}
             self.device.synchronize()
         players = []
         for job in self.request.jobs:
@@ -333,7 +333,7 @@ class _Group:
         sets = [one for one in range(len(self.sets)) if one not in self.checked.parts]
         index = int(self.rng.choice(sets)) if sets and self.altered else 0
         parts = self.workload.sample_parts(2, self.rng)
-        return {index: self._alter(index, parts)[0]} if index else {}
+        return {index: self._alter(index, parts, apart=False)[0]} if index else {}
 
     def _prepare(self, job: Job) -> Player:
         """Bind, run once, compare, and capture as many launches as a sample takes."""
@@ -527,9 +527,9 @@ class _Group:
                 "its times are thrown away: it does not read its inputs in every call",
             )
 
-    def _alter(self, index: int, parts: Sequence[Part]) -> list[Altered]:
+    def _alter(self, index: int, parts: Sequence[Part], apart: bool = True) -> list[Altered]:
         """Change a few elements behind every part of a set that is compared, and change them back:
-        of all inputs that the operation alters, and then of each by itself.
+        of all inputs that the operation alters, and then, where asked, of each by itself.
         """
         device, buffers, operation = self.device, self.sets[index], operation_of(self.workload)
         places: dict[str, list[tuple[Any, Any, Any]]] = {}
@@ -552,22 +552,21 @@ class _Group:
             operation.alter_part(self.workload, part, fetch, store, self.rng)
         together.put_back(device)
         schemes = {job.scheme for job in self.request.jobs if job.kind == "rung"}
-        apart = [Altered(ones) for ones in places.values()] if len(places) > 1 else []
-        for altered in (together, *apart):
+        each = [Altered(ones) for ones in places.values()] if apart and len(places) > 1 else []
+        for altered in (together, *each):
             altered.put(device)
             altered.expected = {
                 one: expect_on_device(device, buffers, list(parts), one) for one in schemes
             }
             altered.put_back(device)
-        return [together, *apart]
+        return [together, *each]
 
     def _check_altered(self, player: Player) -> None:
         """An answer that was kept, whatever it was looked up by and wherever in a replay it is
         given, is wrong for other inputs: they change in front of one call of many, late and
         anywhere.
         """
-        index = int(self.rng.choice(list(self.altered)))
-        together, *apart = self.altered[index]
+        ((index, (together, *apart)),) = self.altered.items()
         self._alter_within(player, index, together, player.launches)
         for altered in (together, *apart):
             self._alter_within(player, index, altered, 1)
