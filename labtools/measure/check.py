@@ -47,7 +47,7 @@ from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.ptx import assemble_ptx
 from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
-from .case import CheckCase, Fault, checked_limits, second_draw
+from .case import CheckCase, Fault, checked_limits, second_draw, why_not_launched
 from .knob_values import (
     MOST_NEW_CODES,
     MOST_WHOLE,
@@ -60,6 +60,7 @@ from .knob_values import (
     pack_values,
     say_values,
 )
+from .own_sizes import not_of_author, of_author, with_several_blocks
 from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
@@ -323,6 +324,12 @@ def check_rung(
         batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
         if not operation.is_ours:
             batteries[0] += _last_blocks(rung, workload, knobs)
+    unsaid: list[str] = []
+    if not operation.is_ours:
+        tried = _battery_of(rung, workload)
+        more, unsaid = with_several_blocks(rung, workload, batteries[0], tried, knobs)
+        batteries[0] = [*batteries[0], *more]
+        unsaid += not_of_author(rung, workload, batteries[0], knobs)
     fixed = list(chain.from_iterable(batteries))
     cases = fixed.copy()
     if not quick:
@@ -331,7 +338,7 @@ def check_rung(
             cases += _draw_cases(rung, battery[0], battery, knobs, seed)
     asked = (knobs or ()) if asked is None else asked
     free = [one for one in rung.knobs if one.name not in asked] if on == "cpu" else []
-    not_checked = _not_checked(rung, () if every_kind else others, quick, on)
+    not_checked = [*_not_checked(rung, () if every_kind else others, quick, on), *unsaid]
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
@@ -495,11 +502,12 @@ def _end_of_grid(
 
 
 def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
-    """The cases of a quick check, all of what is compiled for the workload: a few, and a short one
-    of each further kind of values."""
+    """The cases of a quick check, all of what is compiled for the workload: a few, the sizes that a
+    reader named, and a short one of each further kind of values."""
     code = workload.code_key()
     battery = [one for one in _battery_of(rung, workload) if one.code_key() == code]
     few = _few_of(battery, QUICK_CASES)
+    few = list(dict.fromkeys([*few, *of_author(workload, battery)]))
     known = {one.distribution for one in few}
     short = {one.distribution: one for one in battery[::-1] if one.visits <= QUICK_VISITS}
     return [*few, *(one for name, one in short.items() if name not in known)]
@@ -773,8 +781,8 @@ def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | 
     for narrow, field in operation.widening(problems[0], rung.supports):
         with contextlib.suppress(LabError):  # there is no such problem
             vast = narrow.replace(**{field: LARGEST_SIZE})
-            if rung.supports(vast) is None and (grid := _why_not_launched(rung, vast, knobs)):
-                told[field] = grid
+            if rung.supports(vast) is None:
+                told[field] = why_not_launched(rung, vast, checked_limits(), knobs)
     for problem in dict.fromkeys(problems):
         large = operation.other_values(problem, VALUES_UP_TO)
         for kind, inputs in [*operation.other_integers(problem), *large]:
@@ -783,15 +791,7 @@ def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | 
                 why = run.faults[0] if run.faults else run.comparison
                 said = f"{kind}, which its author does not draw, and where it is wrong: {why}"
                 told.setdefault(kind, said)
-    return list(told.values())
-
-
-def _why_not_launched(rung: Rung, problem: Problem, knobs: Mapping[str, int] | None) -> str:
-    try:
-        rung.launches(problem, checked_limits(), knobs)
-    except LabError as error:
-        return f"its supports() takes {problem}: {error.what} {error.why}"
-    return ""
+    return [*filter(None, told.values())]
 
 
 def _check_other_knobs(

@@ -930,7 +930,17 @@ def _value_of(text: str, numbers: Mapping[str, int]) -> float:
 
 
 def _is_small(problem: Any) -> bool:
-    return bool(problem._elements <= _MOST_CASE_ELEMENTS and problem.flops <= _MOST_CASE_FLOPS)
+    return not why_no_case(problem)
+
+
+def why_no_case(problem: Problem) -> str:
+    """Why a battery has no case as large as a problem; "" for one that it may have."""
+    elements = sum(one.elements for one in problem.buffers.values())
+    if elements > _MOST_CASE_ELEMENTS:
+        return f"it has {elements:,} elements, and a case at most {_MOST_CASE_ELEMENTS:,}"
+    if problem.flops > _MOST_CASE_FLOPS:
+        return f"it takes {problem.flops:,} operations, and a case at most {_MOST_CASE_FLOPS:,}"
+    return ""
 
 
 def _moved(values: np.ndarray, by: float, rng: Rng) -> np.ndarray:
