@@ -30,6 +30,8 @@ class Floors:
     compute_us: float | None  # ``flops`` at that peak, or None
     bound: Literal["bandwidth", "compute"]  # ``bandwidth`` or ``compute``, whichever takes longer
     fits_l2: bool  # the bytes fit the L2 cache
+    # inputs that ``bytes`` leave out: a part of each is read, and nobody says how much
+    left_out: tuple[str, ...]
     note: str  # what limits the meaning of these numbers, or an empty string
 
     @property
@@ -94,6 +96,7 @@ def floors(
         compute_us=compute_us,
         bound="compute" if compute_us is not None and compute_us > time_us else "bandwidth",
         fits_l2=fits,
+        left_out=workload.read_in_part,
         note=note,
     )
 

@@ -273,6 +273,7 @@ class _Facts:
     visits: int
     part_visits: int
     call_inputs: tuple[str, ...]
+    read_in_part: tuple[str, ...]
     layout: str
     uneven: bool
     empty_parts: bool

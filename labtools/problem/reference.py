@@ -164,7 +164,10 @@ class ReferenceProblem(Problem):
 
     @property
     def minimal_bytes(self) -> int:
-        """Every input and every output once, but for inputs that are read in part."""
+        """As they are told, else every input and every output once, but for inputs that are read in
+        part."""
+        if self.of.least_bytes:
+            return max(1, sizes_of(self.of.least_bytes, self.named_sizes, least=0)[0])
         moved = [*self._buffers_of("in", "inout").values(), *self.outputs.values()]
         return max(1, sum(one.bytes for one in moved))
 
@@ -172,6 +175,10 @@ class ReferenceProblem(Problem):
     def streamed_bytes(self) -> int:
         """The same."""
         return self.minimal_bytes
+
+    @property
+    def read_in_part(self) -> tuple[str, ...]:
+        return () if self.of.least_bytes else tuple(self.of_roles("part"))
 
     @property
     def _elements(self) -> int:
@@ -232,9 +239,11 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         rows: str,
         flops: str,
         tolerance: float | None,
+        least_bytes: str,
     ) -> None:
         self._letters, self._told = letters, {one.name: one for one in told}
         self._reference, self.rows, self.flops = reference, rows, flops
+        self.least_bytes = least_bytes
         self._tolerance = tolerance
         self._asked, self.in_torch = _parameters_of(name, reference, [*self._told, *letters])
         self.arguments = lru_cache(maxsize=4096)(self._read)
@@ -252,7 +261,12 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         self.dtype = next((one.dtype for one in written if one.dtype in DTYPES), "float32")
         self.problem = self._make_class(name, sizes, read[0])
         self.bounded = [one.name for one in told if one.range]
-        self.bytes_name = self.minimal_name = "inputs and outputs, each once"
+        self.bytes_name = "what a call moves at least"
+        if not least_bytes:
+            part = " and ".join(one.name for one in read[0] if one.role == "part")
+            without = f", without {part}, of which a part is read" if part else ""
+            self.bytes_name = f"inputs and outputs, each once{without}"
+        self.minimal_name = self.bytes_name
         try:
             made = sorted((self.problem(*one) for one in sizes), key=lambda one: one.set_bytes)
         except LabError as error:
@@ -826,6 +840,7 @@ def from_reference(
     rows: str = "",
     flops: str = "",
     tolerance: float | None = None,
+    least_bytes: str = "",
 ) -> ReferenceOperation:
     """An operation from its arguments and a function that says the answer; it is registered.
 
@@ -845,6 +860,8 @@ def from_reference(
             answer is always computed whole.
         flops: additions and multiplications, such as ``2*M*N*K``; one an input without it.
         tolerance: relative error of a part; None: by type and length of the sums.
+        least_bytes: of memory that no call does without, told as ``flops``; every input and output
+            once without it, but for those marked ``:part``.
 
     Raises LabError: an argument, a shape or a parameter that cannot be read, or sizes that do not
     fit.
@@ -870,12 +887,13 @@ def from_reference(
     if tolerance is not None and not 0 < tolerance < 1:
         raise _no_problem(title, f"a tolerance of {tolerance!r} is no relative error")
     told = [_read_told(title, one, text) for one, text in arguments.items()]
-    if flops:
+    for text in filter(None, (flops, least_bytes)):
         try:
-            sizes_of(flops, dict(zip(letters, tried[0], strict=True)), least=0)
+            sizes_of(text, dict(zip(letters, tried[0], strict=True)), least=0)
         except LabError as error:
             raise _no_problem(title, error.clause) from error
-    return ReferenceOperation(title, tried, letters, told, reference, rows, flops, tolerance)
+    about = rows, flops, tolerance, least_bytes
+    return ReferenceOperation(title, tried, letters, told, reference, *about)
 
 
 _FIELD_NAMES = ("dtype", "distribution", "seed", "cache_state", "of")

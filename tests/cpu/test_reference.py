@@ -11,6 +11,7 @@ from live_fake import use_fake_gpu
 from labtools.measure import CheckReport, check_rung
 from labtools.measure.campaign.recording import Effort, record_rung
 from labtools.measure.gpu.runner import run_on_gpu
+from labtools.predict import floors
 from labtools.problem import (
     LabError,
     element_dtype,
@@ -388,6 +389,31 @@ def test_a_reference_of_torch_is_a_peer_where_it_is_named(tmp_path: Path) -> Non
     found = peers["saxpy_torch"].prepare(tensors, small)()
     assert small.compare(found.numpy(), operation.expect(drawn)).ok
     assert operation_of("saxpy") is operation
+
+
+GATHERED = """
+OPERATION = from_reference(
+    "gathered:N,R,C",
+    {"table": "f32[N,C]:part", "rows": "i32[R]=uniform:0,N", "out": "f32[R,C]:out"},
+    lambda table, rows: table[rows], sizes=[(7, 5, 3), (50000, 8192, 1024)], LEAST)
+RUNG = OPERATION.rung(__file__, entry="softmax<256>", grid="R", block=256)
+"""
+
+
+def test_a_floor_says_what_it_leaves_out_or_counts_what_the_author_says(tmp_path: Path) -> None:
+    moved = 4 * 8192 * 1025
+    for least, given, left_out in [
+        ('rows="R"', moved, ("table",)),
+        ('least_bytes="4*R*(2*C+1)"', moved + 4 * 8192 * 1024, ()),
+    ]:
+        path = write_kernel(tmp_path, "softmax", GATHERED.replace("LEAST", least))
+        operation = operation_of(load_rung(path).operation)
+        found = floors(operation.headline, "h200")
+        assert (found.bytes, found.left_out) == (given, left_out)
+        assert ("without table" in operation.bytes_name) == bool(left_out)
+    write_kernel(tmp_path, "softmax", GATHERED.replace("LEAST", 'least_bytes="4*Q"'))
+    with pytest.raises(LabError, match="gathered cannot be read"):
+        load_rung(tmp_path / "softmax.py")
 
 
 TYPES = """
