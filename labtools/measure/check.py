@@ -309,7 +309,8 @@ def check_rung(
     others = [one for one in operation.kinds(workload)[1:] if rung.supports(one) is None]
     kinds = (workload, *(others if every_kind or not quick else ()))
     cases_of = quick_cases if quick else _battery_of
-    batteries = [cases_of(rung, one) for one in kinds]
+    with _built_meanwhile(rung, workload, knobs) if on == "cpu" else contextlib.nullcontext():
+        batteries = [cases_of(rung, one) for one in kinds]
     if quick:
         seed = None
     else:
@@ -391,6 +392,19 @@ def check_rung(
     report = CheckReport(rung.id, on, ok, done, len(cases), seed, *said, by_ptx=by_ptx)
     ok = ok and not report.bias
     return dataclasses.replace(report, ok=ok and not gpu_only, gpu_only=gpu_only if ok else "")
+
+
+@contextlib.contextmanager
+def _built_meanwhile(
+    rung: Rung, workload: Problem, knobs: Mapping[str, int] | None
+) -> Iterator[None]:
+    """Compile what is run first, while something else is done; why that fails is told where it is
+    run."""
+    from .cpu import build_for_cpu
+
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(build_for_cpu, rung, workload, knobs)
+        yield
 
 
 def compiled_code(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
