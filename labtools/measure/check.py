@@ -309,7 +309,7 @@ def check_rung(
     others = [one for one in operation.kinds(workload)[1:] if rung.supports(one) is None]
     kinds = (workload, *(others if every_kind or not quick else ()))
     cases_of = quick_cases if quick else _battery_of
-    with _built_meanwhile(rung, workload, knobs) if on == "cpu" else contextlib.nullcontext():
+    with _begun_to_build(rung, workload, knobs, on) as begun:
         batteries = [cases_of(rung, one) for one in kinds]
     if quick:
         seed = None
@@ -348,7 +348,9 @@ def check_rung(
     if on == "cpu":
         from .cpu.runner import needs_ascending, unfenced_line
 
-        compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
+        built = (begun, *repeat(None, len(batteries) - 1))
+        both = zip(batteries, built, strict=True)
+        compiled = [_compile_for_gpu(rung, battery, knobs, one) for battery, one in both]
         by_ptx = all(one.by_ptx for _, one in compiled)
         gpu_only = "" if by_ptx else _gpu_only(rung, batteries, knobs)
         if not all(told for told, _ in compiled):
@@ -395,16 +397,15 @@ def check_rung(
 
 
 @contextlib.contextmanager
-def _built_meanwhile(
-    rung: Rung, workload: Problem, knobs: Mapping[str, int] | None
-) -> Iterator[None]:
-    """Compile what is run first, while something else is done; why that fails is told where it is
-    run."""
+def _begun_to_build(
+    rung: Rung, workload: Problem, knobs: Mapping[str, int] | None, on: str
+) -> Iterator[Future[Executable] | None]:
+    """What the CPU runs first, compiled while something else is done; None on a GPU."""
     from .cpu import build_for_cpu
 
     with ThreadPoolExecutor(1) as beside:
-        beside.submit(build_for_cpu, rung, workload, knobs)
-        yield
+        told = rung, workload, knobs, checked_limits()
+        yield beside.submit(build_for_cpu, *told) if on == "cpu" else None
 
 
 def compiled_code(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
@@ -653,16 +654,20 @@ def _aliased(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> 
 
 
 def _compile_for_gpu(
-    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
+    rung: Rung,
+    cases: Sequence[Problem],
+    knobs: Mapping[str, int] | None,
+    begun: Future[Executable] | None,
 ) -> tuple[bool, Executable]:
     """Refuse what a GPU or its compiler refuses, before anything runs here; whether that could be
-    told, and what the CPU runs."""
+    told, and what the CPU runs, which may have ``begun`` to be compiled."""
     from .cpu import build_for_cpu
 
     limits, workload = checked_limits(), cases[0]
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(_compiled, rung, workload, knobs)
-        executable = build_for_cpu(rung, workload, knobs, limits)
+        told = rung, workload, knobs, limits
+        executable = begun.result() if begun else build_for_cpu(*told)
         try:
             cubin = compiling.result()
         except CompilerMissing:
