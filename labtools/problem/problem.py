@@ -258,6 +258,11 @@ class Problem(ABC):
         """Part of the padded inputs that a call goes through."""
         return 1.0
 
+    @property
+    def read_in_part(self) -> tuple[str, ...]:
+        """Inputs of which a call reads a part, and nobody says how much: no floor counts them."""
+        return ()
+
     def why_absent(self, name: str) -> str | None:
         """Why an input that other problems of the operation have is not here, or None."""
         return None
