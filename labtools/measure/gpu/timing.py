@@ -51,7 +51,15 @@ from .device import (
 )
 from .faults import cuda_fault
 from .job import Job, baseline_of
-from .plan import COLD_LEAST, Rotation, plan_launches, plan_rotation, plan_rounds, takes_part
+from .plan import (
+    COLD_LEAST,
+    LONGEST_CUT,
+    Rotation,
+    plan_launches,
+    plan_rotation,
+    plan_rounds,
+    takes_part,
+)
 from .session import Session, use_gpu
 
 GRAPH_PROTOCOL = "graph-1"
@@ -67,7 +75,6 @@ LIBRARY_LIMIT_S = 600.0
 CHECKSUM_BYTES = 64 * 1024 * 1024
 HOST_SETS = 4  # sets with inputs of their own when the CPU draws them; further sets are copies
 WARM_UP_MS = 20.0
-LONGEST_CUT = 16  # calls of a replay that is cut off, at most
 
 
 @dataclass(frozen=True)
