@@ -83,7 +83,7 @@ def dequantise_tensor(quantised: Quantised) -> np.ndarray:
     return np.ascontiguousarray(x)
 
 
-def as_kept(
+def kept_rows(
     x: np.ndarray,
     lengths: np.ndarray,
     scheme: StorageFormat,
@@ -163,7 +163,7 @@ def dequantise_inputs(
 ) -> Inputs:
     """The inputs that a kernel with this scheme computes with: k and v are float32 arrays.
 
-    They have the layout of the given ones; ``like`` as of `as_kept`. Every value is an fp16 scale
+    They have the layout of the given ones; ``like`` as of `kept_rows`. Every value is an fp16 scale
     times a small whole number plus an fp16 bias, rounded to fp32 once, so the float64 oracle sees
     what the codes say.
     """
@@ -171,7 +171,7 @@ def dequantise_inputs(
     for name, part in (("k", scheme.k), ("v", scheme.v)):
         x, back = by_sequence(inputs, name)
         known = like and (by_sequence(like[0], name)[0], by_sequence(like[1], name)[0])
-        changed[name] = back(as_kept(x, inputs.seq_lens, part, known))
+        changed[name] = back(kept_rows(x, inputs.seq_lens, part, known))
     return dataclasses.replace(inputs, **changed)
 
 
