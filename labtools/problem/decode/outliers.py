@@ -18,7 +18,7 @@ import numpy as np
 from ..compare import worst_relative_error
 from .inputs import Inputs, make_inputs
 from .oracle import apply_weights, attention_oracle, attention_weights
-from .quantise import kept_rows, by_sequence
+from .quantise import by_sequence, kept_rows
 from .scheme import SCHEMES, Scheme, StorageFormat
 from .workload import Workload
 
