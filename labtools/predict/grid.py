@@ -367,10 +367,10 @@ class LaunchModel:
         slots = machine.sub_partitions * max(1.0, run.cycles)
         main = explain.find_main_loop(self.sass, run.events)
         clock_ghz = machine.clock_at(run.tensor_share)
+        # Blocks are dispatched while others work, which takes as long as in an empty launch.
         blocks = self.launch.num_blocks
-        fit = self.resident.blocks_per_sm * self.sms
-        first_us, others_us = machine.dispatched_us(blocks, fit)
-        busy_us = max(cycles / clock_ghz / 1e3, others_us)
+        first_us = machine.dispatch_us(min(blocks, self.resident.blocks_per_sm * self.sms))
+        busy_us = max(cycles / clock_ghz / 1e3, machine.dispatch_us(blocks) - first_us)
         # The L2 does atomic operations on one address one after another. While they queue up,
         # nothing else is done.
         atomics_us = self.blocks.one_address_atomics * machine.atomic_ns / 1e3

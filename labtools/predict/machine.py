@@ -238,12 +238,6 @@ class Machine:
         """What an empty launch of so many blocks takes; in proportion beyond those measured."""
         return self.launch_us(blocks) * max(1.0, blocks / self.launch_us.x[-1])
 
-    def dispatched_us(self, blocks: int, together: int) -> tuple[float, float]:
-        """Until as many blocks as fit ``together`` have started, and what the others take from then
-        on: they are dispatched while blocks work, no sooner than in an empty launch."""
-        first_us = self.dispatch_us(min(blocks, together))
-        return first_us, self.dispatch_us(blocks) - first_us
-
     def chunk_share(self, chunk_bytes: float) -> float:
         """Share of the memory's ceiling by the bytes that a block reads side by side: it rises with
         the logarithm from 1 KiB (`scattered`) to 8 KiB (all), since fewer pages are opened."""

@@ -128,23 +128,16 @@ class _RowDerivation(Derivation):
 
     def _time_parts(self, cost: _RowCost) -> list[float]:
         machine, us = self.machine, 1 / self.machine.clock_ghz / 1e3
-        fit = cost.fit.blocks_per_sm * self.gpu.sm_count
-        first_us, others_us = machine.dispatched_us(self.problem.rows, fit)
         return [
-            first_us + machine.start_us,
+            machine.launch_us(min(self.problem.rows, 1 << 16)) + machine.start_us,
             machine.dram_async(512) * us,
             self.problem.minimal_bytes / (self.dram_gb_per_s * cost.share) / 1e3,
             cost.row_cycles * us,
-            others_us,
         ]
-
-    def _time_us(self, cost: _RowCost) -> float:
-        start, *works, others = self._time_parts(cost)
-        return start + max(sum(works), others)
 
     def design(self) -> RowDesign:
         cost, rung = self.costs[self.threads], self.rung
-        self.ties = {"us": (0.0, NOT_TOLD_APART * self._time_us(cost))}
+        self.ties = {"us": (0.0, NOT_TOLD_APART * sum(self._time_parts(cost)))}
         steps = (
             self._bytes(),
             self.in_flight_step(),
@@ -190,7 +183,7 @@ class _RowDerivation(Derivation):
         for threads, cost in self.costs.items():
             if threads == self.threads:
                 continue
-            value, unit = self._time_us(cost), "us"
+            value, unit = sum(self._time_parts(cost)), "us"
             why = f"{cost.on_the_way / 1024:.0f} KiB in flight, and more warps of a row to merge"
             if cost.pieces > MOST_HELD:
                 value, unit, why = cost.pieces, "pieces per thread", f"it holds {MOST_HELD}"
@@ -216,5 +209,6 @@ class _RowDerivation(Derivation):
         )
 
     def _time(self, cost: _RowCost) -> DesignStep:
-        parts, time = self._time_parts(cost), self._time_us(cost)
+        parts = self._time_parts(cost)
+        time = sum(parts)
         return self.step("time", parts, [time, self.floor_us / time], stops=WHERE_IT_STOPS)
