@@ -2,10 +2,10 @@
 
     python -m research.measure_public                 the forecasts, tests/public/forecasts.json
     python -m research.measure_public --out FOLDER    on a GPU: a record of each in FOLDER
-    python -m research.measure_public --read FILE     tests/public/<gpu>.json of such records
+    python -m research.measure_public --read FILE     adds such records to tests/public/<gpu>.json
 
-No number of the model was fitted on these kernels. The forecasts are committed before anything is
-measured.
+The forecasts are committed before anything is measured, and what was said then is kept beside what
+was measured. Later versions of the model were made with these measurements in sight.
 """
 
 from __future__ import annotations
@@ -86,22 +86,25 @@ def record_all(folder: Path, names: Sequence[str], effort: Effort) -> bool:
     return report.ok
 
 
-def write_measured(file: Path) -> None:
-    """Write ``tests/public/<gpu>.json``: of each record in a file the median of each process in
-    microseconds, and its hardware counters."""
+def add_measured(file: Path) -> None:
+    """Add to ``tests/public/<gpu>.json`` of each record in a file what was said before, the median
+    of each process in microseconds, and its hardware counters where there are any."""
     public_rungs()  # so that the problems are known
     records, _ = read_records(file)
-    about = records[0].provenance
-    found: dict[str, Any] = {"gpu": about.gpu, "driver": about.driver, "commit": about.commit}
-    found["kernels"] = {
-        one.name: {
-            "us": [round(median(process.us), 4) for process in one.samples.processes],
-            "counters": {name: value for name, value in one.counters.values.items() if value},
-        }
-        for one in sorted(records, key=lambda one: one.name)
-        if one.counters is not None
-    }
+    about, said = records[0].provenance, json.loads(FORECASTS.read_text("utf-8"))
     path = PUBLIC_DIR / f"{about.gpu_slug}.json"
+    found: dict[str, Any] = {"gpu": about.gpu, "driver": about.driver, "kernels": {}}
+    if path.exists():
+        found = json.loads(path.read_text("utf-8"))
+    for one in records:
+        counters = one.counters.values if one.counters is not None else {}
+        found["kernels"][one.name] = {
+            "commit": one.provenance.commit,
+            "said": {name: said[one.name][name] for name in ("time_us", "bound", "model")},
+            "us": [round(median(process.us), 4) for process in one.samples.processes],
+            "counters": {name: value for name, value in counters.items() if value},
+        }
+    found["kernels"] = dict(sorted(found["kernels"].items()))
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -110,12 +113,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="some of the kernels")
     parser.add_argument("--out", type=Path, help="folder of the records, on a GPU")
-    parser.add_argument("--read", type=Path, help="file of records, of which the table is made")
+    parser.add_argument("--read", type=Path, help="file of records that the table gains")
     parser.add_argument("--no-profile", action="store_true", help="no hardware counters")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     chosen = parser.parse_args(arguments)
     if chosen.read:
-        write_measured(chosen.read)
+        add_measured(chosen.read)
         return 0
     if chosen.out is None:
         write_forecasts(chosen.names)

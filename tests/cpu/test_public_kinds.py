@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import shutil
 import statistics
 from pathlib import Path
@@ -50,32 +49,40 @@ def test_each_is_right(path: Path) -> None:
 
 FORECASTS: dict[str, Any] = json.loads((PUBLIC_DIR / "forecasts.json").read_text("utf-8"))
 MEASURED: dict[str, Any] = json.loads((PUBLIC_DIR / "h200.json").read_text("utf-8"))["kernels"]
-"""What was said before, and what was measured then."""
+"""What was measured, each with what the model of that day had said before."""
 
 
-def _ratios() -> dict[str, float]:
-    return {
-        name: FORECASTS[name]["time_us"] / statistics.median(row["us"])
-        for name, row in MEASURED.items()
+def _off(said: dict[str, Any]) -> dict[str, float]:
+    """The larger of what was said and what was measured over the smaller, by kernel."""
+    ratios = {
+        name: said[name]["time_us"] / statistics.median(row["us"]) for name, row in MEASURED.items()
     }
+    return {name: max(one, 1 / one) for name, one in ratios.items()}
 
 
 def test_what_was_said_before_is_near_to_what_was_measured() -> None:
-    assert len(MEASURED) >= 25
-    off = {name: abs(math.log(ratio)) for name, ratio in _ratios().items()}
-    assert statistics.median(off.values()) <= math.log(1.12)
-    far = {name for name, one in off.items() if one > math.log(1.35)}
-    assert far == FAR
+    assert len(MEASURED) >= 39
+    off = _off({name: row["said"] for name, row in MEASURED.items()})
+    assert statistics.median(off.values()) <= 1.12
+    assert {name for name, one in off.items() if one > 1.35} == FAR
+    for name, row in MEASURED.items():
+        if row["said"]["model"] == FORECASTS[name]["model"]:
+            assert row["said"]["time_us"] == FORECASTS[name]["time_us"]
 
 
 FAR = {"row_scan", "softmax1_naive", "softmax2_warp", "transpose1_naive"}
-"""Of which the forecast was off by more than 1.35: each reads or writes memory in small pieces that
-lie far apart, or scans."""
+"""Of which the forecast was off by more than 1.35 when they were measured: each reads or writes
+memory in small pieces that lie far apart, or scans. A later model was made with them in sight."""
+
+
+def test_what_is_said_now_is_near_to_what_was_measured() -> None:
+    off = _off(FORECASTS)
+    assert statistics.median(off.values()) <= 1.12 and max(off.values()) <= 1.35
 
 
 def test_the_ladder_of_products_stands_in_its_order() -> None:
     ladder = [name for name in MEASURED if name.startswith("sgemm")]
-    said = [FORECASTS[name]["time_us"] for name in ladder]
+    said = [MEASURED[name]["said"]["time_us"] for name in ladder]
     measured = [statistics.median(MEASURED[name]["us"]) for name in ladder]
     assert len(ladder) == 10
     places = [np.argsort(np.argsort(times)) for times in (said, measured)]
@@ -85,6 +92,8 @@ def test_the_ladder_of_products_stands_in_its_order() -> None:
 def test_counters_show_the_bound_that_was_said() -> None:
     shown = {}
     for name, row in MEASURED.items():
+        if not row["counters"]:
+            continue
         counted = counted_bound(
             row["counters"],
             empty_launch_us=row["counters"]["empty_launch_us"],
@@ -92,7 +101,7 @@ def test_counters_show_the_bound_that_was_said() -> None:
         )
         if counted.bound:
             shown[name] = counted.bound
-    right = [name for name, bound in shown.items() if FORECASTS[name]["bound"] == bound]
+    right = [name for name, bound in shown.items() if MEASURED[name]["said"]["bound"] == bound]
     assert len(shown) >= 15 and len(right) >= 0.85 * len(shown)
 
 

@@ -128,7 +128,7 @@ def record_campaign(
     if stale:
         shipped = shipped_records_dir() / path.relative_to(folder)
         fresh = _fresh_problems(shipped)
-        groups = [group for group in groups if group.workload.key() not in fresh]
+        groups = [one for one in groups if one.candidates and one.workload.key() not in fresh]
     return _Campaign(path, chosen.name, device, effort, progress).measure(groups, left_out)
 
 
