@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from labtools.predict import load_gpu
 from labtools.problem import Gemm, LabError, Prefill, Workload, load_rung, parse_problem
+from labtools.problem.decode.block_plan import plan_of
 from labtools.record.tile_search import (
     SearchedProblem,
     TileSearch,
     TimedTile,
+    layout_search_path,
     read_search,
     search_path,
     text_hash,
 )
+from research.search_layouts import drawn_problems_of_rings
 from research.search_tiles import (
     COUNT,
     DRAW_SEED,
@@ -169,3 +173,16 @@ def test_what_an_earlier_search_found_is_timed_again() -> None:
 def test_a_part_of_the_tables_own_draw_is_refused(words: tuple[str, ...], tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         main(["--out", str(tmp_path), *words])
+
+
+def test_the_layouts_that_the_rule_chooses_are_near_the_best() -> None:
+    table = read_search(layout_search_path("h200"))
+    drawn = {(problem.short(), rung) for rung, problem in drawn_problems_of_rings()}
+    assert not table.stale and len(table.problems) >= 25
+    for one in table.problems:
+        rung, problem = load_rung(one.derived.kernel), Workload.parse(one.problem)
+        timed = plan_of(rung, problem, H200.limits, one.derived.knobs)
+        assert timed == plan_of(rung, problem, H200.limits), "the rule chooses another layout now"
+        assert (one.problem, one.derived.kernel) in drawn and one.others
+    assert median(one.ratio for one in table.problems) <= 1.04
+    assert [one.problem for one in table.misses(1.1)] == ["1,32,32,2054,128"]
