@@ -242,6 +242,13 @@ def _fill(entry, args):
             numbers[b, :, n:] = np.nan
 
 
+def _fingerprint(entry, args):
+    array, total, size, seed = args
+    assert int(size) == array.nbytes
+    digest = hashlib.sha256(array.host.tobytes() + int(seed).to_bytes(8, "big")).digest()
+    total.host[...] += np.frombuffer(digest[:8], np.uint64)
+
+
 def _read_sweep(entry, args):
     k, v, checksum, chunks = args
     _state.clock_us += 5.0
@@ -323,6 +330,7 @@ def _copy_cache(entry, args):
 _SPLIT = {"decode_r04": decode_pieces, "merge_pieces": merge_pieces}
 _KERNELS = {
     **dict.fromkeys(("fill_normal", "fill_normal_bf16", "fill_normal_fp32"), _fill),
+    "fingerprint": _fingerprint,
     "clear_counters": _clear,
     "split_merge": _split_merge,
     "read_sweep": _read_sweep,
