@@ -122,11 +122,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=DRAWN_COUNT, help="problems that are drawn")
+    parser.add_argument("--after", type=int, default=0, help="of these, not so many of the first")
     parser.add_argument("--layouts", type=int, default=MOST_LAYOUTS, help="of each, at most")
     parser.add_argument("--also", action="append", type=_asked, default=[], help="r10:PROBLEM")
     chosen = parser.parse_args(arguments)
     until = time.monotonic() + chosen.seconds
-    asked = [*chosen.also, *drawn_problems_of_rings(chosen.count)]
+    asked = [*chosen.also, *drawn_problems_of_rings(chosen.count)[chosen.after :]]
     try:
         device = require_device()
         limits = limits_of(device)

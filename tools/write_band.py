@@ -13,14 +13,13 @@ from random import Random
 import numpy as np
 
 from labtools.predict import forecast_each, load_gpu
-from labtools.predict.bands import BANDS, FAMILIES, Band, family_of
+from labtools.predict.bands import BANDS, FAMILIES, KEPT, Band, family_of
 from labtools.predict.result import model_name
 from labtools.problem import load_rung
 from labtools.record import Record, freshness, read_records, shipped_records_dir
 from labtools.toolchain.listings import machine_code
 
 GPUS = ("h200",)
-KEPT = 0.98
 MOST_POINTS = 80
 """Of a family, drawn: each takes about a second."""
 FRESH = "families"

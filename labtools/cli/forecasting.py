@@ -149,6 +149,8 @@ class ForecastAnswer(Answer):
         if details:
             why = "; ".join(made.doubts)
         knobs = say_knobs(self.knobs, " ")
+        part = " and ".join(floor.left_out)
+        without = f", without {part}, of which a part is read" if part else ""
         return [
             f"{self.rung}  {knobs}  on {self.gpu.name}",
             *self._say_source(),
@@ -157,7 +159,7 @@ class ForecastAnswer(Answer):
             *([f"no band:  {why}"] if made.doubts else self._say_band()),
             f"          {made.bound_reason}",
             f"computed  floor {floor.time_us:.2f} us: {floor.bytes:,} bytes at "
-            f"{floor.dram_gb_per_s:,.0f} GB/s",
+            f"{floor.dram_gb_per_s:,.0f} GB/s{without}",
             *(
                 [
                     f"computed  floor {floor.compute_us:.2f} us: {floor.flops:,} operations at "

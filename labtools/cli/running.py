@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from labtools.measure.campaign.plan import load_plan
 from labtools.measure.campaign.recording import CampaignReport, Effort, record_campaign, record_rung
 from labtools.measure.cpu.memory import check_host_memory
 from labtools.measure.gpu.job import Candidate, default_candidates, every_baseline, require_device
-from labtools.measure.gpu.measure import PROCESSES, ROUNDS, time_candidates
+from labtools.measure.gpu.measure import BUDGET_S, PROCESSES, ROUNDS, time_candidates
+from labtools.measure.gpu.plan import SAMPLE_US, plan_rotation, planned_us
 from labtools.measure.rung_run import RungRun, run_rung
 from labtools.predict import sheet_floor_us
 from labtools.problem import (
@@ -30,6 +32,7 @@ from labtools.record import (
     Errors,
     Ratio,
     Record,
+    RecordStore,
     Standing,
     distinguish,
     errors_of,
@@ -38,6 +41,7 @@ from labtools.record import (
     say_oracle,
     say_timed,
     say_verdict,
+    select,
     standings,
     summary,
 )
@@ -57,6 +61,7 @@ from .outcome import Answer, Status, print_table, typed
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from labtools.predict.sheets import Gpu
     from labtools.toolchain import DeviceInfo
     from labtools.toolchain.progress import Progress
 
@@ -64,8 +69,6 @@ QUICK_PROCESSES = 1
 QUICK_ROUNDS = 5
 PATIENCE_US = 5000.0
 """A candidate that nobody named and that takes longer a call is checked and not timed."""
-SECONDS_EACH, CALLS_EACH = 0.15, 45
-"""What a candidate costs in a process: a share that is always there, and calls of it."""
 
 
 # ---------------------------------------------------------------------------------- what is timed
@@ -385,14 +388,15 @@ def bench_candidates(
     unique = {candidate.label: candidate for candidate in candidates}
     device = require_device()
     count = processes or (QUICK_PROCESSES if quick else PROCESSES)
+    rounds = QUICK_ROUNDS if quick else ROUNDS
     if every:
-        seconds = count * estimate_seconds(list(unique.values()), workload, device)
-        progress(f"this takes about {seconds:.0f} s")
+        seconds = count * estimate_seconds(list(unique.values()), workload, device, rounds)
+        progress(f"all calls together take about {seconds:.0f} s, besides starting and compiling")
     timing = time_candidates(
         list(unique.values()),
         workload,
         processes=count,
-        rounds=QUICK_ROUNDS if quick else ROUNDS,
+        rounds=rounds,
         patience_us=0.0 if every or targets else PATIENCE_US,
         progress=progress,
     )
@@ -427,23 +431,56 @@ def bench_candidates(
 
 
 def estimate_seconds(
-    candidates: Sequence[Candidate], workload: Problem, device: DeviceInfo
+    candidates: Sequence[Candidate], workload: Problem, device: DeviceInfo, rounds: int
 ) -> float:
-    """About how long one process takes; a rung without a forecast counts as a fast one."""
-    from labtools.predict import forecast, merge_device
+    """About how long the calls of one process take, by what `planned_us` says of each candidate."""
+    from labtools.predict import merge_device
     from labtools.toolchain.clusters import query_clusters
 
+    able = [one for one in candidates if one.supports(workload) is None]
+    least = min((_read_bytes(one, workload) for one in able), default=None)
+    l2_bytes, free_bytes = device.l2_bytes, device.memory_bytes
+    sets = plan_rotation(workload, l2_bytes, free_bytes, least).sets
     gpu = merge_device(device, query_clusters())
-    seconds = 0.0
-    for one in candidates:
-        if one.supports(workload):
-            continue
-        seconds += SECONDS_EACH
-        if isinstance(one.target, Rung):
-            with suppress(LabError):
-                made = forecast(one.target, workload, gpu, one.knobs)
-                seconds += CALLS_EACH * made.time_us / 1e6
-    return seconds
+    records = select(RecordStore().load(), gpu=device.name, kind="baseline")
+    planned = (
+        planned_us(
+            _call_us(one, workload, gpu, records),
+            *(sets, rounds, BUDGET_S, one.kind == "rung", SAMPLE_US),
+        )
+        for one in able
+    )
+    return sum(planned) / 1e6
+
+
+def _call_us(one: Candidate, workload: Problem, gpu: Gpu, records: Sequence[Record]) -> float:
+    """A rung's forecast; of a library what it takes for each byte in the record on this GPU whose
+    problem is the nearest in size. Where nothing says, the data sheet's floor."""
+    from labtools.predict import forecast
+
+    size = workload.minimal_bytes
+    if isinstance(one.target, Rung):
+        with suppress(LabError):
+            return forecast(one.target, workload, gpu, one.knobs).time_us
+    near = min(
+        (record for record in records if record.is_candidate(one.id)),
+        key=lambda record: abs(math.log(size / record.problem.minimal_bytes)),
+        default=None,
+    )
+    if near is None:
+        return sheet_floor_us(size, gpu) or 1.0
+    return near.median_us * size / near.problem.minimal_bytes
+
+
+def _read_bytes(one: Candidate, workload: Problem) -> int:
+    """Bytes of one set that a call reads, where inputs are kept in fewer bits of those."""
+    given = workload.streamed_bytes
+    if isinstance(one.target, Rung):
+        scheme = one.target.scheme(workload, one.knobs)
+        kept = given if scheme is None else scheme.stored_bytes(workload)
+    else:
+        kept = one.target.storage.stored_bytes(given, workload.element_bytes)
+    return workload.minimal_bytes - given + kept
 
 
 def _candidate(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from labtools.problem import Comparison, Limits, Problem
+from labtools.problem import Comparison, LabError, Limits, Problem, Rung
 from labtools.record.fields import ProblemField
 
 P = TypeVar("P", bound=Problem)
@@ -24,6 +24,17 @@ def checked_limits() -> Limits:
     from labtools.predict import DEFAULT_GPU, load_gpu
 
     return load_gpu(DEFAULT_GPU).limits
+
+
+def why_not_launched(
+    rung: Rung, problem: Problem, limits: Limits, knobs: Mapping[str, int] | None
+) -> str:
+    """Why a rung launches nothing for a problem that its `supports` takes; "" where it does."""
+    try:
+        rung.launches(problem, limits, knobs)
+    except LabError as error:
+        return f"its supports() takes {problem}: {error.what} {error.why}"
+    return ""
 
 
 @dataclass(frozen=True)

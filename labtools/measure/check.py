@@ -47,7 +47,7 @@ from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.ptx import assemble_ptx
 from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
-from .case import CheckCase, Fault, checked_limits, second_draw
+from .case import CheckCase, Fault, checked_limits, second_draw, why_not_launched
 from .knob_values import (
     MOST_NEW_CODES,
     MOST_WHOLE,
@@ -60,6 +60,7 @@ from .knob_values import (
     pack_values,
     say_values,
 )
+from .own_sizes import not_of_author, of_author, with_several_blocks
 from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
@@ -308,7 +309,8 @@ def check_rung(
     others = [one for one in operation.kinds(workload)[1:] if rung.supports(one) is None]
     kinds = (workload, *(others if every_kind or not quick else ()))
     cases_of = quick_cases if quick else _battery_of
-    batteries = [cases_of(rung, one) for one in kinds]
+    with _begun_to_build(rung, workload, knobs, on) as begun:
+        batteries = [cases_of(rung, one) for one in kinds]
     if quick:
         seed = None
     else:
@@ -323,6 +325,12 @@ def check_rung(
         batteries[0] = [*batteries[0], *(one for one in behind if _is_short(one))]
         if not operation.is_ours:
             batteries[0] += _last_blocks(rung, workload, knobs)
+    unsaid: list[str] = []
+    if not operation.is_ours:
+        tried = _battery_of(rung, workload)
+        more, unsaid = with_several_blocks(rung, workload, batteries[0], tried, knobs)
+        batteries[0] = [*batteries[0], *more]
+        unsaid += not_of_author(rung, workload, batteries[0], knobs)
     fixed = list(chain.from_iterable(batteries))
     cases = fixed.copy()
     if not quick:
@@ -331,7 +339,7 @@ def check_rung(
             cases += _draw_cases(rung, battery[0], battery, knobs, seed)
     asked = (knobs or ()) if asked is None else asked
     free = [one for one in rung.knobs if one.name not in asked] if on == "cpu" else []
-    not_checked = _not_checked(rung, () if every_kind else others, quick, on)
+    not_checked = [*_not_checked(rung, () if every_kind else others, quick, on), *unsaid]
     if not quick:
         ends = (one for one in behind if not _is_short(one))
         not_checked += [f"{one} and more, where its grid grows no further" for one in ends]
@@ -340,7 +348,9 @@ def check_rung(
     if on == "cpu":
         from .cpu.runner import needs_ascending, unfenced_line
 
-        compiled = [_compile_for_gpu(rung, battery, knobs) for battery in batteries]
+        built = (begun, *repeat(None, len(batteries) - 1))
+        both = zip(batteries, built, strict=True)
+        compiled = [_compile_for_gpu(rung, battery, knobs, one) for battery, one in both]
         by_ptx = all(one.by_ptx for _, one in compiled)
         gpu_only = "" if by_ptx else _gpu_only(rung, batteries, knobs)
         if not all(told for told, _ in compiled):
@@ -384,6 +394,18 @@ def check_rung(
     report = CheckReport(rung.id, on, ok, done, len(cases), seed, *said, by_ptx=by_ptx)
     ok = ok and not report.bias
     return dataclasses.replace(report, ok=ok and not gpu_only, gpu_only=gpu_only if ok else "")
+
+
+@contextlib.contextmanager
+def _begun_to_build(
+    rung: Rung, workload: Problem, knobs: Mapping[str, int] | None, on: str
+) -> Iterator[Future[Executable] | None]:
+    """What the CPU runs first, compiled while something else is done; None on a GPU."""
+    from .cpu import build_for_cpu
+
+    with ThreadPoolExecutor(1) as beside:
+        told = rung, workload, knobs, checked_limits()
+        yield beside.submit(build_for_cpu, *told) if on == "cpu" else None
 
 
 def compiled_code(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
@@ -495,11 +517,12 @@ def _end_of_grid(
 
 
 def quick_cases(rung: Rung, workload: Problem) -> list[Problem]:
-    """The cases of a quick check, all of what is compiled for the workload: a few, and a short one
-    of each further kind of values."""
+    """The cases of a quick check, all of what is compiled for the workload: a few, the sizes that a
+    reader named, and a short one of each further kind of values."""
     code = workload.code_key()
     battery = [one for one in _battery_of(rung, workload) if one.code_key() == code]
     few = _few_of(battery, QUICK_CASES)
+    few = list(dict.fromkeys([*few, *of_author(workload, battery)]))
     known = {one.distribution for one in few}
     short = {one.distribution: one for one in battery[::-1] if one.visits <= QUICK_VISITS}
     return [*few, *(one for name, one in short.items() if name not in known)]
@@ -631,16 +654,20 @@ def _aliased(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> 
 
 
 def _compile_for_gpu(
-    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
+    rung: Rung,
+    cases: Sequence[Problem],
+    knobs: Mapping[str, int] | None,
+    begun: Future[Executable] | None,
 ) -> tuple[bool, Executable]:
     """Refuse what a GPU or its compiler refuses, before anything runs here; whether that could be
-    told, and what the CPU runs."""
+    told, and what the CPU runs, which may have ``begun`` to be compiled."""
     from .cpu import build_for_cpu
 
     limits, workload = checked_limits(), cases[0]
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(_compiled, rung, workload, knobs)
-        executable = build_for_cpu(rung, workload, knobs, limits)
+        told = rung, workload, knobs, limits
+        executable = begun.result() if begun else build_for_cpu(*told)
         try:
             cubin = compiling.result()
         except CompilerMissing:
@@ -773,8 +800,8 @@ def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | 
     for narrow, field in operation.widening(problems[0], rung.supports):
         with contextlib.suppress(LabError):  # there is no such problem
             vast = narrow.replace(**{field: LARGEST_SIZE})
-            if rung.supports(vast) is None and (grid := _why_not_launched(rung, vast, knobs)):
-                told[field] = grid
+            if rung.supports(vast) is None:
+                told[field] = why_not_launched(rung, vast, checked_limits(), knobs)
     for problem in dict.fromkeys(problems):
         large = operation.other_values(problem, VALUES_UP_TO)
         for kind, inputs in [*operation.other_integers(problem), *large]:
@@ -783,15 +810,7 @@ def _remarks(rung: Rung, battery: Sequence[Problem], knobs: Mapping[str, int] | 
                 why = run.faults[0] if run.faults else run.comparison
                 said = f"{kind}, which its author does not draw, and where it is wrong: {why}"
                 told.setdefault(kind, said)
-    return list(told.values())
-
-
-def _why_not_launched(rung: Rung, problem: Problem, knobs: Mapping[str, int] | None) -> str:
-    try:
-        rung.launches(problem, checked_limits(), knobs)
-    except LabError as error:
-        return f"its supports() takes {problem}: {error.what} {error.why}"
-    return ""
+    return [*filter(None, told.values())]
 
 
 def _check_other_knobs(

@@ -19,6 +19,8 @@ from labtools.toolchain.sass import Sass
 from .machine import Machine
 
 BANDS = Path(__file__).with_name("band.toml")
+KEPT = 0.98
+"""Share of the errors on older records that a band holds, the middle ones."""
 COPYING = frozenset({"LDGSTS", "UBLKCP", "UTMALDG"})
 """Instructions that bring data to shared memory while their warp goes on."""
 FAMILIES = {

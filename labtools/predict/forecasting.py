@@ -24,6 +24,7 @@ from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, 
 from labtools.toolchain.cubin import no_kernel
 from labtools.toolchain.garbage import no_collection
 from labtools.toolchain.listings import MachineCode, machine_code
+from labtools.toolchain.sass import Sass
 
 from .bands import FAMILIES, band_of, family_of
 from .blocks import LaunchBlocks
@@ -248,7 +249,7 @@ class _Call:
             in_flight_bytes=main.in_flight_bytes,
             launches=tuple(results),
             code=self.code.origin,
-            floor=floors(self.workload, gpu, call_bytes=self._least_bytes),
+            floor=floors(self.workload, gpu, call_bytes=self._least_bytes, code=self._whole_code),
             note="; ".join(notes),
         )
 
@@ -258,6 +259,11 @@ class _Call:
         entries = {launch.entry for launch in timed_launches(self.launches)}
         code = [sass for entry, sass in self.code.entries.items() if entry in entries]
         return family_of(self.workload, self.launches, code)
+
+    @property
+    def _whole_code(self) -> list[Sass]:
+        """Of every launch, preparations too."""
+        return [self.code.entries[entry] for entry in {one.entry for one in self.launches}]
 
     @property
     def _least_bytes(self) -> float:

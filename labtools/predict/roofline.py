@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from labtools.problem import LabError, Problem
+from labtools.problem.storage import element_bytes
+from labtools.toolchain.sass import Instruction, Sass
 
+from .machine import unit_of
 from .sheets import Gpu, load_gpu
 
 
@@ -26,6 +30,8 @@ class Floors:
     compute_us: float | None  # ``flops`` at that peak, or None
     bound: Literal["bandwidth", "compute"]  # ``bandwidth`` or ``compute``, whichever takes longer
     fits_l2: bool  # the bytes fit the L2 cache
+    # inputs that ``bytes`` leave out: a part of each is read, and nobody says how much
+    left_out: tuple[str, ...]
     note: str  # what limits the meaning of these numbers, or an empty string
 
     @property
@@ -49,9 +55,11 @@ def floors(
     gpu: Gpu | str,
     gb_per_s: float | None = None,
     call_bytes: float | None = None,
+    code: Sequence[Sass] = (),
 ) -> Floors:
     """Least time that a workload can take, or a call that moves so many bytes; a measured
-    ``gb_per_s`` (10^9 bytes) adds a tighter floor."""
+    ``gb_per_s`` (10^9 bytes) adds a tighter floor. With the machine ``code`` of all its launches,
+    which tells whether they compute in less than float32, it is that of the kernel."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     if gb_per_s is not None and not gb_per_s > 0:
         raise LabError(
@@ -67,6 +75,8 @@ def floors(
     flops = workload.flops
     time_us = moved / (gpu.dram_gb_per_s * 1e9) * 1e6
     tflops = gpu.fp16_tensor_tflops or gpu.fp32_tflops
+    if gpu.fp32_tflops and code and _is_in_fp32(workload, code):
+        tflops = gpu.fp32_tflops
     compute_us = flops / (tflops * 1e12) * 1e6 if tflops else None
     fits = moved <= gpu.l2_bytes
     note = ""
@@ -86,5 +96,23 @@ def floors(
         compute_us=compute_us,
         bound="compute" if compute_us is not None and compute_us > time_us else "bandwidth",
         fits_l2=fits,
+        left_out=workload.read_in_part,
         note=note,
     )
+
+
+def _is_in_fp32(workload: Problem, code: Sequence[Sass]) -> bool:
+    """Whether all that is no integer is float32 or wider and the code has no unit for anything
+    faster. Without code that is not known: a tensor core takes float32 as TF32."""
+    floats = [one.dtype for one in workload.buffers.values() if "int" not in one.dtype]
+    if not floats or min(map(element_bytes, floats)) < 4:
+        return False
+    return not any(_is_packed(one) for sass in code for one in sass.instructions)
+
+
+def _is_packed(one: Instruction) -> bool:
+    """Whether it multiplies and adds more than two numbers a lane; a half2 that only makes a
+    constant does not, as compilers use it."""
+    if unit_of(one) == "fp16":
+        return any(each.kind == "register" and each.name != "RZ" for each in one.operands[1:])
+    return unit_of(one) == "tensor" or one.base == "IDP"

@@ -273,6 +273,7 @@ class _Facts:
     visits: int
     part_visits: int
     call_inputs: tuple[str, ...]
+    read_in_part: tuple[str, ...]
     layout: str
     uneven: bool
     empty_parts: bool
@@ -503,6 +504,8 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
     def __getattr__(self, name: str) -> Any:
         if name in ("headline", "small", "watched"):
             return self.problem.from_dict(self.told[name])
+        if name == "given":
+            return [self.problem.from_dict(one) for one in self.told[name]]
         raise AttributeError(name)
 
     def ask(self, what: str, *args: Any, back: Back | None = None) -> Any:

@@ -153,6 +153,7 @@ class _Loaded:
             "fields": fields,
             "attributes": {name: getattr(kind, name) for name in _ATTRIBUTES},
             **{name: getattr(operation, name) for name in names},
+            "given": [one.to_dict() for one in getattr(operation, "given", ())],
             "bounded": list(getattr(operation, "bounded", ())),
             "in_torch": bool(getattr(operation, "in_torch", False)),
             **problems,

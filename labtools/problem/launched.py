@@ -149,6 +149,10 @@ class LaunchProblem(Problem):
         return self.minimal_bytes
 
     @property
+    def read_in_part(self) -> tuple[str, ...]:
+        return tuple(self._of_roles("part"))
+
+    @property
     def flops(self) -> int:
         return 0
 

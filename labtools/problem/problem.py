@@ -258,6 +258,11 @@ class Problem(ABC):
         """Part of the padded inputs that a call goes through."""
         return 1.0
 
+    @property
+    def read_in_part(self) -> tuple[str, ...]:
+        """Inputs of which a call reads a part, and nobody says how much: no floor counts them."""
+        return ()
+
     def why_absent(self, name: str) -> str | None:
         """Why an input that other problems of the operation have is not here, or None."""
         return None
@@ -759,8 +764,9 @@ class Operation(ABC, Generic[P, D]):
         where the CPU draws them, whatever their size."""
         return None
 
-    def stored(self, inputs: D, scheme: Any) -> D:
-        """The inputs as a rung computes with them that keeps them in a `StoredAs`."""
+    def stored(self, inputs: D, scheme: Any, like: tuple[D, D] | None = None) -> D:
+        """The inputs as a rung computes with them that keeps them in a `StoredAs`; ``like`` are
+        others of the same problem and what this gave for them."""
         raise NotImplementedError(f"{self.name} has no such schemes")
 
     def check_scheme(self, rung: str, scheme: Any) -> None:
@@ -788,14 +794,33 @@ class Operation(ABC, Generic[P, D]):
         given = inputs if scheme is None else self.stored(inputs, scheme)
         return inputs.problem.by_output(self.oracle(given, parts))  # type: ignore[no-any-return]
 
+    def expect_alike(
+        self, inputs: Sequence[D], scheme: StoredAs | None = None
+    ) -> list[dict[str, np.ndarray]]:
+        """`expect` of inputs of one problem that differ in few places, which are stored as often
+        as they differ."""
+        if scheme is None:
+            return [self.expect(one) for one in inputs]
+        first = self.stored(inputs[0], scheme)
+        known = (inputs[0], first)
+        others = (self.stored(one, scheme, known) for one in inputs[1:])
+        return [self.expect(one) for one in (first, *others)]
+
     def expect_parts(
         self, problem: P, parts: Iterable[Part], fetch: Fetch, scheme: StoredAs | None = None
     ) -> dict[str, np.ndarray]:
         """`expect` of some parts of buffers that lie elsewhere, which `read_part` reads; an output
         of all parts together is NaN."""
+        read = ((part, self.read_part(problem, part, fetch)) for part in parts)
+        return self.join_parts(problem, ((part, self.expect(one, scheme)) for part, one in read))
+
+    def join_parts(
+        self, problem: P, answers: Iterable[tuple[Part, Arrays]]
+    ) -> dict[str, np.ndarray]:
+        """The outputs of a problem, float64, of what `expect` says of some parts, each by itself;
+        NaN in the others."""
         expected = {name: np.full(one.shape, np.nan) for name, one in problem.outputs.items()}
-        for part in parts:
-            found = self.expect(self.read_part(problem, part, fetch), scheme)
+        for part, found in answers:
             for name, array in expected.items():
                 if array.shape[: len(part)] == problem.part_shape:
                     if found[name].size != array[part].size:

@@ -164,7 +164,10 @@ class ReferenceProblem(Problem):
 
     @property
     def minimal_bytes(self) -> int:
-        """Every input and every output once, but for inputs that are read in part."""
+        """As they are told, else every input and every output once, but for inputs that are read in
+        part."""
+        if self.of.least_bytes:
+            return max(1, sizes_of(self.of.least_bytes, self.named_sizes, least=0)[0])
         moved = [*self._buffers_of("in", "inout").values(), *self.outputs.values()]
         return max(1, sum(one.bytes for one in moved))
 
@@ -172,6 +175,10 @@ class ReferenceProblem(Problem):
     def streamed_bytes(self) -> int:
         """The same."""
         return self.minimal_bytes
+
+    @property
+    def read_in_part(self) -> tuple[str, ...]:
+        return () if self.of.least_bytes else tuple(self.of_roles("part"))
 
     @property
     def _elements(self) -> int:
@@ -232,9 +239,11 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         rows: str,
         flops: str,
         tolerance: float | None,
+        least_bytes: str,
     ) -> None:
         self._letters, self._told = letters, {one.name: one for one in told}
         self._reference, self.rows, self.flops = reference, rows, flops
+        self.least_bytes = least_bytes
         self._tolerance = tolerance
         self._asked, self.in_torch = _parameters_of(name, reference, [*self._told, *letters])
         self.arguments = lru_cache(maxsize=4096)(self._read)
@@ -258,7 +267,12 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         self.dtype = next((one.dtype for one in written if one.dtype in DTYPES), "float32")
         self.problem = self._make_class(name, sizes, read[0])
         self.bounded = [one.name for one in told if one.range]
-        self.bytes_name = self.minimal_name = "inputs and outputs, each once"
+        self.bytes_name = "what a call moves at least"
+        if not least_bytes:
+            part = " and ".join(one.name for one in read[0] if one.role == "part")
+            without = f", without {part}, of which a part is read" if part else ""
+            self.bytes_name = f"inputs and outputs, each once{without}"
+        self.minimal_name = self.bytes_name
         try:
             made = sorted((self.problem(*one) for one in sizes), key=lambda one: one.set_bytes)
         except LabError as error:
@@ -835,6 +849,7 @@ def from_reference(
     rows: str = "",
     flops: str = "",
     tolerance: float | None = None,
+    least_bytes: str = "",
 ) -> ReferenceOperation:
     """An operation from its arguments and a function that says the answer; it is registered.
 
@@ -854,6 +869,8 @@ def from_reference(
             answer is always computed whole.
         flops: additions and multiplications, such as ``2*M*N*K``; one an input without it.
         tolerance: relative error of a part; None: by type and length of the sums.
+        least_bytes: of memory that no call does without, told as ``flops``; every input and output
+            once without it, but for those marked ``:part``.
 
     Raises LabError: an argument, a shape or a parameter that cannot be read, or sizes that do not
     fit.
@@ -879,12 +896,13 @@ def from_reference(
     if tolerance is not None and not 0 < tolerance < 1:
         raise _no_problem(title, f"a tolerance of {tolerance!r} is no relative error")
     told = [_read_told(title, one, text) for one, text in arguments.items()]
-    if flops:
+    for text in filter(None, (flops, least_bytes)):
         try:
-            sizes_of(flops, dict(zip(letters, tried[0], strict=True)), least=0)
+            sizes_of(text, dict(zip(letters, tried[0], strict=True)), least=0)
         except LabError as error:
             raise _no_problem(title, error.clause) from error
-    return ReferenceOperation(title, tried, letters, told, reference, rows, flops, tolerance)
+    about = rows, flops, tolerance, least_bytes
+    return ReferenceOperation(title, tried, letters, told, reference, *about)
 
 
 _FIELD_NAMES = ("dtype", "distribution", "seed", "cache_state", "of")
@@ -939,7 +957,17 @@ def _value_of(text: str, numbers: Mapping[str, int]) -> float:
 
 
 def _is_small(problem: Any) -> bool:
-    return bool(problem._elements <= _MOST_CASE_ELEMENTS and problem.flops <= _MOST_CASE_FLOPS)
+    return not why_no_case(problem)
+
+
+def why_no_case(problem: Problem) -> str:
+    """Why a battery has no case as large as a problem; "" for one that it may have."""
+    elements = sum(one.elements for one in problem.buffers.values())
+    if elements > _MOST_CASE_ELEMENTS:
+        return f"it has {elements:,} elements, and a case at most {_MOST_CASE_ELEMENTS:,}"
+    if problem.flops > _MOST_CASE_FLOPS:
+        return f"it takes {problem.flops:,} operations, and a case at most {_MOST_CASE_FLOPS:,}"
+    return ""
 
 
 def _moved(values: np.ndarray, by: float, rng: Rng) -> np.ndarray:

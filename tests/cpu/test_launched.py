@@ -466,7 +466,8 @@ def test_headers_and_definitions_are_given(cli: Any, tmp_path: Path) -> None:
     status, _, told = cli("compile", str(source), *args, "-DTILE=2", "-I/nowhere")
     assert status == 2 and "/nowhere is no folder" in told
     told = write(tmp_path / "g.toml", IN_A_FILE)
-    assert cli("forecast", str(told))[0] == 0
+    status, said, _ = cli("forecast", str(told))
+    assert status == 0 and "GB/s, without table, of which a part is read" in said
 
 
 IN_A_FILE = """

@@ -11,7 +11,7 @@ from live_fake import use_fake_gpu
 from labtools.measure.campaign import recording as campaign
 from labtools.measure.campaign.plan import Plan, Section
 from labtools.measure.campaign.recording import Effort, record_campaign, record_rung
-from labtools.measure.case import Fault, checked_limits
+from labtools.measure.case import Fault, checked_limits, why_not_launched
 from labtools.measure.gpu.job import rung_candidate
 from labtools.measure.gpu.runner import GpuRun
 from labtools.measure.profiler import sanitize
@@ -209,6 +209,12 @@ def test_what_a_gpu_cannot_launch_is_no_case():
     one = dataclasses.replace(
         rung_candidate("r03"), target=dataclasses.replace(plain, launch=launch)
     )
-    campaign.check_batteries({("r03", 64): (one, SMALL)}, checked_limits(), run_jobs)
+    left_out = {}
+    campaign.check_batteries({("r03", 64): (one, SMALL)}, checked_limits(), run_jobs, left_out)
     assert 0 < max(asked) <= checked_limits().smem_per_block_bytes // 1024
-    assert any(case.kv_len > max(asked) for case in campaign.small_cases(SMALL, one.supports))
+    every = campaign.small_cases(SMALL, one.supports)
+    refused = [case for case in every if case.kv_len > max(asked)]
+    ((label, why),) = left_out.items()
+    assert label == one.label and why.startswith(f"{len(refused)} of {len(every)} small workloads")
+    said = why_not_launched(one.target, refused[0], checked_limits(), one.knobs)
+    assert said in why and "bytes of shared memory" in said

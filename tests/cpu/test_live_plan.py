@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -98,6 +99,19 @@ def test_sampled_pairs_hold_the_first_and_the_last():
     assert Workload(1, 1, 1, 5, 64).sample_parts(6, rng) == [(0, 0)]
     assert HEADLINE.replace(kv_len=131072).parts_affordable() == 2
     assert HEADLINE.parts_affordable() == 8
+
+
+def test_what_calls_take_follows_from_the_plan():
+    planned = partial(plan.planned_us, sets=2, rounds=10, budget_s=0.6, sample_us=plan.SAMPLE_US)
+    few = 2 * (10 + plan.SAMPLES_BESIDE)
+    assert planned(5000.0, is_rung=False) == pytest.approx(few * 5000.0)
+    # A long call takes part in fewer rounds, and a rung is called in its checks besides.
+    seldom = 2 * (plan.LEAST_ROUNDS + plan.SAMPLES_BESIDE)
+    assert planned(2e5, is_rung=False) == pytest.approx(seldom * 2e5)
+    more = 2 * plan.SAMPLES_ALTERED + 2 * plan.LONGEST_CUT
+    assert planned(2e5, is_rung=True) == pytest.approx((seldom + more) * 2e5)
+    # What is fast is called until a sample is full.
+    assert planned(10.0, is_rung=False) >= 10 * plan.SAMPLE_US
 
 
 # ------------------------------------------------------------------------- CUDA's words

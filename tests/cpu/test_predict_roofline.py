@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from labtools.predict import floors, load_gpu
-from labtools.problem import HEADLINE, LabError, Workload
+from labtools.predict import floors, forecast, load_gpu
+from labtools.predict.launched import forecast_launch
+from labtools.problem import HEADLINE, LabError, Workload, load_rung, operation_of
+from research.measure_public import PUBLIC_DIR
 
 
 def test_headline_floor_by_hand() -> None:
@@ -57,3 +60,51 @@ def test_a_warm_workload_in_the_l2_voids_the_memory_floor() -> None:
     assert "does not hold" in floors(warm, "h200").note
     big_warm = HEADLINE.replace(cache_state="warm")
     assert floors(big_warm, "h200").note == ""
+
+
+FMA = "y[i] = y[i] * x[i] + 1.5f;"
+HALVES = """
+  const half2 a = __float2half2_rn(x[i]), b = __float2half2_rn(y[i]);
+  y[i] = __low2float(__hfma2(a, b, a));
+"""
+TF32 = """
+  float d[4] = {};
+  unsigned a[4] = {}, b[2] = {__float_as_uint(x[i]), __float_as_uint(y[i])};
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  y[i] = d[0];
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype", "of_fma"),
+    [(FMA, "float", True), (HALVES, "float", False), (TF32, "float", False), (FMA, "half", False)],
+    ids=["float32", "half2", "TF32", "float16"],
+)
+def test_the_peak_is_that_of_what_the_code_computes_with(
+    tmp_path: Path, body: str, dtype: str, of_fma: bool
+) -> None:
+    """Of float32 without tensor cores it is that of the FMA pipe."""
+    source = tmp_path / "kernel.cu"
+    source.write_text(
+        "#include <cuda_fp16.h>\n"
+        f"__global__ void kernel(const {dtype}* given, float* y) {{\n"
+        "  const int i = blockIdx.x * 32 + threadIdx.x;\n"
+        f"  const float x[] = {{float(given[i])}};\n  y += i;\n  {{ const int i = 0; {body} }}\n}}"
+    )
+    short = {"float": "f32", "half": "f16"}[dtype]
+    args = [f"x={short}[4096]", "y=f32[4096]:inout"]
+    sheet = load_gpu("h200")
+    peak = sheet.fp32_tflops if of_fma else sheet.fp16_tensor_tflops
+    assert forecast_launch(source, "kernel", 128, 32, args).floor.compute_tflops == peak
+
+
+def test_a_product_in_float32_is_held_against_the_fma_pipe() -> None:
+    rung = load_rung(PUBLIC_DIR / "sgemm10_warptiled.py")
+    problem = operation_of(rung).headline
+    found = forecast(rung, problem, "h200").floor
+    assert found.least_us == found.compute_us == pytest.approx(2 * 2048**3 / 67e6)
+    # A kernel that is not known may use the tensor cores.
+    assert floors(problem, "h200").compute_tflops == load_gpu("h200").fp16_tensor_tflops

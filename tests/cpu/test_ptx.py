@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from devices import needs_compiler
 from ptx_instructions import INSTRUCTIONS, M, instruction_ptx
 
 from labtools.measure.check import check_rung
-from labtools.measure.cpu import CpuRun, run_on_cpu
+from labtools.measure.cpu import CpuRun, build, run_on_cpu
 from labtools.measure.cpu.ptx_text import own_file
 from labtools.measure.cpu.runner import build_for_cpu
 from labtools.measure.cpu.translate import NotTranslated, translate_ptx
@@ -395,6 +396,22 @@ def test_attention_with_mma_ldmatrix_and_copies(tmp_path: Path, case: str) -> No
         return
     faults = told(run, rung)
     assert any(one == kind and line in text for one, text in faults), faults
+
+
+def test_ptx_is_translated_once_for_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a whole check that was half of the time."""
+    asked: list[str] = []
+
+    def translate(text: str, *rest: Any) -> Any:
+        asked.append(text)
+        return translate_ptx(text, *rest)
+
+    monkeypatch.setattr(build, "translate_ptx", translate)
+    build._translated.cache_clear()
+    rung = load_rung(KERNELS / "triton_softmax.py")
+    for columns in (77, 78, 79):
+        assert build_for_cpu(rung, parse_problem(f"triton_softmax:3,{columns}")).by_ptx
+    assert len(asked) == 1
 
 
 def test_ptx_of_triton_is_run(tmp_path: Path) -> None:

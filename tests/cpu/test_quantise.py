@@ -132,6 +132,24 @@ def test_pages_hold_what_the_rows_hold():
                     assert np.array_equal(one, other)
 
 
+@pytest.mark.parametrize("name", ["int8_ktensor_vtensor", "int4_krow_vrow", lp.CHOSEN_INT4])
+def test_rows_in_pieces_and_like_others_are_what_they_are_by_themselves(name):
+    scheme = lp.SCHEMES[name]
+    workload = lp.Workload(2, 2, 1, 2500, 64, seq_lens=(2500, 1100))
+    inputs = lp.make_outlier_inputs(workload)
+    kept = lp.dequantise_inputs(inputs, scheme)
+    whole = lp.dequantise_tensor(lp.quantise_tensor(inputs.k, inputs.seq_lens, scheme.k))
+    assert np.array_equal(kept.k, whole, equal_nan=True)
+    k = inputs.k.copy()
+    k[0, 0, 1200], k[1, 0, 3] = 9, -9
+    other = dataclasses.replace(inputs, k=k)
+    alone = lp.dequantise_inputs(other, scheme)
+    alike = lp.dequantise_inputs(other, scheme, (inputs, kept))
+    assert not np.array_equal(alone.k, kept.k, equal_nan=True)
+    assert np.array_equal(alike.k, alone.k, equal_nan=True)
+    assert np.array_equal(alike.v, alone.v, equal_nan=True)
+
+
 def test_the_generator_has_outliers_that_stay_in_their_channels():
     inputs = lp.make_outlier_inputs(lp.Workload(1, 4, 2, 512, 128, seed=5))
     again = lp.make_outlier_inputs(lp.Workload(1, 4, 2, 512, 128, seed=5))

@@ -11,6 +11,7 @@ from live_fake import use_fake_gpu
 from labtools.measure import CheckReport, check_rung
 from labtools.measure.campaign.recording import Effort, record_rung
 from labtools.measure.gpu.runner import run_on_gpu
+from labtools.predict import floors
 from labtools.problem import (
     LabError,
     element_dtype,
@@ -280,6 +281,47 @@ def test_a_kernel_is_judged_by_its_reference(tmp_path: Path, name: str, wrong: b
         assert {one.kind for one in report.faults} == {"race"}
 
 
+TILES = """
+OPERATION = from_reference(
+    "tiles:M,N,K", {"n": "i32:N", "k": "i32:K", "a": "f32[M,K]", "b": "f32[K,N]",
+                    "c": "f32[M,N]:out"},
+    lambda a, b: a @ b, sizes=[(64, 64, 64), (64, 64, 448), (2048, 2048, 2048)], flops="2*M*N*K")
+RUNG = OPERATION.rung(
+    __file__, entry="tile", grid="N // 64, M // 64", block="16, 16",
+    supports=lambda p: "multiples of 64" if any(size % 64 for size in p.sizes) else None)
+"""
+TILES_CU = """
+extern "C" __global__ void tile(int n, int k, const float* a, const float* b, float* c) {
+  const int row = blockIdx.y * 64 + threadIdx.y * 4, column = blockIdx.x * 64 + threadIdx.x * 4;
+  for (int r = row; r < row + 4; ++r)
+    for (int j = column; j < column + 4; ++j) {
+      float sum = 0;
+      for (int i = 0; i < k; ++i) sum += a[r * k + i] * b[i * n + j];
+      c[r * n + j] = sum;
+    }
+}
+"""
+WRONG_TILES = {
+    "rows of further blocks": ("a[r * k", "a[(r - blockIdx.y) * k"),
+    "columns of further blocks": ("b[i * n + j]", "b[i * n + j - blockIdx.x]"),
+    "blocks that are further along both": ("a[r * k", "a[(r - blockIdx.x * blockIdx.y) * k"),
+    "the author's second size": ("i < k;", "i < k - (k == 448);"),
+}
+
+
+@pytest.mark.parametrize("fault", ["", *WRONG_TILES])
+def test_a_quick_check_has_several_blocks_and_every_size_of_the_author(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fault: str
+) -> None:
+    monkeypatch.setitem(
+        KERNELS, "tiles", (TILES, TILES_CU, *WRONG_TILES.get(fault, ("const int row", "")))
+    )
+    report = judge(write_kernel(tmp_path, "tiles", wrong=bool(fault)))
+    assert report.ok is not bool(fault), report.summary
+    (said,) = [one for one in report.not_checked if "tiles:2048,2048,2048" in one]
+    assert "12,582,912 elements" in said
+
+
 def test_a_right_kernel_is_right_in_the_whole_battery(tmp_path: Path) -> None:
     """With a length of zero, and long sums."""
     rung = load_rung(write_kernel(tmp_path, "reduction"))
@@ -347,6 +389,31 @@ def test_a_reference_of_torch_is_a_peer_where_it_is_named(tmp_path: Path) -> Non
     found = peers["saxpy_torch"].prepare(tensors, small)()
     assert small.compare(found.numpy(), operation.expect(drawn)).ok
     assert operation_of("saxpy") is operation
+
+
+GATHERED = """
+OPERATION = from_reference(
+    "gathered:N,R,C",
+    {"table": "f32[N,C]:part", "rows": "i32[R]=uniform:0,N", "out": "f32[R,C]:out"},
+    lambda table, rows: table[rows], sizes=[(7, 5, 3), (50000, 8192, 1024)], LEAST)
+RUNG = OPERATION.rung(__file__, entry="softmax<256>", grid="R", block=256)
+"""
+
+
+def test_a_floor_says_what_it_leaves_out_or_counts_what_the_author_says(tmp_path: Path) -> None:
+    moved = 4 * 8192 * 1025
+    for least, given, left_out in [
+        ('rows="R"', moved, ("table",)),
+        ('least_bytes="4*R*(2*C+1)"', moved + 4 * 8192 * 1024, ()),
+    ]:
+        path = write_kernel(tmp_path, "softmax", GATHERED.replace("LEAST", least))
+        operation = operation_of(load_rung(path).operation)
+        found = floors(operation.headline, "h200")
+        assert (found.bytes, found.left_out) == (given, left_out)
+        assert ("without table" in operation.bytes_name) == bool(left_out)
+    write_kernel(tmp_path, "softmax", GATHERED.replace("LEAST", 'least_bytes="4*Q"'))
+    with pytest.raises(LabError, match="gathered cannot be read"):
+        load_rung(tmp_path / "softmax.py")
 
 
 TYPES = """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -44,6 +44,7 @@ from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.clusters import query_clusters
 from labtools.toolchain.progress import Progress, silent, words_of
 
+from ..case import why_not_launched
 from ..gpu.job import Candidate, ceiling_candidates, require_device, rung_candidate
 from ..gpu.measure import (
     BUDGET_S,
@@ -80,7 +81,8 @@ class CampaignReport:
     records: list[Record] = field(default_factory=list)  # the records written now
     # candidates without a time, and why: ``workload: candidate`` to a sentence
     failures: dict[str, str] = field(default_factory=dict)
-    # what could not run on any workload, and why
+    # what could not run on any workload, or not on some of those that it was to be checked on, and
+    # why
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -231,7 +233,7 @@ class _Campaign:
             open_pool(self.effort.processes, everything, self.progress) as pool,
             _Forecasting(todo, self.device) as forecasting,
         ):
-            self._check_all(todo)
+            self._check_all(todo, report)
             counting = _Counting(todo, self._why_wrong, self.progress)
             for task in todo:
                 progress = _part_of(self.progress, task.number, len(todo))
@@ -239,7 +241,7 @@ class _Campaign:
         self.progress("done", 1000 * len(todo), 1000 * len(todo))
         return report
 
-    def _check_all(self, todo: Sequence[_Task]) -> None:
+    def _check_all(self, todo: Sequence[_Task], report: CampaignReport) -> None:
         wanted: dict[CheckKey, tuple[Candidate, Problem]] = {}
         for task in todo:
             for candidate in task.candidates:
@@ -249,7 +251,7 @@ class _Campaign:
         self.progress("checking the kernels on small workloads")
         said = words_of(self.progress)
         run_jobs = functools.partial(run_jobs_on_gpu, progress=said)
-        self.checks = check_batteries(wanted, self.limits, run_jobs)
+        self.checks = check_batteries(wanted, self.limits, run_jobs, report.left_out)
 
     def _why_wrong(self, candidate: Candidate, workload: Problem) -> str:
         """Why a candidate may not be timed; empty where it may."""
@@ -375,10 +377,12 @@ def check_batteries(
     wanted: Mapping[CheckKey, tuple[Candidate, Problem]],
     limits: Limits,
     run_jobs: Callable[..., list[GpuRun]] = run_jobs_on_gpu,
+    left_out: MutableMapping[str, str] | None = None,
 ) -> dict[CheckKey, Comparison]:
     """Check rungs on the GPU, each on small workloads like its workload that it can launch there.
 
     All run in one child process. One that kills it is reported, and the others go on in the next.
+    Why a rung cannot launch some is added to ``left_out`` by its label.
     """
     cases: dict[Any, list[Problem]] = {}  # of kernels that take the same they are the same
     jobs = []
@@ -386,8 +390,13 @@ def check_batteries(
         takes = workload.key(), getattr(one.target, "supports", None)
         if takes not in cases:
             cases[takes] = small_cases(workload, one.supports)
-        here = [case for case in cases[takes] if _can_launch(one, case, limits)]
+        assert isinstance(one.target, Rung)
+        why = [why_not_launched(one.target, case, limits, one.knobs) for case in cases[takes]]
+        here = [case for case, refused in zip(cases[takes], why, strict=True) if not refused]
         jobs += [(key, (one.target, case, one.knobs)) for case in here]
+        if left_out is not None and len(here) < len(why):
+            count = f"{len(why) - len(here)} of {len(why)} small workloads were not checked"
+            left_out[one.label] = f"{count}; {next(filter(None, why))}"
     runs: dict[CheckKey, list[GpuRun]] = {key: [] for key in wanted}
     while jobs:
         done = run_jobs([job for _, job in jobs])
@@ -399,14 +408,6 @@ def check_batteries(
         culprit = jobs[max(len(done), 1) - 1][0]
         jobs = [(key, job) for key, job in jobs[max(len(done), 1) :] if key != culprit]
     return {key: _summarise_check(found) for key, found in runs.items()}
-
-
-def _can_launch(candidate: Candidate, workload: Problem, limits: Limits) -> bool:
-    try:
-        candidate.launches(workload, limits)
-    except LabError:
-        return False
-    return True
 
 
 def _summarise_check(runs: Sequence[GpuRun]) -> Comparison:

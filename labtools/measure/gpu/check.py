@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from labtools.problem import Comparison, Drawn, Part, Problem, StoredAs, operation_of, poisoned
+from labtools.problem import (
+    Arrays,
+    Comparison,
+    Drawn,
+    Part,
+    Problem,
+    StoredAs,
+    operation_of,
+    poisoned,
+)
 from labtools.record.fields import ArrayField, ProblemField
+from labtools.toolchain.apart import threads, usable_cores
 
 from ..case import CheckCase, Fault
 from ..channel import Reporter
@@ -126,7 +137,7 @@ def _run_case(
     else:
         draw_on_device(device, request.fill_cubin, buffers, workload.seed)
         parts = workload.sample_parts(16, np.random.default_rng(1))
-        expected = expect_on_device(device, buffers, parts, job.scheme)
+        expected = dict(expect_on_device(device, buffers, parts, {job.scheme})[0][job.scheme])
     for name, one in job.workspaces.items():
         zones[name] = RedZoned(device, one.shape, one.dtype)
         device.set_bytes(zones[name].array, RED_BYTE)
@@ -204,11 +215,17 @@ def outputs_on_host(device: LiveDevice, buffers: BufferSet) -> dict[str, np.ndar
 
 
 def expect_on_device(
-    device: LiveDevice, buffers: BufferSet, parts: list[Part], scheme: StoredAs | None = None
-) -> dict[str, np.ndarray]:
-    """The oracle's outputs for some parts, float64 of the outputs' shapes; NaN for the others.
+    device: LiveDevice,
+    buffers: BufferSet,
+    parts: Sequence[Part],
+    schemes: Collection[StoredAs | None],
+    changes: Sequence[AbstractContextManager[None]] = (nullcontext(),),
+) -> list[dict[StoredAs | None, Arrays]]:
+    """What the oracle gives for some parts, by scheme, float64 of the outputs' shapes; NaN for the
+    other parts. It does so once for each change, in whose context the inputs are read.
 
-    With a scheme, of what the inputs are after they were stored in it.
+    With a scheme, of what the inputs are after they were stored in it. The cores answer for parts
+    and schemes side by side.
     """
     problem = buffers.problem
     operation = operation_of(problem)
@@ -218,4 +235,23 @@ def expect_on_device(
         return host_view(array, problem.inputs[name].dtype)
 
     affordable = parts[: max(2, problem.parts_affordable(most=len(parts)))]
-    return operation.expect_parts(problem, affordable, fetch, scheme)
+    given: dict[Part, list[Drawn]] = {part: [] for part in affordable}
+    for change in changes:
+        with change:
+            for part, alike in given.items():
+                alike.append(operation.read_part(problem, part, fetch))
+    at_once = min(usable_cores(), max(1, ORACLE_VISITS // (2 * problem.part_visits)))
+    with threads(at_once) as pool:
+        asked = {
+            (scheme, part): pool.submit(operation.expect_alike, alike, scheme)
+            for scheme in schemes
+            for part, alike in given.items()
+        }
+        answers = {one: found.result() for one, found in asked.items()}
+    return [
+        {
+            scheme: operation.join_parts(problem, ((p, answers[scheme, p][place]) for p in given))
+            for scheme in schemes
+        }
+        for place in range(len(changes))
+    ]

@@ -58,6 +58,8 @@ from .timing import Timed, TimingAnswer, TimingRequest
 
 PROCESSES = 5
 ROUNDS = 10
+TORCH_COMPILES, TORCH_COMPILER = "torch.compile(", "torch._inductor.compile_fx"
+"""What a baseline's file says that compiles, and the module that is then imported, for seconds."""
 BUDGET_S = 0.6  # device time a candidate and process, at most, but at least 5 rounds
 
 AnyCandidate = (
@@ -204,7 +206,10 @@ def open_pool(
     processes: int, candidates: Sequence[Candidate], progress: Progress = silent
 ) -> LivePool:
     """Start the measuring children."""
-    return LivePool(processes, any(one.kind == "baseline" for one in candidates), progress)
+    baselines = [one.target for one in candidates if isinstance(one.target, Baseline)]
+    compiling = any(TORCH_COMPILES in one.path.read_text("utf-8") for one in baselines)
+    imports = (TORCH_COMPILER,) if compiling else ()
+    return LivePool(processes, bool(baselines), progress, imports)
 
 
 @dataclass(frozen=True)

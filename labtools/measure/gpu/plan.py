@@ -15,6 +15,12 @@ MOST_LAUNCHES = 4096
 SAMPLE_US = 2000.0  # the least length of a sample: the ends of a graph then do not count
 LEAST_ROUNDS = 5
 SLICE_ALIGNMENT = 512
+LONGEST_CUT = 16  # calls of a replay that is cut off, at most
+SAMPLES_BESIDE = 4
+"""Of a candidate beside its rounds: after each capture, to warm up, and after all times."""
+SAMPLES_ALTERED = 8
+"""Of a rung whose inputs change: five times a sample and then a replay, one as long and the others
+half as long on average."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,16 @@ def plan_rounds(sample_us: float, rounds: int, budget_s: float) -> int:
     """Rounds that one candidate takes part in: all of them unless its samples are long."""
     affordable = int(budget_s * 1e6 / max(sample_us, 1.0))
     return max(min(LEAST_ROUNDS, rounds), min(rounds, affordable))
+
+
+def planned_us(
+    call_us: float, sets: int, rounds: int, budget_s: float, is_rung: bool, sample_us: float
+) -> float:
+    """What the calls of one candidate take in a process, about."""
+    launches = plan_launches(call_us, sets, sample_us)
+    samples = plan_rounds(launches * call_us, rounds, budget_s) + SAMPLES_BESIDE
+    calls = launches * (samples + SAMPLES_ALTERED * is_rung) + 2 * LONGEST_CUT * is_rung
+    return calls * call_us
 
 
 def takes_part(round_index: int, own_rounds: int, rounds: int) -> bool:

@@ -106,11 +106,15 @@ class LivePool:
     """Several children, alive for a whole campaign, that measure groups one at a time."""
 
     def __init__(
-        self, processes: int, with_torch: bool = False, progress: Progress = silent
+        self,
+        processes: int,
+        with_torch: bool = False,
+        progress: Progress = silent,
+        imports: Sequence[str] = (),
     ) -> None:
         # torch first: CuPy then finds the CUDA libraries that torch brought along. All children
         # load them at once, while nothing is measured yet.
-        self._preload = ("torch", "cupy") if with_torch else ("cupy",)
+        self._preload = ("torch", *imports, "cupy") if with_torch else ("cupy",)
         self._progress = progress
         self._device: int | None = None
         self._workers: list[Worker] = []

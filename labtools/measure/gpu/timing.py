@@ -9,7 +9,8 @@ them or one alone. That is done once more with a set that is chosen when all tim
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -51,7 +52,15 @@ from .device import (
 )
 from .faults import cuda_fault
 from .job import Job, baseline_of
-from .plan import COLD_LEAST, Rotation, plan_launches, plan_rotation, plan_rounds, takes_part
+from .plan import (
+    COLD_LEAST,
+    LONGEST_CUT,
+    Rotation,
+    plan_launches,
+    plan_rotation,
+    plan_rounds,
+    takes_part,
+)
 from .session import Session, use_gpu
 
 GRAPH_PROTOCOL = "graph-1"
@@ -67,7 +76,6 @@ LIBRARY_LIMIT_S = 600.0
 CHECKSUM_BYTES = 64 * 1024 * 1024
 HOST_SETS = 4  # sets with inputs of their own when the CPU draws them; further sets are copies
 WARM_UP_MS = 20.0
-LONGEST_CUT = 16  # calls of a replay that is cut off, at most
 
 
 @dataclass(frozen=True)
@@ -162,23 +170,14 @@ class Player:
     streamed: bool = False  # its launches are made one by one, not replayed
 
 
+@dataclass(frozen=True)
 class Checked:
-    """What the oracle gives for some parts of some sets, by how inputs are stored."""
+    """What some parts of a set are compared with."""
 
-    def __init__(
-        self, device: LiveDevice, sets: list[BufferSet], parts: Mapping[int, list[Part]]
-    ) -> None:
-        self._device, self._sets, self.parts = device, sets, parts
-        self._known: dict[StoredAs | None, dict[int, Arrays]] = {}
-
-    def of(self, scheme: StoredAs | None) -> Mapping[int, Arrays]:
-        """The oracle's outputs by set, float64; NaN for parts not compared."""
-        if scheme not in self._known:
-            self._known[scheme] = {
-                index: expect_on_device(self._device, self._sets[index], parts, scheme)
-                for index, parts in self.parts.items()
-            }
-        return self._known[scheme]
+    # what the oracle gives for them, by how inputs are stored; float64, NaN for the other parts
+    expected: Mapping[StoredAs | None, Arrays]
+    # all inputs of them, then each by itself: of one set, where there is a rung
+    altered: Sequence[Altered]
 
 
 @dataclass
@@ -233,8 +232,7 @@ class _Group:
         l2_bytes, free_bytes = self.device.l2_bytes, self.device.free_bytes()
         self.rotation = plan_rotation(self.workload, l2_bytes, free_bytes, least)
         self.failures: dict[str, str] = {}
-        # of one of the sets that are compared: all inputs, then each by itself
-        self.altered: dict[int, list[Altered]] = {}
+        self.checked: dict[int, Checked] = {}  # by set
         self.sets: list[BufferSet] = []
         self.prepared: dict[str, list[bytes]] = {}
         self.checksum: int | None = None  # what the read sweep must find, once that is known
@@ -247,12 +245,7 @@ class _Group:
         with self.report.step(f"making inputs for {self.workload}", STEP_LIMIT_S * 4):
             self.sets = allocate_sets(self.device, self.workload, self.rotation.sets)
             self._draw_sets()
-            self.checked = self._choose_pairs()
-            if any(job.kind != "ceiling" for job in self.request.jobs):
-                self.checked.of(None)
-            if any(job.kind == "rung" for job in self.request.jobs):
-                index = int(self.rng.choice(list(self.checked.parts)))
-                self.altered = {index: self._alter(index, self.checked.parts[index])}
+            self._choose_checked()
             self.device.synchronize()
         players = []
         for job in self.request.jobs:
@@ -273,7 +266,7 @@ class _Group:
         hot = cold and not self.rotation.cold
         note = "the buffers together are not 3 times the L2" if hot else ""
         players.clear()
-        del self.sets, self.checked, self.late, self.altered
+        del self.sets, self.checked, self.late
         self.device.release()
         return TimingAnswer(self.request.process, timed, self.failures, clocks=readings, note=note)
 
@@ -325,22 +318,53 @@ class _Group:
                 for name, target in one.given.items():
                     device.copy(source.given[name], target)
 
-    def _choose_pairs(self) -> Checked:
+    def _choose_checked(self) -> None:
         chosen = {0: self.workload.parts_affordable()}
         if len(self.sets) > 1:
             chosen[int(self.rng.integers(1, len(self.sets)))] = 2
         parts = {
             index: self.workload.sample_parts(count, self.rng) for index, count in chosen.items()
         }
-        return Checked(self.device, self.sets, parts)
+        rungs = any(job.kind == "rung" for job in self.request.jobs)
+        changed = int(self.rng.choice(list(parts))) if rungs else None
+        for index, those in parts.items():
+            altered = self._alter(index, those) if index == changed else []
+            found = self._expect(index, those, (nullcontext(), *map(self._lying, altered)))
+            for one, expected in zip(altered, found[1:], strict=True):
+                one.expected = expected
+            self.checked[index] = Checked(found[0], altered)
+
+    def _expect(
+        self, index: int, parts: Sequence[Part], changes: Sequence[AbstractContextManager[None]]
+    ) -> list[dict[StoredAs | None, Arrays]]:
+        """What `expect_on_device` says, for whoever has not failed."""
+        left = [job for job in self.request.jobs if job.label not in self.failures]
+        schemes = {job.scheme for job in left}
+        return expect_on_device(self.device, self.sets[index], parts, schemes, changes)
+
+    @contextmanager
+    def _lying(self, altered: Altered) -> Iterator[None]:
+        """While the elements are changed."""
+        altered.put(self.device)
+        yield
+        altered.put_back(self.device)
+
+    def _expected(self, player: Player) -> dict[int, Arrays]:
+        """What the candidate is compared with, by set."""
+        return {index: one.expected[player.scheme] for index, one in self.checked.items()}
 
     def _choose_late(self) -> dict[int, Altered]:
         """A set that nothing was compared with so far, its inputs changed: no call of it was known
         to count while times were taken."""
-        sets = [one for one in range(len(self.sets)) if one not in self.checked.parts]
-        index = int(self.rng.choice(sets)) if sets and self.altered else 0
+        sets = [one for one in range(len(self.sets)) if one not in self.checked]
+        rungs = any(one.altered for one in self.checked.values())
+        index = int(self.rng.choice(sets)) if sets and rungs else 0
         parts = self.workload.sample_parts(2, self.rng)
-        return {index: self._alter(index, parts, apart=False)[0]} if index else {}
+        if not index:
+            return {}
+        late = self._alter(index, parts)[0]
+        (late.expected,) = self._expect(index, parts, (self._lying(late),))
+        return {index: late}
 
     def _prepare(self, job: Job) -> Player:
         """Bind, run once, compare, and capture as many launches as a sample takes."""
@@ -360,7 +384,7 @@ class _Group:
             if job.kind == "ceiling":
                 player.comparison = self._check_ceiling(player, job)
             else:
-                player.comparison = self._compare(player, self.checked.of(player.scheme))
+                player.comparison = self._compare(player, self._expected(player))
             device.synchronize()
         if not player.comparison.ok:
             raise LabError(
@@ -372,7 +396,7 @@ class _Group:
         return player
 
     def _call_checked(self, player: Player) -> None:
-        for index in self.checked.of(player.scheme):
+        for index in self.checked:
             self.sets[index].restore(self.device)
             player.call(index)
         self.device.synchronize()
@@ -461,7 +485,7 @@ class _Group:
 
         Many calls answered in the last are right after a whole replay. Odd and even lengths twice.
         """
-        checked = self.checked.of(player.scheme)
+        checked = self._expected(player)
         halves = self.rng.integers(1, LONGEST_CUT // 2, size=4)
         for calls in self.rng.permutation(2 * halves + [0, 0, 1, 1]):
             last = int(self.rng.choice(list(checked)))
@@ -515,7 +539,7 @@ class _Group:
         self.device.synchronize()
         if self.workload.in_out:
             self._call_checked(player)
-        return self._compare(player, self.checked.of(player.scheme))
+        return self._compare(player, self._expected(player))
 
     def _refuse_impossible(self, player: Player) -> None:
         """Refuse a time in which what a call must read cannot have come from memory.
@@ -554,9 +578,9 @@ class _Group:
                 self._right[key] = (expected, found[-1])  # held, so that its id stays its own
         return replace(merge_comparisons(found), cases=1)
 
-    def _alter(self, index: int, parts: Sequence[Part], apart: bool = True) -> list[Altered]:
-        """Change a few elements behind every part of a set that is compared, and change them back:
-        of all inputs that the operation alters, and then, where asked, of each by itself.
+    def _alter(self, index: int, parts: Sequence[Part]) -> list[Altered]:
+        """What changes a few elements behind every part of a set that is compared: of all inputs
+        that the operation alters, and then of each by itself.
         """
         device, buffers, operation = self.device, self.sets[index], operation_of(self.workload)
         places: dict[str, list[tuple[Any, Any, Any]]] = {}
@@ -578,22 +602,16 @@ class _Group:
         for part in parts:
             operation.alter_part(self.workload, part, fetch, store, self.rng)
         together.put_back(device)
-        schemes = {job.scheme for job in self.request.jobs if job.kind == "rung"}
-        each = [Altered(ones) for ones in places.values()] if apart and len(places) > 1 else []
-        for altered in (together, *each):
-            altered.put(device)
-            altered.expected = {
-                one: expect_on_device(device, buffers, list(parts), one) for one in schemes
-            }
-            altered.put_back(device)
-        return [together, *each]
+        apart = [Altered(ones) for ones in places.values()] if len(places) > 1 else []
+        return [together, *apart]
 
     def _check_altered(self, player: Player) -> None:
         """An answer that was kept, whatever it was looked up by and wherever in a replay it is
         given, is wrong for other inputs: they change in front of one call of many, late and
         anywhere.
         """
-        ((index, (together, *apart)),) = self.altered.items()
+        (index,) = (one for one, checked in self.checked.items() if checked.altered)
+        together, *apart = self.checked[index].altered
         self._alter_within(player, index, together, player.launches)
         for altered in (together, *apart):
             self._alter_within(player, index, altered, 1)

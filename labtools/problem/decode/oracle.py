@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..attention import softmax
 from .inputs import Inputs
+
+ROWS_AT_ONCE = 4096
+"""Of a head: so many in float64 stay in the caches."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,19 @@ def attention_weights(
         wanted.setdefault((sequence, head // workload.group_size), []).append(head)
     found = []
     for (sequence, kv_head), heads in wanted.items():
-        k = inputs.kv_rows(sequence, kv_head)[0].astype(np.float64, copy=False)
+        k = inputs.kv_rows(sequence, kv_head)[0]
         q = inputs.q[sequence, heads].astype(np.float64)
-        weights, lse = softmax(inputs.sm_scale * (q @ k.T))
+        scores = np.concatenate([q @ rows.T for _, rows in _wide_rows(k)], axis=1)
+        weights, lse = softmax(inputs.sm_scale * scores)
         found.append(Weights(sequence, kv_head, tuple(heads), weights, lse))
     return found
+
+
+def _wide_rows(rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Rows ``[n, D]`` in float64, some after some, and which they are."""
+    for first in range(0, max(1, len(rows)), ROWS_AT_ONCE):
+        some = slice(first, first + ROWS_AT_ONCE)
+        yield some, rows[some].astype(np.float64, copy=False)
 
 
 def apply_weights(inputs: Inputs, weights: Iterable[Weights]) -> tuple[np.ndarray, np.ndarray]:
@@ -48,8 +59,10 @@ def apply_weights(inputs: Inputs, weights: Iterable[Weights]) -> tuple[np.ndarra
     out = np.full((workload.batch, workload.num_qo_heads, workload.head_dim), np.nan)
     lse = np.full((workload.batch, workload.num_qo_heads), np.nan)
     for one in weights:
-        v = inputs.kv_rows(one.sequence, one.kv_head)[1].astype(np.float64, copy=False)
-        out[one.sequence, list(one.heads)] = one.weights @ v
+        v = inputs.kv_rows(one.sequence, one.kv_head)[1]
+        out[one.sequence, list(one.heads)] = sum(
+            one.weights[:, some] @ rows for some, rows in _wide_rows(v)
+        )
         lse[one.sequence, list(one.heads)] = one.lse
     return out, lse
 

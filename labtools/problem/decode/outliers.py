@@ -18,7 +18,7 @@ import numpy as np
 from ..compare import worst_relative_error
 from .inputs import Inputs, make_inputs
 from .oracle import apply_weights, attention_oracle, attention_weights
-from .quantise import by_sequence, dequantise_tensor, quantise_tensor
+from .quantise import by_sequence, kept_rows
 from .scheme import SCHEMES, Scheme, StorageFormat
 from .workload import Workload
 
@@ -146,9 +146,9 @@ def scheme_errors(inputs: Iterable[Inputs], schemes: Iterable[Scheme]) -> list[S
 def _kept_as(inputs: Inputs, name: str, part: StorageFormat) -> Inputs:
     """The inputs with ``k`` or ``v`` as it comes back from a cache that keeps it so."""
     x, back = by_sequence(inputs, name)
-    dequantised = dequantise_tensor(quantise_tensor(x, inputs.seq_lens, part))
+    kept = kept_rows(x, inputs.seq_lens, part)
     # Many schemes share it, and the oracle would make it float64 for each.
-    changed: dict[str, Any] = {name: back(dequantised).astype(np.float64)}
+    changed: dict[str, Any] = {name: back(kept).astype(np.float64)}
     return dataclasses.replace(inputs, **changed)
 
 

@@ -21,6 +21,8 @@ from .scheme import ROW_PAD, Scheme, padded_rows, scale_shape
 from .workload import Workload
 
 _LARGEST_HALF = np.float32(65504)
+_PIECE_ROWS = 1024
+"""Of a piece, a multiple of every group of rows: what is made on the way stays in the caches."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,32 @@ def dequantise_tensor(quantised: Quantised) -> np.ndarray:
     return np.ascontiguousarray(x)
 
 
+def kept_rows(
+    x: np.ndarray,
+    lengths: np.ndarray,
+    scheme: StorageFormat,
+    like: tuple[np.ndarray, np.ndarray] | None = None,
+) -> np.ndarray:
+    """What `dequantise_tensor` makes of `quantise_tensor`, piece by piece where no scale is of rows
+    of two pieces.
+
+    ``like`` is another k or v of these lengths and what this gave for it: what is the same bits is
+    taken from there.
+    """
+    rows = x.shape[2] if scheme.axis == "tensor" else _PIECE_ROWS
+    pieces = [slice(first, first + rows) for first in range(0, x.shape[2], rows)]
+    if like is not None:
+        bits, others = (one.view(f"u{one.itemsize}") for one in (x, like[0]))
+        pieces = [one for one in pieces if (bits[:, :, one] != others[:, :, one]).any()]
+        if not pieces:
+            return like[1]
+    kept = np.empty(x.shape, np.float32) if like is None else like[1].copy()
+    for one in pieces:
+        left = np.asarray(lengths) - one.start
+        kept[:, :, one] = dequantise_tensor(quantise_tensor(x[:, :, one], left, scheme))
+    return kept
+
+
 def _behind(lengths: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Which rows of ``[B, Hkv, S, D]`` lie behind a length, bool ``[B, Hkv, S]``."""
     outside = np.arange(shape[2])[None, :] >= np.asarray(lengths)[:, None]
@@ -130,16 +158,20 @@ def _unpad(scale: np.ndarray, shape: Sequence[int], scheme: StorageFormat) -> np
     return scale[:, :, : shape[2]] if scheme.axis in ("row", "row_group") else scale
 
 
-def dequantise_inputs(inputs: Inputs, scheme: Scheme) -> Inputs:
+def dequantise_inputs(
+    inputs: Inputs, scheme: Scheme, like: tuple[Inputs, Inputs] | None = None
+) -> Inputs:
     """The inputs that a kernel with this scheme computes with: k and v are float32 arrays.
 
-    They have the layout of the given ones. Every value is an fp16 scale times a small whole
-    number plus an fp16 bias, rounded to fp32 once, so the float64 oracle sees what the codes say.
+    They have the layout of the given ones; ``like`` as of `kept_rows`. Every value is an fp16 scale
+    times a small whole number plus an fp16 bias, rounded to fp32 once, so the float64 oracle sees
+    what the codes say.
     """
     changed: dict[str, Any] = {}
     for name, part in (("k", scheme.k), ("v", scheme.v)):
         x, back = by_sequence(inputs, name)
-        changed[name] = back(dequantise_tensor(quantise_tensor(x, inputs.seq_lens, part)))
+        known = like and (by_sequence(like[0], name)[0], by_sequence(like[1], name)[0])
+        changed[name] = back(kept_rows(x, inputs.seq_lens, part, known))
     return dataclasses.replace(inputs, **changed)
 
 
