@@ -22,6 +22,7 @@ from labtools.optimize.family import load_tuned
 from labtools.optimize.method import catalogue
 from labtools.optimize.source import AskedBranch, read_branch, switched_text
 from labtools.problem import LabError, load_rung, parse_problem, repository_root
+from tests.gpu import test_gpu_written as live_plays
 
 SMOOTH = repository_root() / "tests" / "families" / "smooth"
 FASTER = {"source": "faster.cu", "launch": "faster.toml", "methods": ["memory.shared_tile"]}
@@ -45,27 +46,50 @@ __constant__ float told[2] = {{{without_us}, {wrong}}};
 #endif
 """
 """What the fake device's clock goes by."""
+PLAYS = {
+    "smooth": (live_plays.play_smooth, "smooth:8,1024", {"memory.shared_tile"}),
+    "heat": (live_plays.play_heat, "heat:9,20,40", {"latency.more_points"}),
+    "top_k": (
+        *(live_plays.play_top_k, "top_k:40,128"),
+        {"latency.warp_shuffle", "compute.fewer_instructions"},
+    ),
+}
+"""What plays a loop of each, a small workload, and methods that the fake clock makes effective."""
 Loop = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("mine") / "kernels"
-    shutil.copytree(SMOOTH, folder)
+def families(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mine")
+    for name in PLAYS:
+        shutil.copytree(SMOOTH.parent / name, folder / name)
 
-    def tell(name: str, us: float, without_us: float = 0, guard: str = "1", wrong: int = 0) -> None:
+    def tell(
+        name: str, us: float | str, without_us: float = 0, guard: str = "1", wrong: int = 0
+    ) -> None:
         text = TOLD.format(guard=guard, us=us, without_us=without_us, wrong=wrong)
         with (folder / name).open("a") as file:
             file.write(text)
 
-    tell("smooth.cu", 20)
-    tell("faster.cu", 10, 21, "METHOD_SHARED_TILE")
-    tell("equal.cu", 20, 20, "METHOD_compute_reversed_bits")
-    tell("wrong.cu", 5, wrong=1)
-    tell("dropped.cu", 20)
-    tell("decoy.cu", 20)
-    tell("plain.cu", 20)
+    methods = folder / "heat" / "heat.toml"
+    methods.write_text(methods.read_text().replace("192,192,192", "9,20,40"))
+    tell("smooth/smooth.cu", 20)
+    tell("smooth/faster.cu", 10, 21, "METHOD_SHARED_TILE")
+    tell("smooth/equal.cu", 20, 20, "METHOD_compute_reversed_bits")
+    tell("smooth/wrong.cu", 5, wrong=1)
+    tell("smooth/dropped.cu", 20)
+    tell("smooth/decoy.cu", 20)
+    tell("smooth/plain.cu", 20)
+    tell("heat/heat.cu", "WIDE < 32 ? 30 : 20 + 4 / POINTS")
+    tell("top_k/top_k.cu", 40)
+    tell("top_k/warp.cu", 20, 25, "METHOD_WARP_SHUFFLE")
+    tell("top_k/redux.cu", 10, 20, "METHOD_FEWER_INSTRUCTIONS")
     return folder
+
+
+@pytest.fixture(scope="module")
+def sources(families: Path) -> Path:
+    return families / "smooth"
 
 
 @pytest.fixture
@@ -157,6 +181,30 @@ def test_an_agent_sends_five_branches_and_edits_the_best(
     (launch,) = rung.launches(problem, live_bench.gpu_or_default().limits)
     assert launch.grid == (1, 8, 1)
     assert "#define METHOD_SHARED_TILE 1" in rung.source_text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLAYS)
+def test_what_is_played_on_a_gpu_ends_with_an_exported_champion(
+    name: str, fake: None, tmp_path: Path, families: Path
+) -> None:
+    play, small, methods = PLAYS[name]
+    played = play(tmp_path / "loop", families, workload=small)
+    live_plays.hold_tuned(played)
+    assert methods <= {*played.state.effective_methods}
+    if name == "smooth":
+        live_plays.hold_smooth(played.state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["heat", "top_k"])
+def test_a_strangers_kernel_is_tuned_by_forecasts(name: str, tmp_path: Path) -> None:
+    play, _, _ = PLAYS[name]
+    played = play(tmp_path / "loop", on="forecast")
+    live_plays.hold_tuned(played)
+    assert max(kept.gain or 0 for kept in played.state.history) > 1
+    code = (SMOOTH.parent / name / f"{name}.py").read_text().splitlines()
+    assert sum(map(bool, code)) <= 20, "so short is what a stranger writes"
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +314,9 @@ def test_a_script_sends_a_branch_and_reads_what_its_claims_are(loop: Loop, begun
     assert loop("gaps", folder)[0] == 0
     status, said = loop("diff", folder, 1, 2)
     assert status == 0 and "+    if (n == -12345)" not in said["source"]
-    assert "-    if (n == -12345)" in said["source"], "it is no faster, so round 2 begins where 1 did"
+    assert "-    if (n == -12345)" in said["source"], (
+        "it is no faster, so round 2 begins where 1 did"
+    )
 
 
 def test_a_branch_that_was_cut_off_is_sent_again(
