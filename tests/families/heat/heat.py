@@ -1,4 +1,4 @@
-"""heat: a step of heat in a box, seven points of float32, as somebody outside this project has it."""
+"""heat: a step of heat in a box, seven points of float32, as a stranger has it."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""top_k: the softmax of each row, and the eight largest of it with their places, as a router has it."""
+"""top_k: the softmax of each row, and the eight largest of it, as a router has them."""
 
 import numpy as np
 
