@@ -46,22 +46,19 @@ __constant__ float told[2] = {{{without_us}, {wrong}}};
 #endif
 """
 """What the fake device's clock goes by."""
-PLAYS = {
-    "smooth": (live_plays.play_smooth, "smooth:8,1024", {"memory.shared_tile"}),
-    "heat": (live_plays.play_heat, "heat:9,20,40", {"latency.more_points"}),
-    "top_k": (
-        *(live_plays.play_top_k, "top_k:40,128"),
-        {"latency.warp_shuffle", "compute.fewer_instructions"},
-    ),
+PLAYED = {
+    "smooth": ("smooth:8,1024", {"memory.shared_tile"}),
+    "heat": ("heat:9,20,40", {"latency.more_points"}),
+    "top_k": ("top_k:40,128", {"latency.warp_shuffle", "compute.fewer_instructions"}),
 }
-"""What plays a loop of each, a small workload, and methods that the fake clock makes effective."""
+"""A small workload of each, and methods that the fake device's clock makes effective."""
 Loop = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mine")
-    for name in PLAYS:
+    for name in live_plays.PLAYS:
         shutil.copytree(SMOOTH.parent / name, folder / name)
 
     def tell(
@@ -184,12 +181,12 @@ def test_an_agent_sends_five_branches_and_edits_the_best(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", live_plays.PLAYS)
 def test_what_is_played_on_a_gpu_ends_with_an_exported_champion(
     name: str, fake: None, tmp_path: Path, families: Path
 ) -> None:
-    play, small, methods = PLAYS[name]
-    played = play(tmp_path / "loop", families, workload=small)
+    small, methods = PLAYED[name]
+    played = live_plays.PLAYS[name](tmp_path / "loop", families, workload=small)
     live_plays.hold_tuned(played)
     assert methods <= {*played.state.effective_methods}
     if name == "smooth":
@@ -199,8 +196,7 @@ def test_what_is_played_on_a_gpu_ends_with_an_exported_champion(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["heat", "top_k"])
 def test_a_strangers_kernel_is_tuned_by_forecasts(name: str, tmp_path: Path) -> None:
-    play, _, _ = PLAYS[name]
-    played = play(tmp_path / "loop", on="forecast")
+    played = live_plays.PLAYS[name](tmp_path / "loop", on="forecast")
     live_plays.hold_tuned(played)
     assert max(kept.gain or 0 for kept in played.state.history) > 1
     code = (SMOOTH.parent / name / f"{name}.py").read_text().splitlines()

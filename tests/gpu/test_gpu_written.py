@@ -1,7 +1,7 @@
 """A stranger's kernels on a real GPU: five branches of an agent, each classed as it is, and a
 stencil and a softmax with its eight largest from their first version to an exported champion. As a
-script it plays them all, and says what became of each and how long it took:
-``python -m tests.gpu.test_gpu_written FOLDER``."""
+script it plays them all or those that are named, and says what became of each and how long it took:
+``python -m tests.gpu.test_gpu_written FOLDER [smooth] [heat] [top_k]``."""
 
 from __future__ import annotations
 
@@ -179,11 +179,14 @@ def test_a_softmax_with_its_eight_largest_is_tuned_in_minutes(tmp_path: Path) ->
     hold_tuned(play_top_k(tmp_path / "loop"))
 
 
+PLAYS = {"smooth": play_smooth, "heat": play_heat, "top_k": play_top_k}
+
+
 if __name__ == "__main__":
-    played = {}
-    for play in (play_smooth, play_heat, play_top_k):
-        played[play] = play(Path(sys.argv[1]) / play.__name__.removeprefix("play_"))
-        played[play].say()
-    hold_smooth(played[play_smooth].state)
-    hold_tuned(played[play_heat])
-    hold_tuned(played[play_top_k])
+    into, *named = sys.argv[1:]
+    found = {}
+    for name in named or PLAYS:
+        found[name] = PLAYS[name](Path(into) / name)
+        found[name].say()
+    for name, played in found.items():
+        hold_smooth(played.state) if name == "smooth" else hold_tuned(played)
