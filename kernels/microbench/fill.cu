@@ -1,5 +1,6 @@
 // Fills a buffer with standard normal numbers that depend on the seed and the position alone.
-// Rows past a sequence's length get NaN, so that reading them shows.
+// Rows past a sequence's length get NaN, so that reading them shows. It also makes the fingerprint of
+// what a kernel wrote.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -63,4 +64,20 @@ extern "C" __global__ void fill_normal_fp32(float2* out, const int* __restrict__
                                             unsigned long long pairs, unsigned long long seed,
                                             int heads, int rows, int columns) {
   fill(out, lengths, pairs, seed, heads, rows, columns);
+}
+
+// Adds to *sum a number of 64 bits that follows from the seed, every byte and its place; whoever does
+// not know the seed cannot write other bytes with the same sum.
+extern "C" __global__ void fingerprint(const unsigned char* bytes, unsigned long long* sum,
+                                       unsigned long long size, unsigned long long seed) {
+  const unsigned long long words = size / 4, key = scramble(seed);
+  const unsigned* word = (const unsigned*)bytes;
+  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+  unsigned long long found = 0;
+  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
+       i < words + size % 4; i += step) {
+    const unsigned long long held = i < words ? word[i] : bytes[3 * words + i];
+    found += scramble(scramble(key + i) ^ held);
+  }
+  atomicAdd(sum, found);
 }

@@ -786,7 +786,9 @@ class TuningLoop:
                     form = self.family.form_of(self.family.read_key(kept.champion), name)
                     failed[name] += () if form is None else (form,)
         gains = {kept.round: self._champion_gain(kept) for kept in state.since_restart}
-        verdicts = settled(state.since_restart, gains, self.bench.least_effect().effect)
+        unsaid = any(kept.classes and kept.aa is None for kept in state.since_restart)
+        least = self.bench.least_effect().effect if unsaid else 0.0
+        verdicts = settled(state.since_restart, gains, least)
         effective, ineffective = (
             tuple(name for name, verdict in verdicts.items() if verdict == wanted)
             for wanted in ("effective", "ineffective")

@@ -10,7 +10,7 @@ import operator
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -534,7 +534,7 @@ class LaunchesOf:
     workspace: Mapping[str, str]  # type and shape by name
     numbers: Mapping[str, str]  # arguments that are numbers and that the problem does not have
     sizes: Mapping[str, int]  # further names that sizes are made of
-    source: Path = Path()
+    source: Path = field(default=Path(), repr=False)  # an exported rung is written by its repr
 
     def __call__(self, problem: Any, limits: Any, knobs: Mapping[str, int]) -> list[Launch]:
         """The errors are those of `AskedKernel.rung`."""

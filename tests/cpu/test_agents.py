@@ -148,14 +148,14 @@ async def play(folder: Path) -> None:
             folder="loop",
             source="faster.cu",
             launch="faster.toml",
-            method=["memory.vectorize"],
+            method=["memory.shared_tile"],
         )
         assert step["next"] == ["ablate", "branch"]
         assert (await ask("loop_ablate", folder="loop"))["result"]["attribution"]
         checked = (await ask("loop_check", folder="loop"))["result"]["sass_check"]
         assert [one["verdict"] for one in checked] == ["present"]
-        step = await ask("loop_update", folder="loop", input={"analysis": "wide loads"})
-        assert step["result"]["classes"] == {"memory.vectorize": "undecided"}
+        step = await ask("loop_update", folder="loop", input={"analysis": "a tile"})
+        assert step["result"]["classes"] == {"memory.shared_tile": "undecided"}
         assert (await ask("loop_status", folder="loop"))["state"]["point"].startswith("faster@1.")
         answer = await client.call_tool("check", {"rung": "../secret.py"})
         assert answer.is_error

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from devices import LIMITS
 
-from labtools.problem import HEADLINE, Workload, kernels_dir, load_rung
+from labtools.measure.cpu import run_on_cpu
+from labtools.problem import (
+    HEADLINE,
+    Launch,
+    Rung,
+    Workload,
+    kernels_dir,
+    load_rung,
+    operation_of,
+)
 from labtools.toolchain import compile_cubin, compile_rung, disassemble
 
 FOLDER = kernels_dir() / "microbench"
@@ -22,10 +33,38 @@ def sweep():
 def test_the_kernels_compile_without_spills(sweep, arch) -> None:
     read = compile_rung(sweep, HEADLINE, LIMITS, {"loads": 8, "threads": 512}, arch)
     fill = compile_cubin((FOLDER / "fill.cu").read_text(), arch, name="fill.cu")
-    for cubin, entry in ((read, "read_sweep"), (fill, "fill_normal")):
+    for cubin, entry in ((read, "read_sweep"), (fill, "fill_normal"), (fill, "fingerprint")):
         resources = cubin.resources_of(entry)
         assert resources.local_bytes == 0
         assert resources.spill_store_bytes == 0
+
+
+def scramble(x: np.ndarray) -> np.ndarray:
+    """As fill.cu has it, of uint64."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@pytest.mark.parametrize("size", [128, 61, 3])
+def test_a_fingerprint_is_of_every_byte_its_place_and_the_seed(size: int, tmp_path: Path) -> None:
+    one, seed, source = Workload(1, 1, 1, 4, 64), 2**64 - 5, tmp_path / "kernel.cu"
+    clear = 'extern "C" __global__ void clear(int* out) { out[threadIdx.x] = 0; }'
+    source.write_text(f"{(FOLDER / 'fill.cu').read_text()}\n{clear}\n")
+    launches = [
+        Launch("clear", (1,), (32,), 0, ("out",)),
+        Launch("fingerprint", (2,), (8,), 0, ("q", "out", np.uint64(size), np.uint64(seed))),
+    ]
+    rung = Rung("kernel", "a test", source, "", "", "", lambda problem, limits, knobs: launches)
+    run = run_on_cpu(rung, one)
+    assert not run.faults, run
+    held = operation_of(one).draw(one).q.tobytes()[:size]
+    words = np.frombuffer(held[: size // 4 * 4], np.uint32)
+    numbers = np.concatenate([words, np.frombuffer(held[size // 4 * 4 :], np.uint8)])
+    places = scramble(np.array([seed], np.uint64)) + np.arange(len(numbers), dtype=np.uint64)
+    expected = scramble(scramble(places) ^ numbers.astype(np.uint64)).sum(dtype=np.uint64)
+    assert run.out.reshape(-1).view(np.uint64)[0] == expected
 
 
 @pytest.mark.parametrize("loads", [1, 2, 4])

@@ -22,9 +22,10 @@ from labtools.optimize.family import load_tuned
 from labtools.optimize.method import catalogue
 from labtools.optimize.source import AskedBranch, read_branch, switched_text
 from labtools.problem import LabError, load_rung, parse_problem, repository_root
+from tests.gpu import test_gpu_written as live_plays
 
 SMOOTH = repository_root() / "tests" / "families" / "smooth"
-FASTER = {"source": "faster.cu", "launch": "faster.toml", "methods": ["memory.vectorize"]}
+FASTER = {"source": "faster.cu", "launch": "faster.toml", "methods": ["memory.shared_tile"]}
 EQUAL = {
     "source": "equal.cu",
     "methods": ["compute.reversed_bits"],
@@ -45,27 +46,47 @@ __constant__ float told[2] = {{{without_us}, {wrong}}};
 #endif
 """
 """What the fake device's clock goes by."""
+PLAYED = {
+    "smooth": ("smooth:8,1024", {"memory.shared_tile"}),
+    "heat": ("heat:9,20,40", {"latency.more_points"}),
+    "top_k": ("top_k:40,128", {"latency.warp_shuffle", "compute.fewer_instructions"}),
+}
+"""A small workload of each, and methods that the fake device's clock makes effective."""
 Loop = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("mine") / "kernels"
-    shutil.copytree(SMOOTH, folder)
+def families(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mine")
+    for name in live_plays.PLAYS:
+        shutil.copytree(SMOOTH.parent / name, folder / name)
 
-    def tell(name: str, us: float, without_us: float = 0, guard: str = "1", wrong: int = 0) -> None:
+    def tell(
+        name: str, us: float | str, without_us: float = 0, guard: str = "1", wrong: int = 0
+    ) -> None:
         text = TOLD.format(guard=guard, us=us, without_us=without_us, wrong=wrong)
         with (folder / name).open("a") as file:
             file.write(text)
 
-    tell("smooth.cu", 20)
-    tell("faster.cu", 10, 21, "METHOD_VECTORIZE")
-    tell("equal.cu", 20, 20, "METHOD_compute_reversed_bits")
-    tell("wrong.cu", 5, wrong=1)
-    tell("dropped.cu", 20)
-    tell("decoy.cu", 20)
-    tell("plain.cu", 20)
+    methods = folder / "heat" / "heat.toml"
+    methods.write_text(methods.read_text().replace("192,192,192", "9,20,40"))
+    tell("smooth/smooth.cu", 20)
+    tell("smooth/faster.cu", 10, 21, "METHOD_SHARED_TILE")
+    tell("smooth/equal.cu", 20, 20, "METHOD_compute_reversed_bits")
+    tell("smooth/wrong.cu", 5, wrong=1)
+    tell("smooth/dropped.cu", 20)
+    tell("smooth/decoy.cu", 20)
+    tell("smooth/plain.cu", 20)
+    tell("heat/heat.cu", "WIDE < 32 ? 30 : 20 + 4 / POINTS")
+    tell("top_k/top_k.cu", 40)
+    tell("top_k/warp.cu", 20, 25, "METHOD_WARP_SHUFFLE")
+    tell("top_k/redux.cu", 10, 20, "METHOD_FEWER_INSTRUCTIONS")
     return folder
+
+
+@pytest.fixture(scope="module")
+def sources(families: Path) -> Path:
+    return families / "smooth"
 
 
 @pytest.fixture
@@ -124,7 +145,7 @@ def test_an_agent_sends_five_branches_and_edits_the_best(
         for step in ("ablate", "check", "update"):
             state = loop.take(step)
         assert state.current.classes == {
-            "memory.vectorize": "effective",
+            "memory.shared_tile": "effective",
             "compute.reversed_bits": "ineffective",
             "latency.loads_in_flight": "implementation_failed",
             "latency.warp_shuffle": "implementation_failed",
@@ -132,9 +153,9 @@ def test_an_agent_sends_five_branches_and_edits_the_best(
         verdicts = {one.method: one for one in state.current.sass_check or ()}
         assert "same with and without" in verdicts["latency.loads_in_flight"].note
         assert "no thread of the block" in verdicts["latency.warp_shuffle"].note
-        assert state.effective_methods == ("memory.vectorize",)
+        assert state.effective_methods == ("memory.shared_tile",)
         shown = folder / "iterv1" / "ablations" / "latency.warp_shuffle" / "without.diff"
-        assert "+    for (int step = 1;" in shown.read_text()
+        assert "+      for (int step = 1;" in shown.read_text()
 
         # An edit of the best: its guard still stands there, and what has none is not ablated.
         edited = (sources / "faster.cu").read_text().replace("* x", "* __restrict__ x")
@@ -147,7 +168,7 @@ def test_an_agent_sends_five_branches_and_edits_the_best(
             state = loop.take(step)
         assert state.current.classes == {"memory.read_only_loads": "undecided"}
         assert (state.point, state.time_us) == ("edited@2.1", pytest.approx(9.0))
-        assert state.effective_methods == ("memory.vectorize",), "its guard is still there"
+        assert state.effective_methods == ("memory.shared_tile",), "its guard is still there"
         with pytest.raises(LabError, match=r"it says what dropped@1\.4 says"):
             loop.branch([AskedBranch(**DROPPED)])
         assert loop.run().stopped.startswith("the next branch is source")
@@ -156,7 +177,30 @@ def test_an_agent_sends_five_branches_and_edits_the_best(
     rung = load_rung(tmp_path / "out" / "smooth_champion.py")
     (launch,) = rung.launches(problem, live_bench.gpu_or_default().limits)
     assert launch.grid == (1, 8, 1)
-    assert "#define METHOD_VECTORIZE 1" in rung.source_text
+    assert "#define METHOD_SHARED_TILE 1" in rung.source_text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", live_plays.PLAYS)
+def test_what_is_played_on_a_gpu_ends_with_an_exported_champion(
+    name: str, fake: None, tmp_path: Path, families: Path
+) -> None:
+    small, methods = PLAYED[name]
+    played = live_plays.PLAYS[name](tmp_path / "loop", families, workload=small)
+    live_plays.hold_tuned(played)
+    assert methods <= {*played.state.effective_methods}
+    if name == "smooth":
+        live_plays.hold_smooth(played.state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["heat", "top_k"])
+def test_a_strangers_kernel_is_tuned_by_forecasts(name: str, tmp_path: Path) -> None:
+    played = live_plays.PLAYS[name](tmp_path / "loop", on="forecast")
+    live_plays.hold_tuned(played)
+    assert max(kept.gain or 0 for kept in played.state.history) > 1
+    code = (SMOOTH.parent / name / f"{name}.py").read_text().splitlines()
+    assert sum(map(bool, code)) <= 20, "so short is what a stranger writes"
 
 
 @pytest.fixture(scope="module")
@@ -184,18 +228,18 @@ def edit(sources: Path, name: str, old: str, new: str) -> str:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no entry": ({"old": "void smooth", "new": "void other"}, "no kernel called smooth"),
     "signature": ({"old": "int n,", "new": "long n,"}, "changes the signature of smooth"),
-    "no such method": ({"methods": ["memory.vectorise"]}, "memory.vectorize"),
+    "no such method": ({"methods": ["memory.shared_tiles"]}, "memory.shared_tile"),
     "without of none": ({"without": {"memory.no_spills": "plain.cu"}}, "is not claimed"),
-    "guard and without": ({"without": {"memory.vectorize": "plain.cu"}}, "one of the two"),
+    "guard and without": ({"without": {"memory.shared_tile": "plain.cu"}}, "one of the two"),
     "guard of nothing": (
-        {"old": "#if METHOD_VECTORIZE", "new": "#if METHOD_VECTORIZE || 1"},
+        {"old": "#if METHOD_SHARED_TILE", "new": "#if METHOD_SHARED_TILE || 1"},
         "changes nothing",
     ),
     "folder": ({"source": "."}, "is no"),
     "link": ({"source": "turn.cu"}, "symbolic links"),
     "absent": ({"source": "absent.cu"}, "No such file"),
     "header": (
-        {"old": "// Four", "new": '#include "../../absent.h"\n// Four'},
+        {"old": "// 16", "new": '#include "../../absent.h"\n// 16'},
         "none of its headers",
     ),
     "machine code": ({"source": "mine.cubin"}, "is no source"),
@@ -203,18 +247,18 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "arguments": ({"launch": '[args]\nx = "f32[rows, 7]"'}, "changes the argument x"),
     "buffer": ({"launch": '[args]\ny = "f32[rows]"'}, "which the problem lacks"),
     "no name": ({"launch": 'args = ["x", "y"]'}, "takes y"),
-    "described": ({"describe": {"memory.vectorize": "LDG"}}, "needs no description"),
+    "described": ({"describe": {"memory.shared_tile": "LDG"}}, "needs no description"),
     "no signature": (
         {"methods": ["memory.mine"], "describe": {"memory.mine": "(("}},
         "no regular expression",
     ),
-    "does not compile": ({"old": "float made[4];", "new": "float made[4]"}, "expected a"),
+    "does not compile": ({"old": "made[RUN];", "new": "made[RUN]"}, "expected a"),
     "not without it": (
         {
-            "old": "#if METHOD_VECTORIZE\n  if (n % 4 == 0)\n    *",
-            "new": "#if METHOD_VECTORIZE\n  *",
+            "old": "#else\n    const int c = begin",
+            "new": "#else\n    const int c = start",
         },
-        "else",
+        "cannot be used without memory.shared_tile",
     ),
 }
 
@@ -229,9 +273,9 @@ def test_what_cannot_be_a_branch_is_told_and_nothing_is_written(
         branch["source"] = edit(sources, f"{case.replace(' ', '_')}.cu", asked["old"], asked["new"])
     if (launch := asked.get("launch")) is not None:
         text = (sources / "faster.toml").read_text()
-        text = f"{launch}\n{text}" if launch[0] == "[" else text.replace("block = 256", launch)
+        text = f"{launch}\n{text}" if launch[0] == "[" else text.replace("block = 128", launch)
         if launch.startswith("args"):
-            text = text.replace(launch, f"block = 256\n{launch}")
+            text = text.replace(launch, f"block = 128\n{launch}")
         (sources / "other.toml").write_text(text)
         branch["launch"] = "other.toml"
     if case == "link":
@@ -258,15 +302,17 @@ def test_a_script_sends_a_branch_and_reads_what_its_claims_are(loop: Loop, begun
     (claims,) = said["result"]["claims"].values()
     assert claims["latency.warp_shuffle"] == "without it plain.cu"
     assert claims["memory.no_spills"].startswith("checked and not ablated")
-    assert "+    for (int step = 1;" in said["result"]["diffs"]["latency.warp_shuffle"]
+    assert "+      for (int step = 1;" in said["result"]["diffs"]["latency.warp_shuffle"]
     for step in ("ablate", "check", "update"):
         status, said = loop(step, folder)
     assert said["result"]["classes"]["latency.warp_shuffle"] == "implementation_failed"
     assert said["result"]["classes"]["memory.no_spills"] == "undecided"
     assert loop("gaps", folder)[0] == 0
     status, said = loop("diff", folder, 1, 2)
-    assert status == 0 and "+  if (n == -12345)" not in said["source"]
-    assert "-  if (n == -12345)" in said["source"], "it is no faster, so round 2 begins where 1 did"
+    assert status == 0 and "+    if (n == -12345)" not in said["source"]
+    assert "-    if (n == -12345)" in said["source"], (
+        "it is no faster, so round 2 begins where 1 did"
+    )
 
 
 def test_a_branch_that_was_cut_off_is_sent_again(

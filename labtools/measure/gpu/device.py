@@ -6,7 +6,7 @@ import functools
 import importlib.metadata
 import platform
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -153,6 +153,16 @@ class LiveDevice:
         args += tuple(map(np.int32, (heads, rows, target.shape[-1])))
         blocks = max(1, min(16 * self.num_sms, -(-pairs // 256)))
         self.kernel(cubin, entry)((blocks,), (256,), args)
+
+    def fingerprint(self, cubin: str, arrays: Iterable[Any], seed: int) -> int:
+        """64 bits that follow from the seed and from every byte of some arrays."""
+        total = self.empty((1,), np.uint64)
+        self.set_bytes(total, 0)
+        for number, one in enumerate(arrays):
+            blocks = max(1, min(16 * self.num_sms, -(-one.nbytes // 1024)))
+            args = (one, total, np.uint64(one.nbytes), np.uint64((seed + number) % 2**64))
+            self.kernel(cubin, "fingerprint")((blocks,), (256,), args)
+        return int(self.download(total)[0])
 
     def torch_view(self, array: Any) -> Any:
         """The same memory as a torch tensor; what is held as bits becomes bfloat16."""

@@ -1,27 +1,41 @@
-// Four points a thread, which come and go together where a row allows it.
+// 16 points a thread that come and go by way of a tile, so that neighbouring lanes ask memory for
+// neighbouring points.
+#define THREADS 128
+#define RUN 16
+#define TILE (THREADS * RUN)
+
+__device__ __forceinline__ int place(int i) { return i + i / 32; }  // lanes in different banks
+
 extern "C" __global__ void smooth(const float* x, float* out, int n, float near) {
-  const int first = (blockIdx.x * blockDim.x + threadIdx.x) * 4;
-  if (first >= n) return;
+  const int begin = blockIdx.x * TILE, first = threadIdx.x * RUN;
   const float* row = x + (size_t)blockIdx.y * n;
   float* to = out + (size_t)blockIdx.y * n;
-  float held[6];
-  held[0] = first > 0 ? row[first - 1] : 0.f;
-  held[5] = first + 4 < n ? row[first + 4] : 0.f;
-#if METHOD_VECTORIZE
-  if (n % 4 == 0) {
-    const float4 wide = *(const float4*)(row + first);
-    held[1] = wide.x, held[2] = wide.y, held[3] = wide.z, held[4] = wide.w;
-  } else
+#if METHOD_SHARED_TILE
+  __shared__ float tile[TILE + 2 + (TILE + 2) / 32];
+  for (int i = threadIdx.x; i < TILE + 2; i += THREADS) {
+    const int c = begin + i - 1;
+    tile[place(i)] = c >= 0 && c < n ? row[c] : 0.f;
+  }
+  __syncthreads();
 #endif
-    for (int i = 0; i < 4; ++i) held[i + 1] = first + i < n ? row[first + i] : 0.f;
-  float made[4];
-  for (int i = 0; i < 4; ++i)
+  float held[RUN + 2], made[RUN];
+  for (int i = 0; i < RUN + 2; ++i) {
+#if METHOD_SHARED_TILE
+    held[i] = tile[place(first + i)];
+#else
+    const int c = begin + first + i - 1;
+    held[i] = c >= 0 && c < n ? row[c] : 0.f;
+#endif
+  }
+  for (int i = 0; i < RUN; ++i)
     made[i] = near * (held[i] + held[i + 2]) + (1.f - 2.f * near) * held[i + 1];
-#if METHOD_VECTORIZE
-  if (n % 4 == 0)
-    *(float4*)(to + first) = make_float4(made[0], made[1], made[2], made[3]);
-  else
+#if METHOD_SHARED_TILE
+  __syncthreads();
+  for (int i = 0; i < RUN; ++i) tile[place(first + i)] = made[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < TILE && begin + i < n; i += THREADS) to[begin + i] = tile[place(i)];
+#else
+  for (int i = 0; i < RUN; ++i)
+    if (begin + first + i < n) to[begin + first + i] = made[i];
 #endif
-    for (int i = 0; i < 4; ++i)
-      if (first + i < n) to[first + i] = made[i];
 }

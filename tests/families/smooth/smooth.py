@@ -22,4 +22,4 @@ OPERATION = from_reference(
     sizes=[(9, 300), (3, 64), (4096, 4096)],
     rows="rows",
 )
-RUNG = OPERATION.rung(__file__, entry="smooth", grid="cdiv(n, 256), rows", block=256)
+RUNG = OPERATION.rung(__file__, entry="smooth", grid="cdiv(n, 4096), rows", block=256)

@@ -99,8 +99,8 @@ class RawKernel:
         given = (self.entry, args)
         if self.entry in _SPLIT:
             _state.do(lambda: _SPLIT[self.entry](*given, grid))
-        elif self.entry == "smooth":
-            _state.do(lambda: _smooth(*given, self.path))
+        elif self.entry in _TOLD:
+            _state.do(lambda: _as_told(*given, self.path))
         elif self.entry == "row_scale":
             _state.do(lambda: _row_scale(*given, block[0]))
         else:
@@ -242,6 +242,13 @@ def _fill(entry, args):
             numbers[b, :, n:] = np.nan
 
 
+def _fingerprint(entry, args):
+    array, total, size, seed = args
+    assert int(size) == array.nbytes
+    digest = hashlib.sha256(array.host.tobytes() + int(seed).to_bytes(8, "big")).digest()
+    total.host[...] += np.frombuffer(digest[:8], np.uint64)
+
+
 def _read_sweep(entry, args):
     k, v, checksum, chunks = args
     _state.clock_us += 5.0
@@ -303,13 +310,38 @@ def _told(path):
     return np.frombuffer(held[:8], np.float32).tolist()
 
 
-def _smooth(entry, args, path):
-    x = args[0].host.astype(np.float64)
-    near, (us, is_wrong) = float(args[3]), _told(path)
+def _as_told(entry, args, path):
+    """A kernel of a stranger, with the time and the fault that its code tells."""
+    us, is_wrong = _told(path)
     _state.clock_us += us
+    arrays = [one.host for one in args if isinstance(one, ndarray)]
+    answers = _TOLD[entry](arrays[0].astype(np.float64), float(args[-1]))
+    for out, answer in zip(arrays[1:], answers, strict=True):
+        out[...] = answer + is_wrong
+
+
+def _smooth(x, near):
     wide = np.pad(x, ((0, 0), (1, 1)))
-    out = near * (wide[:, :-2] + wide[:, 2:]) + (1 - 2 * near) * x
-    args[1].host[...] = out + is_wrong
+    return [near * (wide[:, :-2] + wide[:, 2:]) + (1 - 2 * near) * x]
+
+
+def _heat(t, rate):
+    inside = (slice(1, -1),) * 3
+    new = t.copy()
+    for axis in range(3):
+        new[inside] += (
+            rate
+            * np.diff(t, 2, axis)[
+                tuple(slice(None) if one == axis else slice(1, -1) for one in range(3))
+            ]
+        )
+    return [new]
+
+
+def _top_k(scores, _):
+    powers = np.exp(scores)
+    ids = np.argsort(-scores, axis=1, kind="stable")[:, :8]
+    return [np.take_along_axis(powers, ids, 1) / powers.sum(axis=1, keepdims=True), ids]
 
 
 def _copy_cache(entry, args):
@@ -320,9 +352,11 @@ def _copy_cache(entry, args):
     v_copy.host[...] = v.host
 
 
+_TOLD = {"smooth": _smooth, "heat": _heat, "top_k": _top_k}
 _SPLIT = {"decode_r04": decode_pieces, "merge_pieces": merge_pieces}
 _KERNELS = {
     **dict.fromkeys(("fill_normal", "fill_normal_bf16", "fill_normal_fp32"), _fill),
+    "fingerprint": _fingerprint,
     "clear_counters": _clear,
     "split_merge": _split_merge,
     "read_sweep": _read_sweep,
