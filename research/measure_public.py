@@ -2,7 +2,7 @@
 
     python -m research.measure_public                 the forecasts, tests/public/forecasts.json
     python -m research.measure_public --out FOLDER    on a GPU: a record of each in FOLDER
-    python -m research.measure_public --read FILE     adds such records to tests/public/<gpu>.json
+    python -m research.measure_public --read FILE     adds such records to the table
 
 The forecasts are committed before anything is measured, and what was said then is kept beside what
 was measured. Later versions of the model were made with these measurements in sight.
@@ -23,12 +23,17 @@ from labtools.measure.campaign.recording import Effort, record_groups
 from labtools.measure.gpu.job import Candidate, rung_candidate
 from labtools.measure.gpu.measure import PROCESSES
 from labtools.predict import forecast, model_name
-from labtools.problem import Problem, Rung, load_rung, operation_of
+from labtools.problem import Problem, Rung, kernels_dir, load_rung, operation_of
 from labtools.record import read_records
 
 PUBLIC_DIR = Path(__file__).parents[1] / "tests" / "public"
 FORECASTS = PUBLIC_DIR / "forecasts.json"
 GPU = "h200"
+
+
+def measured_path(gpu: str) -> Path:
+    """What was said and measured on a GPU of this short name."""
+    return kernels_dir() / "grids" / f"public.{gpu}.json"
 
 
 def rung_files() -> list[Path]:
@@ -87,12 +92,12 @@ def record_all(folder: Path, names: Sequence[str], effort: Effort) -> bool:
 
 
 def add_measured(file: Path) -> None:
-    """Add to ``tests/public/<gpu>.json`` of each record in a file what was said before, the median
-    of each process in microseconds, and its hardware counters where there are any."""
+    """Add to `measured_path` of each record in a file what was said before, the median of each
+    process in microseconds, and its hardware counters where there are any."""
     public_rungs()  # so that the problems are known
     records, _ = read_records(file)
     about, said = records[0].provenance, json.loads(FORECASTS.read_text("utf-8"))
-    path = PUBLIC_DIR / f"{about.gpu_slug}.json"
+    path = measured_path(about.gpu_slug)
     found: dict[str, Any] = {"gpu": about.gpu, "driver": about.driver, "kernels": {}}
     if path.exists():
         found = json.loads(path.read_text("utf-8"))

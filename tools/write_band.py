@@ -13,8 +13,7 @@ from random import Random
 import numpy as np
 
 from labtools.predict import forecast_each, load_gpu
-from labtools.predict.bands import BANDS, FAMILIES, KEPT, Band, family_of
-from labtools.predict.result import model_name
+from labtools.predict.bands import BANDS, FAMILIES, KEPT, SAID_BEFORE, Band, family_of
 from labtools.problem import load_rung
 from labtools.record import Record, freshness, read_records, shipped_records_dir
 from labtools.toolchain.listings import machine_code
@@ -66,7 +65,7 @@ def _band(gpu: str, records: Sequence[Record]) -> Band:
     seen: list[Record] = []
     for one in records:
         before = one.forecast if one.campaign.startswith(FRESH) else None
-        (fresh if before and before.model == model_name() else seen).append(one)
+        (fresh if before and before.model in SAID_BEFORE else seen).append(one)
     drawn = Random(0).sample(seen, min(MOST_POINTS, len(seen)))
     made = forecast_each([(load_rung(r.name), r.problem, gpu, r.knobs) for r in drawn])
     off = [r.median_us / one.time_us for r, one in zip(drawn, made, strict=True) if not one.doubts]

@@ -19,7 +19,7 @@ from labtools.measure.cpu import run_on_cpu
 from labtools.predict import forecast, load_gpu
 from labtools.problem import load_rung, operation_of
 from labtools.record.bound import counted_bound
-from research.measure_public import PUBLIC_DIR, rung_files
+from research.measure_public import PUBLIC_DIR, measured_path, rung_files
 
 FILES = rung_files()
 MOST_LINES = 12
@@ -48,7 +48,7 @@ def test_each_is_right(path: Path) -> None:
 
 
 FORECASTS: dict[str, Any] = json.loads((PUBLIC_DIR / "forecasts.json").read_text("utf-8"))
-MEASURED: dict[str, Any] = json.loads((PUBLIC_DIR / "h200.json").read_text("utf-8"))["kernels"]
+MEASURED: dict[str, Any] = json.loads(measured_path("h200").read_text("utf-8"))["kernels"]
 """What was measured, each with what the model of that day had said before."""
 
 
