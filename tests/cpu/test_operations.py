@@ -434,6 +434,7 @@ DECODES_OWN = (
     "labtools/notebook/labs/lab11_sanitizer/",
     # Pages, exercises, tests, and tools that draw decode's workloads.
     *("book/", "labs/", "tests/", "research/compare_layouts.py", "research/draw_peers.py"),
+    "research/search_layouts.py",
     "CONTRIBUTING.md",
     # Tools that make what decode alone has: FlashInfer's kernels, listings by head size.
     *("tools/build_flashinfer.py", "tools/write_listings.py"),
