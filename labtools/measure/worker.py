@@ -198,6 +198,8 @@ def child_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     paths = [package_parent, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     environment["PYTHONUNBUFFERED"] = "1"
+    # A part of an answer is a small product, and its copies of the process take the other cores.
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     environment.update(extra or {})
     return environment
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 from labtools.measure.case import Fault
 from labtools.measure.channel import Channel, read
 from labtools.measure.gpu import plan, queue
-from labtools.measure.gpu.check import Case, GpuRun
+from labtools.measure.gpu.check import APART_VISITS, Case, GpuRun, expect_on_device
 from labtools.measure.gpu.clocks import ClockWatch
 from labtools.measure.gpu.faults import cuda_fault
 from labtools.measure.gpu.job import Job, workspaces_of
@@ -31,6 +32,7 @@ from labtools.measure.gpu.provenance import describe_command, hash_folders, merg
 from labtools.measure.gpu.queue import GpuLock, gpu_locks_dir, hold_gpu, share_this_gpu
 from labtools.problem import (
     HEADLINE,
+    SCHEMES,
     Comparison,
     LabError,
     Launch,
@@ -38,6 +40,8 @@ from labtools.problem import (
     Workspace,
     element_dtype,
     load_rung,
+    operation_of,
+    parse_problem,
 )
 from labtools.record import Clocks, Reading
 
@@ -451,3 +455,29 @@ def test_the_tree_hash_moves_with_the_code(tmp_path):
     assert hash_folders([tmp_path]) == before
     (tmp_path / "a.cu").write_text("two")
     assert hash_folders([tmp_path]) != before
+
+
+@pytest.mark.parametrize("kv_len", [3, APART_VISITS // 4])
+def test_the_oracle_says_of_a_part_on_the_device_what_it_says_of_all(kv_len):
+    """Whether copies of this process share the parts, which they do of long ones, or not."""
+    problem, scheme = parse_problem(f"1,2,1,{kv_len},64"), SCHEMES["int4_kc256a_vrowa"]
+    operation = operation_of(problem)
+    inputs = operation.draw(problem)
+    device = SimpleNamespace(download=np.copy)
+    buffers = SimpleNamespace(problem=problem, given=inputs.buffers())
+    key = buffers.given["k"][0, 0, 1]
+
+    @contextmanager
+    def changed():
+        key[:] *= 2
+        yield
+        key[:] /= 2
+
+    parts = list(np.ndindex(*problem.part_shape))
+    found = expect_on_device(device, buffers, parts, [None, scheme], (nullcontext(), changed()))
+    for one, answers in enumerate(found):
+        key[:] *= 1 + one
+        for keeps, expected in answers.items():
+            for name, array in operation.expect(inputs, keeps).items():
+                np.testing.assert_allclose(expected[name], array, rtol=1e-9, atol=1e-12)
+    assert not np.array_equal(found[0][None]["out"], found[1][None]["out"])

@@ -21,7 +21,7 @@ from labtools.problem import (
     poisoned,
 )
 from labtools.record.fields import ArrayField, ProblemField
-from labtools.toolchain.apart import threads, usable_cores
+from labtools.toolchain.apart import copies_at_once, each_apart, installed_bytes
 
 from ..case import CheckCase, Fault
 from ..channel import Reporter
@@ -33,6 +33,8 @@ from .session import use_gpu
 
 HOST_ELEMENTS = 2**24  # up to so many the inputs are drawn on the CPU, with every bit checked
 ORACLE_VISITS = 2**21  # up to so many `Problem.visits` every part is computed; beyond, a sample
+APART_VISITS = 2**17  # from so many the cores share what is computed
+APART_LIMIT_S = 600.0
 
 
 def can_fill(problem: Problem) -> bool:
@@ -224,8 +226,9 @@ def expect_on_device(
     """What the oracle gives for some parts, by scheme, float64 of the outputs' shapes; NaN for the
     other parts. It does so once for each change, in whose context the inputs are read.
 
-    With a scheme, of what the inputs are after they were stored in it. The cores answer for parts
-    and schemes side by side.
+    With a scheme, of what the inputs are after they were stored in it. Of an operation of ours the
+    cores answer for parts and schemes side by side, in copies of this process: threads would wait
+    for each other between the short steps of a quantisation.
     """
     problem = buffers.problem
     operation = operation_of(problem)
@@ -240,14 +243,17 @@ def expect_on_device(
         with change:
             for part, alike in given.items():
                 alike.append(operation.read_part(problem, part, fetch))
-    at_once = min(usable_cores(), max(1, ORACLE_VISITS // (2 * problem.part_visits)))
-    with threads(at_once) as pool:
-        asked = {
-            (scheme, part): pool.submit(operation.expect_alike, alike, scheme)
-            for scheme in schemes
-            for part, alike in given.items()
-        }
-        answers = {one: found.result() for one, found in asked.items()}
+    asked = [(scheme, part) for scheme in schemes for part in given]
+
+    def answer(one: tuple[StoredAs | None, Part]) -> list[dict[str, np.ndarray]]:
+        return operation.expect_alike(given[one[1]], one[0])
+
+    if operation.is_ours and len(asked) * problem.part_visits >= APART_VISITS:
+        limit_bytes = installed_bytes() // copies_at_once()
+        found = each_apart(answer, asked, limit_s=APART_LIMIT_S, limit_bytes=limit_bytes)
+    else:
+        found = [answer(one) for one in asked]
+    answers = dict(zip(asked, found, strict=True))
     return [
         {
             scheme: operation.join_parts(problem, ((p, answers[scheme, p][place]) for p in given))
