@@ -139,7 +139,8 @@ def _run_case(
     else:
         draw_on_device(device, request.fill_cubin, buffers, workload.seed)
         parts = workload.sample_parts(16, np.random.default_rng(1))
-        expected = dict(expect_on_device(device, buffers, parts, {job.scheme})[0][job.scheme])
+        ((found,),) = expect_on_device(device, [Asked(buffers, parts)], {job.scheme})
+        expected = dict(found[job.scheme])
     for name, one in job.workspaces.items():
         zones[name] = RedZoned(device, one.shape, one.dtype)
         device.set_bytes(zones[name].array, RED_BYTE)
@@ -216,48 +217,62 @@ def outputs_on_host(device: LiveDevice, buffers: BufferSet) -> dict[str, np.ndar
     }
 
 
+@dataclass(frozen=True)
+class Asked:
+    """Parts of a set of buffers that the oracle is asked about, as often as there are changes: in
+    the context of each the inputs are read."""
+
+    buffers: BufferSet
+    parts: Sequence[Part]
+    changes: Sequence[AbstractContextManager[None]] = (nullcontext(),)
+
+
 def expect_on_device(
-    device: LiveDevice,
-    buffers: BufferSet,
-    parts: Sequence[Part],
-    schemes: Collection[StoredAs | None],
-    changes: Sequence[AbstractContextManager[None]] = (nullcontext(),),
-) -> list[dict[StoredAs | None, Arrays]]:
-    """What the oracle gives for some parts, by scheme, float64 of the outputs' shapes; NaN for the
-    other parts. It does so once for each change, in whose context the inputs are read.
+    device: LiveDevice, asked: Sequence[Asked], schemes: Collection[StoredAs | None]
+) -> list[list[dict[StoredAs | None, Arrays]]]:
+    """What the oracle gives, by scheme, float64 of the outputs' shapes; NaN for the parts that were
+    not asked for. Of each that is asked a list, by change.
 
     With a scheme, of what the inputs are after they were stored in it. Of an operation of ours the
     cores answer for parts and schemes side by side, in copies of this process: threads would wait
     for each other between the short steps of a quantisation.
     """
-    problem = buffers.problem
+    problem = asked[0].buffers.problem
     operation = operation_of(problem)
+    given: dict[tuple[int, Part], list[Drawn]] = {}
+    for index, one in enumerate(asked):
 
-    def fetch(name: str, index: Any) -> np.ndarray:
-        array = device.download(buffers.given[name][index])
-        return host_view(array, problem.inputs[name].dtype)
+        def fetch(name: str, place: Any, buffers: BufferSet = one.buffers) -> np.ndarray:
+            array = device.download(buffers.given[name][place])
+            return host_view(array, problem.inputs[name].dtype)
 
-    affordable = parts[: max(2, problem.parts_affordable(most=len(parts)))]
-    given: dict[Part, list[Drawn]] = {part: [] for part in affordable}
-    for change in changes:
-        with change:
-            for part, alike in given.items():
-                alike.append(operation.read_part(problem, part, fetch))
-    asked = [(scheme, part) for scheme in schemes for part in given]
+        most = max(2, problem.parts_affordable(most=len(one.parts)))
+        for change in one.changes:
+            with change:
+                for part in dict.fromkeys(one.parts[:most]):
+                    read = operation.read_part(problem, part, fetch)
+                    given.setdefault((index, part), []).append(read)
+    jobs = [(scheme, *key) for key in given for scheme in schemes]
 
-    def answer(one: tuple[StoredAs | None, Part]) -> list[dict[str, np.ndarray]]:
-        return operation.expect_alike(given[one[1]], one[0])
+    def answer(job: tuple[StoredAs | None, int, Part]) -> list[dict[str, np.ndarray]]:
+        return operation.expect_alike(given[job[1:]], job[0])
 
-    if operation.is_ours and len(asked) * problem.part_visits >= APART_VISITS:
+    if operation.is_ours and len(jobs) * problem.part_visits >= APART_VISITS:
         limit_bytes = installed_bytes() // copies_at_once()
-        found = each_apart(answer, asked, limit_s=APART_LIMIT_S, limit_bytes=limit_bytes)
+        found = each_apart(answer, jobs, limit_s=APART_LIMIT_S, limit_bytes=limit_bytes)
     else:
-        found = [answer(one) for one in asked]
-    answers = dict(zip(asked, found, strict=True))
-    return [
-        {
-            scheme: operation.join_parts(problem, ((p, answers[scheme, p][place]) for p in given))
+        found = [answer(job) for job in jobs]
+    answers = dict(zip(jobs, found, strict=True))
+
+    def join(index: int, place: int) -> dict[StoredAs | None, Arrays]:
+        mine = [part for which, part in given if which == index]
+        return {
+            scheme: operation.join_parts(
+                problem, ((part, answers[scheme, index, part][place]) for part in mine)
+            )
             for scheme in schemes
         }
-        for place in range(len(changes))
+
+    return [
+        [join(index, place) for place in range(len(one.changes))] for index, one in enumerate(asked)
     ]

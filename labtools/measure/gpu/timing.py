@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from labtools.toolchain.apart import read_setting
 
 from ..channel import Reporter
 from .check import (
+    Asked,
     can_fill,
     draw_on_device,
     expect_on_device,
@@ -233,6 +234,7 @@ class _Group:
         self.rotation = plan_rotation(self.workload, l2_bytes, free_bytes, least)
         self.failures: dict[str, str] = {}
         self.checked: dict[int, Checked] = {}  # by set
+        self.late: dict[int, Altered] = {}  # and what is compared once times were taken
         self.sets: list[BufferSet] = []
         self.prepared: dict[str, list[bytes]] = {}
         self.checksum: int | None = None  # what the read sweep must find, once that is known
@@ -257,7 +259,6 @@ class _Group:
             self._play_rounds(players)
         finally:
             readings = self.clocks.stop()
-        self.late = self._choose_late()
         for check in (self._check_after, self._refuse_impossible):
             for player in self._left(players):
                 self._attempt(player.label, partial(check, player))
@@ -319,28 +320,36 @@ class _Group:
                     device.copy(source.given[name], target)
 
     def _choose_checked(self) -> None:
+        """Which parts of which sets calls are compared with; and a set that nothing is compared
+        with before the end, its inputs changed: no call of it is known to count while times are
+        taken."""
+        sets, rng = len(self.sets), self.rng
         chosen = {0: self.workload.parts_affordable()}
-        if len(self.sets) > 1:
-            chosen[int(self.rng.integers(1, len(self.sets)))] = 2
-        parts = {
-            index: self.workload.sample_parts(count, self.rng) for index, count in chosen.items()
-        }
+        if sets > 1:
+            chosen[int(rng.integers(1, sets))] = 2
+        checked = list(chosen)
         rungs = any(job.kind == "rung" for job in self.request.jobs)
-        changed = int(self.rng.choice(list(parts))) if rungs else None
-        for index, those in parts.items():
-            altered = self._alter(index, those) if index == changed else []
-            found = self._expect(index, those, (nullcontext(), *map(self._lying, altered)))
-            for one, expected in zip(altered, found[1:], strict=True):
+        changed = int(rng.choice(checked)) if rungs else None
+        left = [index for index in range(sets) if index not in chosen]
+        late = int(rng.choice(left)) if rungs and left else None
+        if late is not None:
+            chosen[late] = 2
+        asked, altered = [], {}
+        for index, count in chosen.items():
+            parts = self.workload.sample_parts(count, rng)
+            altered[index] = self._alter(index, parts) if index in (changed, late) else []
+            if index == late:
+                del altered[index][1:]
+            lying = map(self._lying, altered[index])
+            asked.append(Asked(self.sets[index], parts, (nullcontext(), *lying)))
+        schemes = {job.scheme for job in self.request.jobs}
+        for index, found in zip(chosen, expect_on_device(self.device, asked, schemes), strict=True):
+            for one, expected in zip(altered[index], found[1:], strict=True):
                 one.expected = expected
-            self.checked[index] = Checked(found[0], altered)
-
-    def _expect(
-        self, index: int, parts: Sequence[Part], changes: Sequence[AbstractContextManager[None]]
-    ) -> list[dict[StoredAs | None, Arrays]]:
-        """What `expect_on_device` says, for whoever has not failed."""
-        left = [job for job in self.request.jobs if job.label not in self.failures]
-        schemes = {job.scheme for job in left}
-        return expect_on_device(self.device, self.sets[index], parts, schemes, changes)
+            if index in checked:
+                self.checked[index] = Checked(found[0], altered[index])
+            else:
+                self.late[index] = altered[index][0]
 
     @contextmanager
     def _lying(self, altered: Altered) -> Iterator[None]:
@@ -352,19 +361,6 @@ class _Group:
     def _expected(self, player: Player) -> dict[int, Arrays]:
         """What the candidate is compared with, by set."""
         return {index: one.expected[player.scheme] for index, one in self.checked.items()}
-
-    def _choose_late(self) -> dict[int, Altered]:
-        """A set that nothing was compared with so far, its inputs changed: no call of it was known
-        to count while times were taken."""
-        sets = [one for one in range(len(self.sets)) if one not in self.checked]
-        rungs = any(one.altered for one in self.checked.values())
-        index = int(self.rng.choice(sets)) if sets and rungs else 0
-        parts = self.workload.sample_parts(2, self.rng)
-        if not index:
-            return {}
-        late = self._alter(index, parts)[0]
-        (late.expected,) = self._expect(index, parts, (self._lying(late),))
-        return {index: late}
 
     def _prepare(self, job: Job) -> Player:
         """Bind, run once, compare, and capture as many launches as a sample takes."""
