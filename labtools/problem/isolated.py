@@ -137,13 +137,17 @@ class Guest:
     def ask_once(self, what: str, *args: Any) -> Any:
         """`ask`, or what it answered to the same before: what is checked is what is timed."""
         with self._lock:
-            packed = _PLAIN.pack((what, args))
-            if packed not in self._answers:
-                self._answers[packed] = self._exchange(packed)
-            return self._answers[packed]
+            text, arrays = _PLAIN.pack((what, args))
+            key = text, b"".join(arrays)
+            if key not in self._answers:
+                self._answers[key] = self._exchange((text, arrays))
+            return self._answers[key]
 
     def _exchange(
-        self, packed: tuple[bytes, bytes], limit_s: float | None = None, back: Back | None = None
+        self,
+        packed: tuple[bytes, list[memoryview]],
+        limit_s: float | None = None,
+        back: Back | None = None,
     ) -> Any:
         limit_s = LIMIT_S if limit_s is None else limit_s
         with self._lock:
@@ -668,6 +672,7 @@ class IsolatedOperation(Operation[IsolatedProblem, IsolatedInputs]):
         return list(self.ask("draw_problems", count, seed, back={"supports": supports}))
 
     def read_part(self, problem: IsolatedProblem, part: Part, fetch: Fetch) -> IsolatedInputs:
+        """What was read is kept by the process that answers for it; none of it comes back."""
         back = {"fetch": fetch}
         return self._inputs(self.ask("read_part", problem, tuple(part), back=back))
 

@@ -85,7 +85,7 @@ class _Loaded:
             answer = self._wire.pack(("error", error_parts(answer)))
         self._wire.send_packed(*answer)
 
-    def _packed_answer(self, asked: Any) -> tuple[bytes, bytes]:
+    def _packed_answer(self, asked: Any) -> tuple[bytes, list[memoryview]]:
         return self._wire.pack(("answer", self._answer(asked)))
 
     def _try(self, work: Callable[[], Any]) -> Any:
@@ -188,7 +188,8 @@ class _Loaded:
         return operation.draw_problems(count, seed, self._back("supports"))
 
     def _read_part(self, operation: Operation[Any, Any], problem: Any, part: Any) -> Any:
-        return self._keep(operation.read_part(problem, part, self._back("fetch")))
+        number, of, _ = self._keep(operation.read_part(problem, part, self._back("fetch")))
+        return number, of, {}
 
     def _alter_part(
         self, operation: Operation[Any, Any], problem: Any, part: Any, seed: int

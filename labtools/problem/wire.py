@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,10 +42,14 @@ class Wire:
         """Send a message, at most until the deadline on the monotonic clock."""
         self.send_packed(*self.pack(message), deadline)
 
-    def send_packed(self, text: bytes, arrays: bytes, deadline: float | None = None) -> None:
+    def send_packed(
+        self, text: bytes, arrays: Sequence[memoryview], deadline: float | None = None
+    ) -> None:
         """`send` of what `pack` gave."""
-        self._limit(deadline)
-        self._end.sendall(_HEAD.pack(len(text), len(arrays)) + text + arrays)
+        head = _HEAD.pack(len(text), sum(map(len, arrays)))
+        for piece in (memoryview(head + text), *arrays):
+            self._limit(deadline)
+            self._end.sendall(piece)
 
     def receive(self, deadline: float | None = None) -> Any:
         """The next message. An EOFError where the other end has gone, a TimeoutError past the
@@ -59,10 +63,10 @@ class Wire:
         except (KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
             raise ValueError(f"no message: {error}") from error
 
-    def pack(self, message: Any) -> tuple[bytes, bytes]:
-        """A message as text and the bytes of its arrays; equal for equal messages."""
-        arrays = bytearray()
-        return json.dumps(self._to_plain(message, arrays)).encode(), bytes(arrays)
+    def pack(self, message: Any) -> tuple[bytes, list[memoryview]]:
+        """A message as text and the bytes of its arrays, which are not copied."""
+        arrays: list[memoryview] = []
+        return json.dumps(self._to_plain(message, arrays)).encode(), arrays
 
     def _limit(self, deadline: float | None) -> None:
         left = None if deadline is None else deadline - time.monotonic()
@@ -81,7 +85,7 @@ class Wire:
             free = free[count:]
         return held
 
-    def _to_plain(self, value: Any, arrays: bytearray) -> Any:
+    def _to_plain(self, value: Any, arrays: list[memoryview]) -> Any:
         def inner(one: Any) -> Any:
             return self._to_plain(one, arrays)
 
@@ -90,8 +94,8 @@ class Wire:
         if isinstance(value, np.generic):
             return ["scalar", *inner(np.asarray(value))[1:]]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
-            place = len(arrays)
-            arrays += np.ascontiguousarray(value).tobytes()
+            place = sum(map(len, arrays))
+            arrays.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
             # A structure goes as its bytes: no more of it is passed to a kernel.
             kind = f"V{value.itemsize}" if value.dtype.type is np.void else str(value.dtype)
             return ["array", kind, list(value.shape), place]

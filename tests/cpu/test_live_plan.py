@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from labtools.measure.case import Fault
 from labtools.measure.channel import Channel, read
 from labtools.measure.gpu import plan, queue
-from labtools.measure.gpu.check import APART_VISITS, Asked, Case, GpuRun, expect_on_device
+from labtools.measure.gpu.check import APART_VISITS, AskedParts, Case, GpuRun, expect_on_device
 from labtools.measure.gpu.clocks import ClockWatch
 from labtools.measure.gpu.faults import cuda_fault
 from labtools.measure.gpu.job import Job, workspaces_of
@@ -474,7 +474,7 @@ def test_the_oracle_says_of_a_part_on_the_device_what_it_says_of_all(kv_len):
         key[:] /= 2
 
     parts = list(np.ndindex(*problem.part_shape))
-    asked = Asked(buffers, parts[:1]), Asked(buffers, parts, (nullcontext(), changed()))
+    asked = AskedParts(buffers, parts[:1]), AskedParts(buffers, parts, (nullcontext(), changed()))
     (first,), found = expect_on_device(device, asked, [None, scheme])
     for keeps, expected in first.items():
         for name, array in expected.items():

@@ -139,7 +139,7 @@ def _run_case(
     else:
         draw_on_device(device, request.fill_cubin, buffers, workload.seed)
         parts = workload.sample_parts(16, np.random.default_rng(1))
-        ((found,),) = expect_on_device(device, [Asked(buffers, parts)], {job.scheme})
+        ((found,),) = expect_on_device(device, [AskedParts(buffers, parts)], {job.scheme})
         expected = dict(found[job.scheme])
     for name, one in job.workspaces.items():
         zones[name] = RedZoned(device, one.shape, one.dtype)
@@ -218,7 +218,7 @@ def outputs_on_host(device: LiveDevice, buffers: BufferSet) -> dict[str, np.ndar
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedParts:
     """Parts of a set of buffers that the oracle is asked about, as often as there are changes: in
     the context of each the inputs are read."""
 
@@ -228,7 +228,7 @@ class Asked:
 
 
 def expect_on_device(
-    device: LiveDevice, asked: Sequence[Asked], schemes: Collection[StoredAs | None]
+    device: LiveDevice, asked: Sequence[AskedParts], schemes: Collection[StoredAs | None]
 ) -> list[list[dict[StoredAs | None, Arrays]]]:
     """What the oracle gives, by scheme, float64 of the outputs' shapes; NaN for the parts that were
     not asked for. Of each that is asked a list, by change.

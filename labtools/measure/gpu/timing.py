@@ -34,7 +34,7 @@ from labtools.toolchain.apart import read_setting
 
 from ..channel import Reporter
 from .check import (
-    Asked,
+    AskedParts,
     can_fill,
     draw_on_device,
     expect_on_device,
@@ -341,7 +341,7 @@ class _Group:
             if index == late:
                 del altered[index][1:]
             lying = map(self._lying, altered[index])
-            asked.append(Asked(self.sets[index], parts, (nullcontext(), *lying)))
+            asked.append(AskedParts(self.sets[index], parts, (nullcontext(), *lying)))
         schemes = {job.scheme for job in self.request.jobs}
         for index, found in zip(chosen, expect_on_device(self.device, asked, schemes), strict=True):
             for one, expected in zip(altered[index], found[1:], strict=True):
