@@ -26,7 +26,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
@@ -205,7 +205,8 @@ class ReferenceProblem(Problem):
     @property
     def tolerance(self) -> float:
         """As it is told; else that of the output's type, and where more, what rounding in float32
-        does to the answer for these inputs, as often as the square root of `sum_length`."""
+        does to the answer for these inputs, as often as the square root of the elements that come
+        together; of equal ones half as often as there are."""
         return self.of.tolerance_for(self)
 
     def defines(self) -> dict[str, str]:
@@ -596,7 +597,26 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
         if problem._elements <= _MOST_PERTURBED:
             with contextlib.suppress(LabError):
                 moved = max(moved, self._change_of(problem))
-        return moved * max(MOST_ROUNDED, math.sqrt(problem.sum_length))
+        length = problem.sum_length
+        if self._gathers:
+            rows = [one.shape[-1] for one in problem.inputs.values() if one.shape]
+            length = max(length, *rows)
+        # Equal terms, added one after the other, are all rounded to the same side.
+        alike = problem.distribution == "constant"
+        return moved * max(MOST_ROUNDED, length / 2 if alike else math.sqrt(length))
+
+    @cached_property
+    def _gathers(self) -> bool:
+        """Whether the last element of an output's row follows from the first of an input's: then
+        the elements of a whole row come together in it."""
+        problem = self.small.replace(distribution="normal")
+        with contextlib.suppress(LabError):
+            arrays = self.draw(problem).arrays
+            other = {name: _first_moved(one) for name, one in arrays.items()}
+            answers = self._answer(problem, arrays), self._answer(problem, other)
+            ends = [[one[name][..., -1:] for one in answers] for name in answers[0]]
+            return any(one.size and (one != changed).any() for one, changed in ends)
+        return False
 
     def _change_of(self, problem: Any) -> float:
         """By how much the answer changes when the inputs do by what float32 rounds."""
@@ -996,6 +1016,15 @@ def _shape_values(values: np.ndarray, kind: str, rng: Rng) -> None:
         values[...] = np.round(2 * values) / 2
     elif kind == "constant":
         values[...] = values[..., :1]
+
+
+def _first_moved(values: np.ndarray) -> np.ndarray:
+    """With others at the first place of the last axis, where that has more than one; integers, of
+    which some are indices, stay."""
+    moved = np.array(values)
+    if moved.dtype.kind not in "iu" and moved.ndim and moved.shape[-1] > 1:
+        moved[..., 0] = moved[..., 0] / 2 + 1
+    return moved
 
 
 def _shape_within(values: np.ndarray, kind: str, rng: Rng) -> None:

@@ -10,6 +10,7 @@ from live_fake import use_fake_gpu
 
 from labtools.measure import CheckReport, check_rung
 from labtools.measure.campaign.recording import Effort, record_rung
+from labtools.measure.cpu import run_on_cpu
 from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import floors
 from labtools.problem import (
@@ -24,6 +25,7 @@ from labtools.problem import (
 from labtools.problem.compare import Comparison, merge_comparisons, merge_outputs
 from labtools.problem.isolated import OtherValues
 from labtools.record import RecordStore, freshness, median_problems
+from research.measure_public import PUBLIC_DIR
 
 HEAD = "import numpy as np\nfrom labtools.problem import from_reference\n"
 SOFTMAX = """
@@ -329,6 +331,20 @@ def test_a_right_kernel_is_right_in_the_whole_battery(tmp_path: Path) -> None:
     assert report.ok, report.summary
     lengths = {case.workload.N for case in report.cases}
     assert {0, 1, 127, 129, 255} <= lengths and max(lengths) > 65_536
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("columns", [129, 512, 1025])
+def test_equal_terms_may_all_be_rounded_to_the_same_side(wrong: bool, columns: int) -> None:
+    """One thread adds a whole row, whose mean is then taken from every element of it."""
+    rung = load_rung(PUBLIC_DIR / "layer_norm2_thread.py")
+    if wrong:
+        rung = rung.with_source(rung.source_text.replace("m /= C;", "m /= C + 1;"))
+    small = operation_of(rung).small
+    for kind in ("constant", "normal"):
+        problem = small.replace(R=3, columns=columns, distribution=kind, seed=1)
+        found = run_on_cpu(rung, problem)
+        assert found.ok is not wrong, found.told
 
 
 BAD_PROBLEMS = {
