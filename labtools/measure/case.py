@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from labtools.problem import Comparison, LabError, Limits, Problem, Rung
 from labtools.record.fields import ProblemField
-
-P = TypeVar("P", bound=Problem)
-
-SECOND_DRAW = 7919  # added to a workload's seed for the second draw
-
-
-def second_draw(workload: P) -> P:
-    """The same workload with other inputs, for which an answer to the first is wrong."""
-    return workload.replace(seed=workload.seed + SECOND_DRAW)
 
 
 def checked_limits() -> Limits:

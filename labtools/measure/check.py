@@ -47,7 +47,7 @@ from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.ptx import assemble_ptx
 from labtools.toolchain.sources import gpu_only_lines, normalise_source, parameters_in
 
-from .case import CheckCase, Fault, checked_limits, second_draw, why_not_launched
+from .case import CheckCase, Fault, checked_limits, why_not_launched
 from .knob_values import (
     MOST_NEW_CODES,
     MOST_WHOLE,
@@ -1072,7 +1072,7 @@ def _check_case_on_cpu(
     orders: tuple[int, ...] = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
     if index and (workload.part_visits > LONG_VISITS or workload.num_parts > MANY_PARTS):
         orders = orders[:1]
-    second = second_draw(workload)
+    second = workload.second_draw()
     plan: list[tuple[Problem, tuple[int, ...], int | None]] = [
         (workload, orders, None),
         (second, (3,), None),
@@ -1135,7 +1135,7 @@ def _check_on_gpu(
 ) -> list[CheckCase]:
     from .gpu.runner import run_jobs_on_gpu
 
-    drawn = [one for workload in cases for one in (workload, second_draw(workload))]
+    drawn = [one for workload in cases for one in (workload, workload.second_draw())]
     runs = run_jobs_on_gpu([(rung, one, knobs) for one in drawn], progress=progress, pool=pool)
     done = []
     for index, workload in enumerate(cases):

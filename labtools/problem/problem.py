@@ -111,6 +111,9 @@ class Drawn(Protocol):
         """The arrays by the names that a Launch uses."""
 
 
+SECOND_DRAW = 7919  # added to a problem's seed for the second draw
+
+
 @dataclass(frozen=True)
 class HeldInputs:
     """Inputs of one problem, by name."""
@@ -403,6 +406,10 @@ class Problem(ABC):
         while len(parts) < min(count, self.num_parts):
             parts[tuple(int(rng.integers(n)) for n in shape)] = None
         return list(parts)
+
+    def second_draw(self) -> Self:
+        """The same with other inputs, for which an answer to the first is wrong."""
+        return self.replace(seed=self.seed + SECOND_DRAW)
 
     def parts_affordable(self, visits: int = 262144, most: int = 8) -> int:
         """How many parts an oracle in float64 gets through quickly."""

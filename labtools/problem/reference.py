@@ -724,7 +724,7 @@ class ReferenceOperation(Operation[Any, HeldInputs]):
 
     def _why_left_out(self, problem: Any) -> str | None:
         try:
-            limit = self.tolerance_for(problem)
+            limit = max(self.tolerance_for(one) for one in (problem, problem.second_draw()))
             inputs = self.draw(problem).arrays
             answer = self._answer(problem, inputs)
         except LabError as error:

@@ -334,7 +334,7 @@ def test_a_right_kernel_is_right_in_the_whole_battery(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-@pytest.mark.parametrize("columns", [129, 512, 1025])
+@pytest.mark.parametrize("columns", [129, 300, 512])
 def test_equal_terms_may_all_be_rounded_to_the_same_side(wrong: bool, columns: int) -> None:
     """One thread adds a whole row, whose mean is then taken from every element of it."""
     rung = load_rung(PUBLIC_DIR / "layer_norm2_thread.py")

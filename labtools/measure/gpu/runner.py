@@ -13,7 +13,7 @@ from labtools.predict import limits_of
 from labtools.problem import Problem, Rung
 from labtools.toolchain.progress import Progress, silent
 
-from ..case import Fault, second_draw
+from ..case import Fault
 from ..worker import NOTEBOOK_ALIVE, Worker, WorkerDied, hang_message
 from .check import HOST_ELEMENTS, Case, CheckRequest, GpuRun, check_cases
 from .job import fill_cubin, make_jobs, require_device, rung_candidate
@@ -48,7 +48,7 @@ def run_on_gpu(
     """
     jobs = [(rung, workload, knobs)]
     if workload.streamed_elements <= HOST_ELEMENTS:
-        jobs.append((rung, second_draw(workload), knobs))
+        jobs.append((rung, workload.second_draw(), knobs))
     runs = run_jobs_on_gpu(jobs, time_limit_s=time_limit_s, stop_at_first=True, progress=progress)
     return next((run for run in runs if not run.ok), runs[0])
 
