@@ -373,7 +373,8 @@ def _html(cell: Cell) -> str:
     if isinstance(cell, Word):
         badges = " ".join(badge(word) for word in (cell.word, cell.also) if word)
         return f"{badges} {mark_code(cell.detail)}".rstrip()
-    return mark_code(cell).replace(" %", "\u00a0%")  # a sign alone on a line belongs to nothing
+    text = mark_code(cell).replace(" %", "\u00a0%")  # a sign alone on a line belongs to nothing
+    return re.sub(r"\w{20,}", lambda name: name[0].replace("_", "_<wbr>"), text)
 
 
 def mark_code(text: str) -> str:
